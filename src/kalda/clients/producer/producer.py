@@ -140,7 +140,8 @@ class Producer(TransactionalProducer):
 
         Args:
             topic: The topic; the cluster may create it.
-            value, key: Bytes, None, or what the serializers take.
+            value: Bytes, None, or what the value serializer takes.
+            key: Bytes, None, or what the key serializer takes.
             headers: Pairs of a name and bytes or None; none if not given.
             partition: None leaves the choice to the partitioner.
             timestamp_ms: Milliseconds since the epoch; None for now.
@@ -150,9 +151,8 @@ class Producer(TransactionalProducer):
         Raises:
             SerializationError, RecordTooLargeError, ValueError: the record cannot be sent.
             RequestTimedOutError: `max.block.ms` is over; `BufferExhaustedError` if memory was missing.
-            IllegalStateError: the producer is closed, or belongs to the process that this one was forked
-            from. TransactionAbortableError, FatalTransactionError: the transaction, or the producer, has
-            failed.
+            IllegalStateError: the producer is closed, or was created before this process was forked.
+            TransactionAbortableError, FatalTransactionError: the transaction, or the producer, has failed.
         """
         if headers is None:
             headers = NO_HEADERS
