@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from kalda import AsyncConsumer, AsyncProducer
-from kalda.testing import Cluster
+from kalda.testing import KaldaProcess
 
 STEPS_MAX = 40
 """Loop iterations before the cancellation: more than any close takes against an idle broker."""
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
-    with Cluster(brokers=1) as cluster:
-        yield cluster.bootstrap
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A broker in a process of its own: its sockets are not the clients'."""
+    with KaldaProcess(tmp_path_factory.mktemp("broker") / "data") as broker:
+        yield broker.bootstrap
 
 
 async def cancel_after(steps: int, close: asyncio.Task[None]) -> None:
