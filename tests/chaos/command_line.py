@@ -8,10 +8,16 @@ from tests.chaos.copier_clients import KALDA, LIBRDKAFKA
 
 
 def rounds_parser(description: str | None, rounds: int) -> argparse.ArgumentParser:
-    """Return a parser with the number of rounds and the seed that replays a run's choices."""
+    """Return a parser with the number of rounds, the seed that replays a run's choices, and the client."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument(
+        "--client",
+        choices=(LIBRDKAFKA, KALDA),
+        default=LIBRDKAFKA,
+        help="the library that loads, readers and copiers run on",
+    )
     return parser
 
 
@@ -22,11 +28,5 @@ def cluster_parser(
     parser = rounds_parser(description, rounds)
     parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
     parser.add_argument("--copiers", type=int, default=copiers, help=copiers_help)
-    parser.add_argument(
-        "--client",
-        choices=(LIBRDKAFKA, KALDA),
-        default=LIBRDKAFKA,
-        help="what the load, the readers and the copiers run on",
-    )
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     return parser

@@ -1,9 +1,11 @@
-"""The load and the reader on Kalda's own producer and consumer."""
+"""The loads and the readers on Kalda's own producer and consumer."""
 
+import time
 from typing import TypedDict
 
 from kalda import Consumer, Producer, TopicPartition
 from kalda.clients.errors import ClientError, RequestTimedOutError
+from tests.chaos.acknowledged_load import CONSUME_SECONDS, DELIVERY_MS, AcknowledgedLoad
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad, Record
 
 
@@ -99,3 +101,63 @@ class KaldaReader(CheckingReader):
 
     def _close(self) -> None:
         self._consumer.close()
+
+
+class KaldaAcknowledgedLoad(AcknowledgedLoad):
+    """The load that notes offsets, from Kalda's producer."""
+
+    def __init__(self, bootstrap: str, topic: str, *, acks: str, is_idempotent: bool) -> None:
+        super().__init__(topic)
+        self._producer = Producer(
+            bootstrap_servers=bootstrap,
+            acks=acks,
+            enable_idempotence=is_idempotent,
+            linger_ms=2,
+            delivery_timeout_ms=DELIVERY_MS,
+            # About the 5,000 records that librdkafka may hold.
+            buffer_memory=1_500_000,
+            max_block_ms=1_000,
+            **SETTINGS,
+        )
+
+    def close(self) -> None:
+        """End the load, and the producer with what it has not sent."""
+        super().close()
+        self._producer.close(timeout_s=0)
+
+    def _produce(self, partition: int, number: int, value: bytes) -> bool:
+        def delivered(metadata: object, error: BaseException | None) -> None:
+            self._delivered(number, partition, getattr(metadata, "offset", -1), error)
+
+        try:
+            self._producer.send(self.topic, value, partition=partition, on_delivery=delivered)
+        except RequestTimedOutError:
+            # The buffer is full, or no broker has answered for metadata yet.
+            return False
+        return True
+
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def _flush(self, seconds: float) -> int:
+        try:
+            self._producer.flush(timeout_s=seconds)
+        except RequestTimedOutError:
+            return self._number - sum(map(len, self.acknowledged.values())) - len(self.errors)
+        return 0
+
+
+def kalda_read_partition(bootstrap: str, topic: str, partition: int) -> dict[int, int]:
+    """Return the number in each record, by offset."""
+    from_partition = TopicPartition(topic, partition)
+    with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="none", **SETTINGS) as consumer:
+        low = consumer.beginning_offsets([from_partition])[from_partition]
+        high = consumer.end_offsets([from_partition])[from_partition]
+        consumer.assign([from_partition])
+        consumer.seek(from_partition, low)
+        values: dict[int, int] = {}
+        while len(values) < high - low:
+            records = consumer.poll(CONSUME_SECONDS)
+            assert records, f"{from_partition}: {len(values)} of {high - low} records could be read"
+            values.update((record.offset, int(record.value or b"")) for record in records)
+        return values

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from tests.chaos.acknowledged_load import AcknowledgedLoad, LibrdkafkaAcknowledgedLoad, read_partition
 from tests.chaos.copier_clients import KALDA, LIBRDKAFKA
-from tests.chaos.kalda_clients import KaldaLoad, KaldaReader
+from tests.chaos.kalda_clients import KaldaAcknowledgedLoad, KaldaLoad, KaldaReader, kalda_read_partition
 from tests.chaos.ordered_load import CheckingReader, LibrdkafkaLoad, LibrdkafkaReader, OrderedLoad
 
 
@@ -17,9 +18,14 @@ class RoundsClients:
     """As in `tests.chaos.copier_clients`."""
     load: Callable[..., OrderedLoad]
     reader: Callable[..., CheckingReader]
+    acknowledged_load: Callable[..., AcknowledgedLoad]
+    read_partition: Callable[[str, str, int], dict[int, int]]
+    """Returns the number in each record of a partition, by offset; takes the address, topic and partition."""
 
 
 CLIENTS: Final = {
-    LIBRDKAFKA: RoundsClients(LIBRDKAFKA, LibrdkafkaLoad, LibrdkafkaReader),
-    KALDA: RoundsClients(KALDA, KaldaLoad, KaldaReader),
+    LIBRDKAFKA: RoundsClients(
+        LIBRDKAFKA, LibrdkafkaLoad, LibrdkafkaReader, LibrdkafkaAcknowledgedLoad, read_partition
+    ),
+    KALDA: RoundsClients(KALDA, KaldaLoad, KaldaReader, KaldaAcknowledgedLoad, kalda_read_partition),
 }
