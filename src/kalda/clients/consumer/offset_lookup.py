@@ -7,7 +7,6 @@ from typing import Final
 from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
 from kalda.clients.consumer.fetch_position import FetchPosition
 from kalda.clients.metadata import ClusterMetadata
-from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.list_offsets import (
@@ -173,4 +172,3 @@ def read_epochs(response: OffsetForLeaderEpochResponse) -> EpochEnds:
 
 EPOCHS_VERSION_MIN: Final = 3
 """The first version of OffsetForLeaderEpoch that needs no right to the cluster (KIP-320)."""
-EPOCHS_API: Final = ApiKey.OFFSET_FOR_LEADER_EPOCH

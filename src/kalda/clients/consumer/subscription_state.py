@@ -9,7 +9,7 @@ What a maintainer must not break: topics, patterns and partitions given by the u
 
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -77,7 +77,6 @@ class SubscriptionState:
         self._re2: SubscriptionPattern | None = None
         # Insertion order is the order in which partitions are asked for; see `move_to_end`.
         self._partitions: dict[TopicPartition, PartitionState] = {}
-        self._assignment_id = 0
         self._last_generation = 0
 
     # Subscription
@@ -176,14 +175,8 @@ class SubscriptionState:
             self._topics = self._group_topics = frozenset()
             self._pattern = self._re2 = None
             self._partitions = {}
-            self._assignment_id += 1
 
     # Assignment
-
-    @property
-    def assignment_id(self) -> int:
-        """A number that changes with each assignment."""
-        return self._assignment_id
 
     def assign_from_user(self, partitions: Iterable[TopicPartition]) -> bool:
         """Set the partitions that the user chose; return whether they changed.
@@ -240,10 +233,6 @@ class SubscriptionState:
         """Return the assigned partitions, in the order in which they are asked for."""
         with self._lock:
             return list(self._partitions)
-
-    def is_assigned(self, partition: TopicPartition) -> bool:
-        """Whether the partition is assigned."""
-        return partition in self._partitions
 
     def move_to_end(self, partition: TopicPartition) -> None:
         """Ask for the partition last from now on, so that every partition gets its turn."""
@@ -599,7 +588,6 @@ class SubscriptionState:
         }
         for state in self._partitions.values():
             state.is_pending_revocation = False
-        self._assignment_id += 1
 
     def _set_paused(self, partitions: Iterable[TopicPartition], is_paused: bool) -> None:
         with self._lock:
@@ -617,10 +605,7 @@ class SubscriptionState:
 
     def _where(self, condition: Callable[[PartitionState], bool]) -> list[TopicPartition]:
         with self._lock:
-            return [partition for partition, state in self._items() if condition(state)]
-
-    def _items(self) -> Iterator[tuple[TopicPartition, PartitionState]]:
-        return iter(self._partitions.items())
+            return [partition for partition, state in self._partitions.items() if condition(state)]
 
     def _next_generation(self) -> int:
         self._last_generation += 1

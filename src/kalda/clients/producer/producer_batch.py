@@ -149,11 +149,6 @@ class ProducerBatch:
         return increment_sequence(self.base_sequence, self.record_count - 1)
 
     @property
-    def is_in_retry(self) -> bool:
-        """Whether it was sent before."""
-        return self.attempts > 0
-
-    @property
     def is_done(self) -> bool:
         """Whether its records were written or have failed."""
         return self.result.is_done

@@ -459,19 +459,9 @@ class ProducerCore:
             self.sender.wakeup()
             with suppress(TimeoutError):
                 async with asyncio.timeout(timeout_s):
-                    await self._end_transaction()
+                    if self.transactions is not None:
+                        self.transactions.abort_for_close()
                     await self.sender.wait_idle()
-
-    async def _end_transaction(self) -> None:
-        transactions = self.transactions
-        if (
-            transactions is not None
-            and transactions.is_transactional
-            and transactions.has_ongoing_transaction
-        ):
-            if not transactions.is_completing:
-                transactions.begin_abort()
-            self.sender.wakeup()
 
     def _add_to_transaction(self, topic_partition: TopicPartition) -> None:
         if self.transactions is not None and self.transactions.is_transactional:

@@ -83,7 +83,10 @@ class ProducerSequences:
 
     def completed(self, batch: SequencedBatch, base_offset: int) -> None:
         """Note an acknowledged batch; `base_offset` is -1 where the broker no longer knows it."""
-        entry = self.entry(batch.topic_partition)
+        entry = self._partitions.get(batch.topic_partition)
+        if entry is None or entry.identity != (batch.producer_id, batch.producer_epoch):
+            # A batch that had expired, answered late: its sequences are not those of the present epoch.
+            return
         entry.update_last_acked_sequence(last_sequence(batch))
         if base_offset >= 0:
             last_offset = base_offset + batch.record_count - 1
@@ -117,11 +120,6 @@ class ProducerSequences:
             entry.close_gap(failed)
 
     # Expired batches.
-
-    @property
-    def has_unresolved(self) -> bool:
-        """Whether any partition waits for the outcome of a batch that expired."""
-        return bool(self._unresolved)
 
     def is_unresolved(self, partition: TopicPartition) -> bool:
         """Whether the partition waits for the outcome of a batch that expired."""

@@ -208,8 +208,6 @@ class ProducerState:
 
     # States.
 
-    # States.
-
     @property
     def _bumps_epoch_itself(self) -> bool:
         """Whether the producer raises its epoch by InitProducerId after an abort; in V2 EndTxn does it."""

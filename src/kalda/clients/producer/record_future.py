@@ -201,7 +201,8 @@ class RecordFuture:
         """
         error = self.exception(timeout)
         if error is not None:
-            raise error
+            # The records of a batch share the error; its traceback would grow with each of them.
+            raise error.with_traceback(None)
         return self.metadata()
 
     def exception(self, timeout: float | None = None) -> Exception | None:
@@ -246,18 +247,6 @@ class RecordFuture:
     def __repr__(self) -> str:
         state = "done" if self.done() else "pending"
         return f"<RecordFuture {state} {self._result.topic}-{self._result.partition}>"
-
-
-class FailedFuture(RecordFuture):
-    """The future of a record that failed before it got into a batch."""
-
-    __slots__ = ()
-
-    def __init__(self, topic: str, partition: int, error: Exception) -> None:
-        result = BatchResult(topic, partition)
-        result.add_record(NO_TIMESTAMP, -1, -1)
-        result.fail(error)
-        super().__init__(result, 0)
 
 
 def set_from_any_thread(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> None:

@@ -227,6 +227,8 @@ class Sender:
         refused = transactions.take_authorization_error()
         if refused is not None:
             self._abort_all(refused)
+            # The next record asks for an id again; without one, asking would go on without a pause.
+            return True
         if transactions.is_aborting:
             self._abort_undrained(
                 TransactionAbortedError("the transaction was aborted before the record was sent")

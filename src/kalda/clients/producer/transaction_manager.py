@@ -262,6 +262,12 @@ class TransactionManager(ProducerState):
         knows_transaction = error_code is not ErrorCode.INVALID_PRODUCER_ID_MAPPING
         return self._begin_end("abort_transaction", is_commit=False, sends_end=knows_transaction)
 
+    def abort_for_close(self) -> None:
+        """Abort the transaction that is open, if any; a call that timed out will not be repeated."""
+        if self.is_transactional and self.has_ongoing_transaction and not self.is_completing:
+            self._pending = None
+            self.begin_abort()
+
     def check_ready_to_send(self) -> None:
         """Raise an error where no record may be appended now. Thread-safe.
 
@@ -311,8 +317,7 @@ class TransactionManager(ProducerState):
             if self.last_error is not None:
                 request.result.fail(self.last_error)
             elif isinstance(request, EndTxn) and not self._transaction_started:
-                self._complete_transaction()
-                request.result.complete()
+                self._complete_transaction(request)
             else:
                 return request
         return None
@@ -396,6 +401,8 @@ class TransactionManager(ProducerState):
             case AddOffsetsToTxn(), _:
                 self._transaction_started = True
                 self._enqueue(self._offset_commit(request.result, dict(request.offsets), request.group))
+            case TxnOffsetCommit(), _ if request.pending:
+                self._retry(request, looks_up=False)
             case TxnOffsetCommit(), _:
                 request.result.complete()
             case EndTxn(), EndTxnResponse():
@@ -403,8 +410,7 @@ class TransactionManager(ProducerState):
                     # From version 5 on, every end gives the identity of the next transaction.
                     self._set_identity(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
                     self.sequences.reset()
-                self._complete_transaction()
-                request.result.complete()
+                self._complete_transaction(request)
 
     def _initialized(self, request: InitProducerId, response: InitProducerIdResponse) -> None:
         self._set_identity(ProducerIdAndEpoch(response.producer_id, response.producer_epoch))
@@ -447,20 +453,12 @@ class TransactionManager(ProducerState):
             self._epoch_bump_required = True
             if self.is_aborting:
                 # Nothing is left to abort; the producer continues with the next epoch, or another id.
-                self._complete_transaction()
-                self._continue_with_next_epoch(request)
+                self._complete_transaction(request)
                 return
             self._become_abortable(str(cause), code, cause)
         else:
             self._become_fatal(str(cause), code, cause)
         self._fail(request)
-
-    def _continue_with_next_epoch(self, request: TransactionRequest) -> None:
-        """Let the call that sent `request` end with InitProducerId, unless it has asked for that anyway."""
-        if any(isinstance(each, InitProducerId) for *_, each in self._requests):
-            request.result.complete()
-        else:
-            self._enqueue(self._init_producer_id(request.result, is_epoch_bump=True))
 
     def _on_fatal(self, error: FatalTransactionError) -> None:
         if self._pending is not None:
@@ -562,9 +560,15 @@ class TransactionManager(ProducerState):
             # Late batches of the last V1 transaction must not enter the first V2 one.
             self._epoch_bump_required = True
 
-    def _complete_transaction(self) -> None:
-        self._transition(_State.INITIALIZING if self._epoch_bump_required else _State.READY)
+    def _complete_transaction(self, request: TransactionRequest) -> None:
+        """End the transaction; where another epoch is needed, the call that sent `request` waits for it."""
+        needs_epoch = self._epoch_bump_required
+        self._transition(_State.INITIALIZING if needs_epoch else _State.READY)
         self._clear_transaction()
+        if needs_epoch and not any(isinstance(each, InitProducerId) for *_, each in self._requests):
+            self._enqueue(self._init_producer_id(request.result, is_epoch_bump=True))
+        else:
+            request.result.complete()
 
     def _clear_transaction(self) -> None:
         with self._partitions_lock:
@@ -600,13 +604,10 @@ class TransactionManager(ProducerState):
 
     def _refuse_while_pending(self, operation: str) -> None:
         pending = self._pending
-        if pending is None:
-            return
-        if not pending.result.is_acked:
+        if pending is not None and not pending.result.is_acked:
             raise self._illegal(
                 operation, f"the previous {pending.operation} timed out; call {pending.operation} again"
             )
-        self._pending = None
 
     def _ensure_transactional(self, operation: str) -> None:
         if not self.is_transactional:

@@ -36,7 +36,6 @@ ADD_PARTITIONS_VERSION_MAX: Final = 3
 """From version 4 on, AddPartitionsToTxn is for brokers."""
 END_TXN_VERSION_MAX_V1: Final = 4
 TXN_OFFSET_COMMIT_VERSION_MAX_V1: Final = 4
-PRODUCE_VERSION_MAX_V1: Final = 11
 """The last versions before a coordinator raises the epoch with each end (KIP-890)."""
 TWO_PHASE_COMMIT_VERSION_MIN: Final = 6
 """The first version of InitProducerId with two-phase commit (KIP-939)."""

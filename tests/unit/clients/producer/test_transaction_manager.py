@@ -1,7 +1,19 @@
+from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
+from kalda.clients.errors import error_for
+from kalda.clients.producer.producer_identity import ProducerIdAndEpoch
 from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.clients.producer.transaction_requests import EndTxn
+from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
+from kalda.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnResponse
 from kalda.protocol.messages.end_txn import EndTxnResponse
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
+from kalda.protocol.messages.txn_offset_commit import (
+    TxnOffsetCommitResponse,
+    TxnOffsetCommitResponsePartition,
+    TxnOffsetCommitResponseTopic,
+)
 from tests.golden.clients.transaction_player import Batch
 
 
@@ -49,3 +61,113 @@ def test_a_split_batch_keeps_its_place() -> None:
     manager.sequences.remove_in_flight(batches[0])
     assert batches[1] is entry.first_in_flight
     assert 4 == entry.next_sequence
+
+
+def test_an_epoch_that_has_to_be_raised_during_an_abort_is_raised_before_the_next_transaction() -> None:
+    """Records that expire during an abort are fenced off by the next epoch, which must be asked for."""
+    manager = ready_manager()
+    batch = in_transaction(manager)
+    aborted = manager.begin_abort()
+    manager.sequences.mark_unresolved(batch)
+    manager.sequences.remove_in_flight(batch)
+    manager.maybe_resolve_sequences()
+
+    for answer in (EndTxnResponse(), InitProducerIdResponse(producer_id=1, producer_epoch=1)):
+        assert not aborted.is_completed
+        request = manager.next_request(False)
+        assert request is not None
+        manager.handle_response(request, answer)
+
+    assert aborted.is_completed
+    aborted.is_acked = True
+    manager.begin_transaction()
+    assert 1 == manager.identity.epoch
+
+
+def test_a_late_acknowledgement_of_an_earlier_epoch_says_nothing_about_the_present_one() -> None:
+    """Else a batch that came too early would pass for one that the broker has, and its records be lost."""
+    partition = TopicPartition("a", 0)
+    manager = TransactionManager()
+    late = Batch(partition, 10, producer_id=1, producer_epoch=0, base_sequence=0)
+    entry = manager.sequences.entry(partition)
+    entry.start_sequences_at_beginning(ProducerIdAndEpoch(1, 1))
+    batches = [Batch(partition, 5, 1, 1, base_sequence=sequence) for sequence in (0, 5)]
+    for batch in batches:
+        entry.increment_sequence(batch.record_count)
+        entry.add_in_flight(batch)
+
+    manager.handle_completed_batch(late, 100)
+
+    assert [False, False] == [manager.sequences.is_surely_written(batch) for batch in batches]
+
+
+def test_offsets_that_a_response_leaves_out_are_sent_again() -> None:
+    """A transaction that is committed without them would repeat what was processed."""
+    manager = ready_manager()
+    manager.begin_transaction()
+    first, second = TopicPartition("a", 0), TopicPartition("a", 1)
+    result = manager.send_offsets_to_transaction(
+        {first: OffsetAndMetadata(1), second: OffsetAndMetadata(2)}, ConsumerGroupMetadata("g")
+    )
+    added = manager.next_request(False)
+    assert added is not None
+    manager.handle_response(added, AddOffsetsToTxnResponse())
+
+    for number, is_done in ((0, False), (1, True)):
+        request = manager.next_request(False)
+        assert request is not None
+        manager.handle_response(request, committed("a", number))
+        assert is_done is result.is_completed
+
+
+def test_a_close_aborts_a_transaction_whose_commit_failed_after_its_time_out() -> None:
+    """No one will call commit again to see the failure, and the open transaction would block readers."""
+    manager = ready_manager()
+    in_transaction(manager)
+    manager.begin_commit()
+    manager.maybe_transition_to_error_state(error_for(ErrorCode.MESSAGE_TOO_LARGE, "records"))
+    assert manager.next_request(False) is None
+
+    manager.abort_for_close()
+
+    request = manager.next_request(False)
+    assert isinstance(request, EndTxn)
+    assert not request.is_commit
+
+
+def ready_manager() -> TransactionManager:
+    """Return a manager outside a transaction, of a coordinator that lets producers raise their epoch."""
+    manager = TransactionManager("t")
+    manager.initialize_transactions().is_acked = True
+    request = manager.next_request(False)
+    assert request is not None
+    manager.handle_response(request, InitProducerIdResponse(producer_id=1, producer_epoch=0))
+    manager.note_node_versions(coordinator_bumps_epochs=True, features_epoch=0, transaction_version=1)
+    return manager
+
+
+def in_transaction(manager: TransactionManager) -> Batch:
+    """Begin a transaction; return its first batch, which is in flight."""
+    partition = TopicPartition("a", 0)
+    manager.begin_transaction()
+    manager.maybe_add_partition(partition)
+    request = manager.next_request(True)
+    assert request is not None
+    manager._succeeded(request, AddPartitionsToTxnResponse())
+    manager.maybe_update_identity(partition)
+    batch = Batch(partition, 3, *manager.identity, base_sequence=0)
+    entry = manager.sequences.entry(partition)
+    entry.increment_sequence(batch.record_count)
+    entry.add_in_flight(batch)
+    return batch
+
+
+def committed(topic: str, number: int) -> TxnOffsetCommitResponse:
+    return TxnOffsetCommitResponse(
+        topics=[
+            TxnOffsetCommitResponseTopic(
+                name=topic,
+                partitions=[TxnOffsetCommitResponsePartition(partition_index=number, error_code=0)],
+            )
+        ]
+    )
