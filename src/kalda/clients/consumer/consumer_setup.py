@@ -8,9 +8,7 @@ from kalda.clients.argument_checks import check_interceptors, checked_partition
 from kalda.clients.consumer.assignors.assignor_names import common_protocol, find_assignors
 from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.consumer_config import ConsumerConfig
-from kalda.clients.consumer.consumer_coordinator import ConsumerCoordinator
 from kalda.clients.consumer.consumer_core import ConsumerCore
-from kalda.clients.consumer.consumer_membership import ConsumerMembership
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.consumer.group_port import GroupPort, Offsets
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, RebalanceCallbacks
@@ -91,7 +89,10 @@ def create_group(
         return None
     metrics = CoordinatorMetrics(core.metrics, lambda: len(core.subscription.assigned()))
     auto_commit_interval_ms = config.auto_commit_interval_ms if config.has_auto_commit else None
+    # Each protocol is a dozen modules: a consumer loads the one that it speaks, or neither.
     if config.is_consumer_protocol:
+        from kalda.clients.consumer.consumer_membership import ConsumerMembership
+
         return ConsumerMembership(
             core.network,
             core.subscription,
@@ -108,6 +109,8 @@ def create_group(
             on_committed=on_committed,
             metrics=metrics,
         )
+    from kalda.clients.consumer.consumer_coordinator import ConsumerCoordinator
+
     return ConsumerCoordinator(
         core.network,
         core.subscription,

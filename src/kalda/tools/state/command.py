@@ -20,7 +20,7 @@ state = noun("Keep topics, settings and groups' offsets as files, one folder for
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
-_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_directory = click.argument("directory", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 _PARTS = ("topics", "groups", "brokers")
 
 
