@@ -407,9 +407,14 @@ class ConsumerCore:
                     partition: self.seek_position(partition, found.offset, found.leader_epoch)
                     for partition, found in committed.items()
                     if found is not None
-                }
+                },
+                partitions,
             )
         subscription.reset_initializing(partitions)
+        if subscription.initializing():
+            # They were assigned while the coordinator was asked.
+            self._wants_positions = True
+            self._positions_needed.set()
 
     def _set_poll_timer(self, now: float) -> None:
         """Call `polled` again in time for auto commit and for `max.poll.interval.ms`."""

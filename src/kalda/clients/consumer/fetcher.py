@@ -356,7 +356,7 @@ class Fetcher:
                 partition,
                 subscription.default_reset,
             )
-            subscription.request_reset(partition)
+            subscription.reset_out_of_range(partition)
             self._on_ready()
         else:
             self._on_error(OffsetsOutOfRangeError({partition: asked.offset}))

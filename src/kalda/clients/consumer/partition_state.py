@@ -32,6 +32,7 @@ class PartitionState:
     """One assigned partition. `SubscriptionState` guards it with its lock."""
 
     __slots__ = (
+        "continued_from",
         "generation",
         "high_watermark",
         "is_awaiting_callback",
@@ -49,6 +50,9 @@ class PartitionState:
 
     def __init__(self, generation: int) -> None:
         self.generation = generation
+        self.continued_from = generation
+        """The first generation since the assignment or the last move by the user. From this one on, positions
+        differ only by what was read and by what the log did."""
         self.state = FetchState.INITIALIZING
         self.position: FetchPosition | None = None
         self.reset: OffsetReset | None = None

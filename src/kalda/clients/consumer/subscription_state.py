@@ -269,16 +269,26 @@ class SubscriptionState:
             IllegalStateError: the partition is not assigned.
         """
         with self._lock:
-            self._state(partition).seek_unvalidated(position, self._next_generation())
+            state = self._state(partition)
+            state.seek_unvalidated(position, self._next_generation())
+            state.continued_from = state.generation
 
-    def request_reset(self, partition: TopicPartition, reset: OffsetReset | None = None) -> None:
-        """Give up the position and look another one up; by default as `auto.offset.reset` says.
+    def request_reset(self, partition: TopicPartition, reset: OffsetReset) -> None:
+        """Give up the position and look another one up, as the user asked.
 
         Raises:
             IllegalStateError: the partition is not assigned.
         """
         with self._lock:
-            self._state(partition).await_reset(reset or self.default_reset, self._next_generation())
+            state = self._state(partition)
+            state.await_reset(reset, self._next_generation())
+            state.continued_from = state.generation
+
+    def reset_out_of_range(self, partition: TopicPartition) -> None:
+        """Give up a position that the log does not have, and look one up as `auto.offset.reset` says."""
+        with self._lock:
+            if (state := self._partitions.get(partition)) is not None:
+                state.await_reset(self.default_reset, self._next_generation())
 
     def position(self, partition: TopicPartition) -> FetchPosition | None:
         """Return the position, also while it is being validated; None while it is looked up.
@@ -314,14 +324,26 @@ class SubscriptionState:
     def rewind(self, partition: TopicPartition, generation: int, position: FetchPosition) -> bool:
         """Move the position back before records that `advance` counted and that were not handed out.
 
-        Returns False if it has moved elsewhere meanwhile.
+        Returns False if records fetched under `generation` must not be returned any more. The position moves
+        back all the same, unless the user has moved it: a new leader, or a reset of the position ahead, is no
+        reason to skip what was not handed out.
         """
         with self._lock:
             state = self._partitions.get(partition)
-            if state is None or state.generation != generation or state.state is not FetchState.FETCHING:
+            if state is None or generation < state.continued_from:
                 return False
-            state.position = position
-            return True
+            if state.generation == generation and state.state is FetchState.FETCHING:
+                state.position = position
+                return True
+            present = state.position
+            if present is None or present.offset > position.offset:
+                leader = position.leader if present is None else present.leader
+                target = FetchPosition(position.offset, position.offset_epoch, leader)
+                is_valid = state.state is FetchState.FETCHING
+                state.seek(target, self._next_generation())
+                if not is_valid:
+                    state.seek_unvalidated(target, state.generation)
+            return False
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return the offsets to commit: the position of every partition that has a valid one."""
@@ -343,29 +365,42 @@ class SubscriptionState:
                 if state.position is not None
             }
 
-    def initializing(self) -> list[TopicPartition]:
-        """Return the partitions whose committed offset has not been looked up yet."""
-        return self._where(lambda state: state.state is FetchState.INITIALIZING)
+    def initializing(self) -> dict[TopicPartition, int]:
+        """Return the partitions whose committed offset has not been looked up yet, with their generations."""
+        with self._lock:
+            return {
+                partition: state.generation
+                for partition, state in self._partitions.items()
+                if state.state is FetchState.INITIALIZING
+            }
 
-    def seek_to_committed(self, committed: Mapping[TopicPartition, FetchPosition]) -> None:
-        """Set positions from committed offsets, where the partition still has none."""
+    def seek_to_committed(
+        self, committed: Mapping[TopicPartition, FetchPosition], asked: Mapping[TopicPartition, int]
+    ) -> None:
+        """Set positions from committed offsets, where the partition still has none.
+
+        `asked` is what `initializing` returned before the offsets were asked for: a partition that was given
+        up and came back meanwhile waits for another answer, because its owner in between may have committed.
+        """
         with self._lock:
             for partition, position in committed.items():
                 state = self._partitions.get(partition)
-                if state is not None and state.state is FetchState.INITIALIZING:
+                if state is not None and _is_waiting(state, asked[partition]):
                     state.seek_unvalidated(position, self._next_generation())
 
-    def reset_initializing(self, partitions: Iterable[TopicPartition]) -> None:
+    def reset_initializing(self, asked: Mapping[TopicPartition, int]) -> None:
         """Apply `auto.offset.reset` to those of the partitions that are still without a position.
+
+        `asked` is what `initializing` returned before committed offsets were asked for.
 
         Raises:
             NoOffsetForPartitionError: `auto.offset.reset` is none, and some have no committed offset.
         """
         with self._lock:
             without: list[TopicPartition] = []
-            for partition in partitions:
+            for partition, generation in asked.items():
                 state = self._partitions.get(partition)
-                if state is None or state.state is not FetchState.INITIALIZING:
+                if state is None or not _is_waiting(state, generation):
                     continue
                 if self.has_default_reset:
                     state.await_reset(self.default_reset, self._next_generation())
@@ -610,3 +645,7 @@ class SubscriptionState:
     def _next_generation(self) -> int:
         self._last_generation += 1
         return self._last_generation
+
+
+def _is_waiting(state: PartitionState, generation: int) -> bool:
+    return state.state is FetchState.INITIALIZING and state.generation == generation

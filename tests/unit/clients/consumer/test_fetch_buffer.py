@@ -6,7 +6,7 @@ from kalda.clients.consumer.arrow_poll import ArrowPoll
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
-from kalda.clients.consumer.fetch_position import FetchPosition
+from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.record_iteration import RecordIteration
@@ -156,6 +156,79 @@ def test_nothing_goes_back_after_a_seek() -> None:
     iteration.settle()
     assert 7 == it.position(A)
     assert [] == it.take(10)
+
+
+def in_a_loop(it: Buffered, handed_out: int) -> RecordIteration:
+    """Return a loop over A's six records that has got the first ones; all six are decoded."""
+    it.subscription.seek(A, FetchPosition(0, -1, LeaderAndEpoch(1, 3)))
+    it.generations = it.current()
+    it.add(A, (0, 6))
+    iteration = RecordIteration(it.buffer, PLAIN)
+    iteration.next_chunk(10)
+    for _ in range(handed_out):
+        next(iteration.records)
+    return iteration
+
+
+@pytest.mark.parametrize("can_validate", [True, False])
+def test_a_loop_goes_back_after_its_partition_got_another_leader(can_validate: bool) -> None:
+    """The position was ahead of the loop when the leader failed. It stayed there: records were skipped."""
+    it = Buffered()
+    iteration = in_a_loop(it, handed_out=2)
+    it.subscription.change_leader(A, LeaderAndEpoch(2, 4), can_validate=can_validate)
+    iteration.settle()
+    assert FetchPosition(2, 3, LeaderAndEpoch(2, 4)) == it.subscription.position(A)
+    assert can_validate == (A in it.subscription.needing_validation(0.0))
+    assert [] == it.take(10), "the new leader's log decides what follows"
+
+
+def test_a_loop_goes_back_before_the_point_of_a_truncation() -> None:
+    it = Buffered()
+    iteration = in_a_loop(it, handed_out=2)
+    leader = LeaderAndEpoch(2, 4)
+    it.subscription.change_leader(A, leader, can_validate=True)
+    it.subscription.complete_validation(A, FetchPosition(6, 3, leader), 3, 4)
+    assert 4 == it.position(A)
+    iteration.settle()
+    assert 2 == it.position(A)
+
+
+def test_a_loop_goes_back_before_a_reset_that_nobody_asked_for() -> None:
+    """What the loop was being given is still there; the reset was due to the position ahead of it."""
+    it = Buffered()
+    iteration = in_a_loop(it, handed_out=2)
+    it.subscription.reset_out_of_range(A)
+    iteration.settle()
+    assert 2 == it.position(A)
+    assert {} == it.subscription.needing_reset(0.0)
+
+
+def test_a_loop_does_not_move_a_truncated_position_forward() -> None:
+    it = Buffered()
+    iteration = in_a_loop(it, handed_out=5)
+    leader = LeaderAndEpoch(2, 4)
+    it.subscription.change_leader(A, leader, can_validate=True)
+    it.subscription.complete_validation(A, FetchPosition(6, 3, leader), 3, 4)
+    iteration.settle()
+    assert 4 == it.position(A)
+
+
+def test_nothing_goes_back_after_a_reset_by_the_user() -> None:
+    it = Buffered()
+    iteration = in_a_loop(it, handed_out=2)
+    it.subscription.request_reset(A, EARLIEST)
+    iteration.settle()
+    assert it.subscription.position(A) is None
+
+
+def test_nothing_goes_back_into_another_assignment() -> None:
+    """The partition was another member's meanwhile, so the committed offset decides."""
+    it = Buffered()
+    iteration = in_a_loop(it, handed_out=2)
+    it.subscription.assign_from_user([B])
+    it.subscription.assign_from_user([A, B])
+    iteration.settle()
+    assert it.subscription.position(A) is None
 
 
 def test_rows_that_were_not_returned_come_as_records() -> None:

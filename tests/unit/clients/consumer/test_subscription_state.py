@@ -110,7 +110,7 @@ def test_a_partition_that_comes_back_starts_over() -> None:
     before = generation(state, A0)
     state.assign_from_subscribed([])
     state.assign_from_subscribed([A0])
-    assert [A0] == state.initializing()
+    assert {A0} == state.initializing().keys()
     assert not state.is_current(A0, before)
 
 
@@ -166,7 +166,7 @@ def test_pausing_a_partition_that_is_not_assigned_pauses_none() -> None:
 
 def test_a_reset_is_looked_up_until_it_completes() -> None:
     state = assigned(A0)
-    state.reset_initializing([A0])
+    state.reset_initializing(state.initializing())
     assert {A0: EARLIEST} == state.needing_reset(0.0)
     assert state.position(A0) is None
     state.retry_later([A0], 5.0)
@@ -190,15 +190,16 @@ def test_without_a_reset_policy_partitions_without_offset_are_an_error() -> None
     state = assigned(A0, A1, reset=NONE)
     state.seek(A1, FetchPosition(0))
     with pytest.raises(NoOffsetForPartitionError) as raised:
-        state.reset_initializing([A0, A1])
+        state.reset_initializing(state.initializing())
     assert (A0,) == raised.value.partitions
 
 
 def test_committed_offsets_do_not_overwrite_a_seek() -> None:
     """The user may seek while the committed offsets are on their way."""
     state = assigned(A0, A1)
+    asked = state.initializing()
     state.seek(A0, FetchPosition(3))
-    state.seek_to_committed({A0: FetchPosition(100), A1: FetchPosition(200)})
+    state.seek_to_committed({A0: FetchPosition(100), A1: FetchPosition(200)}, asked)
     assert FetchPosition(3) == state.position(A0)
     assert FetchPosition(200) == state.position(A1)
 
