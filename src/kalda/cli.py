@@ -65,8 +65,24 @@ def _directory_option(description: str, default: str | None = None) -> Callable[
     )
 
 
+def _print_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
+    if not is_asked or context.resilient_parsing:
+        return
+    from kalda.records.implementation import implementation
+
+    click.echo(f"kalda {kalda.__version__} ({implementation()})")
+    context.exit()
+
+
 @click.group(name="kalda", cls=LazyGroup, no_args_is_help=True, context_settings=CONTEXT_SETTINGS)
-@click.version_option(kalda.__version__, message="%(prog)s %(version)s", help="Print the version.")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version.",
+)
 @_log_options
 @click.pass_context
 def app(context: click.Context, log_level: LogLevel | None, log_format: LogFormat | None) -> None:

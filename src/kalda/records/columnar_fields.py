@@ -179,7 +179,7 @@ def header_lists(data: bytes, positions: Positions, ends: Positions, counts: Pos
     values = binary_copies(data, fields[2], fields[3])
     offsets = np.zeros(len(counts) + 1, np.int32)
     offsets[1:] = np.cumsum(counts)
-    entries = pa.StructArray.from_arrays([_as_strings(keys), values], names=["key", "value"])
+    entries = pa.StructArray.from_arrays([as_strings(keys), values], names=["key", "value"])
     return pa.ListArray.from_arrays(pa.array(offsets), entries)
 
 
@@ -223,7 +223,8 @@ def _read_headers_of_row(data: bytes, position: int, fields: Positions, slots: r
     return position
 
 
-def _as_strings(keys: pa.Array) -> pa.Array:
+def as_strings(keys: pa.Array) -> pa.Array:
+    """Return a ``binary`` array as ``string``; bytes that are not UTF-8 become U+FFFD."""
     try:
         return keys.cast(pa.string())
     except pa.ArrowInvalid:

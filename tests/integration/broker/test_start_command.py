@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import kalda
+from kalda.records.implementation import implementation
 from kalda.testing import KaldaProcess
 from kalda.testing.process import free_ports_in_a_row
 
@@ -151,8 +152,13 @@ def test_a_zoo_cfg_says_where_the_coordination_server_is(tmp_path: Path) -> None
     assert "`tickTime`=0" in refused("zookeeper", "--dir", str(tmp_path), "--set", "tickTime=0")
 
 
-def test_the_version_is_told() -> None:
-    assert f"kalda {kalda.__version__}\n" == run("--version").stdout
+def test_the_version_says_which_implementation_runs() -> None:
+    assert f"kalda {kalda.__version__} ({implementation()})\n" == run("--version").stdout
+
+
+def test_plain_python_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KALDA_PURE_PYTHON", "1")
+    assert f"kalda {kalda.__version__} (pure Python)\n" == run("--version").stdout
 
 
 @pytest.mark.parametrize("command", [[], ["start"], ["broker"], ["zookeeper"]])

@@ -8,6 +8,8 @@ from kalda.records.columnar import decode_batches
 from kalda.records.errors import CorruptRecordError
 from kalda.records.record import RecordBatchBuilder, iter_records
 
+pytestmark = pytest.mark.usefixtures("record_implementation")
+
 # Sizes around those at which a length varint gets its second and its third byte.
 value_sizes = st.sampled_from([0, 1, 40, 55, 56, 57, 58, 100, 8180, 8186, 8190])
 runs = st.lists(st.tuples(value_sizes, st.integers(1, 70)), min_size=1, max_size=8)

@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kalda.records import columnar
+from kalda.records import columnar_numpy
 from kalda.records.columnar import decode_batches
 from kalda.records.columnar_starts import linked_starts
 from kalda.records.errors import CorruptRecordError
 from kalda.records.record import RecordBatchBuilder, iter_records
+
+pytestmark = pytest.mark.usefixtures("numpy_records")
 
 
 def batch(seed: int, count: int, size_max: int, zeros: float, odd: float) -> bytes:
@@ -52,7 +54,7 @@ def test_records_decode_as_record_by_record(
 def test_plain_records_are_found_at_once(odd: float) -> None:
     """Otherwise the test above would compare the loop with itself."""
     data = batch(1, 3000, 140, 0.002, odd)
-    with patch.object(columnar, "linked_starts", wraps=linked_starts) as linked:
+    with patch.object(columnar_numpy, "linked_starts", wraps=linked_starts) as linked:
         decode_batches(data, start_offset=0)
 
     assert 1 == linked.call_count
@@ -64,7 +66,7 @@ def test_plain_records_are_found_at_once(odd: float) -> None:
 def test_a_damaged_byte_gives_an_error_or_what_the_loop_gives(place: int, byte: int) -> None:
     data = bytearray(batch(2, 900, 100, 0.01, 0.0))
     data[61 + place % (len(data) - 61)] = byte
-    with patch.object(columnar, "is_worthwhile", return_value=False):
+    with patch.object(columnar_numpy, "is_worthwhile", return_value=False):
         expected = _decoded(data)
 
     assert expected == _decoded(data)

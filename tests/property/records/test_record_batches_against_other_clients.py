@@ -26,6 +26,8 @@ from kalda.records.record import Header, Record, RecordBatchBuilder, iter_record
 from kalda.records.validation import validate_records
 from kalda.records.varint import read_varint, read_varlong
 
+pytestmark = pytest.mark.usefixtures("record_implementation")
+
 Row = tuple[bytes | None, bytes | None, int, list[Header]]
 
 CODECS = list(Compression)

@@ -1,11 +1,14 @@
 """Columns whose values all have one size are encoded in another way, to the same bytes."""
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kalda.records.columnar_encode import encode_batches
 from kalda.records.record import RecordBatchBuilder
+
+pytestmark = pytest.mark.usefixtures("record_implementation")
 
 
 @given(

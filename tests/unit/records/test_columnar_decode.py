@@ -5,7 +5,7 @@ import struct
 import pyarrow as pa
 import pytest
 
-from kalda.records import columnar
+from kalda.records import columnar_selection
 from kalda.records.batch import TimestampType, set_log_append_time
 from kalda.records.columnar import ColumnarBatch, decode_batches, iter_record_batches
 from kalda.records.columnar_fields import HEADERS_TYPE
@@ -14,6 +14,8 @@ from kalda.records.control import ControlRecordType, EndTransactionMarker, build
 from kalda.records.crc import crc32c
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedMagicError
 from kalda.records.record import RecordBatchBuilder, iter_records
+
+pytestmark = pytest.mark.usefixtures("record_implementation")
 
 
 def build(base_offset: int, count: int, producer_id: int = -1, **options: object) -> bytes:
@@ -294,7 +296,7 @@ def test_decompressed_size_of_a_batch_is_bounded() -> None:
 
 def test_one_decode_stops_before_it_grows_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrow counts bytes in 32 bits, and a fetch of well compressed batches can unpack to more."""
-    monkeypatch.setattr(columnar, "_DATA_SIZE_MAX", 2_000)
+    monkeypatch.setattr(columnar_selection, "_DATA_SIZE_MAX", 2_000)
     batches = [build(base, 20, compression=Compression.GZIP) for base in (0, 20, 40)]
     batch = decode_batches(b"".join(batches), start_offset=0)
     assert (40, 40) == (len(batch), batch.next_offset)

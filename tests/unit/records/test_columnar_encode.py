@@ -10,6 +10,8 @@ from kalda.records.columnar_fields import HEADERS_TYPE
 from kalda.records.compression import Compression
 from kalda.records.record import iter_records
 
+pytestmark = pytest.mark.usefixtures("record_implementation")
+
 
 def test_batches_end_before_the_bound_and_a_larger_row_stands_alone() -> None:
     sizes = [100] * 50 + [5_000] + [100] * 50

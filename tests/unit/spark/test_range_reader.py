@@ -9,7 +9,7 @@ import pytest
 
 from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.common.types import TopicPartition
-from kalda.records import columnar
+from kalda.records import columnar_selection
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
 from kalda.spark import range_reader
@@ -72,7 +72,7 @@ def test_batches_for_spark_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_one_decode_cannot_hold_comes_in_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compressed batches of one fetch can be larger than what Arrow can address at once."""
     data = b"".join(batch(start, 100, compression=Compression.GZIP) for start in range(0, 1000, 100))
-    monkeypatch.setattr(columnar, "_DATA_SIZE_MAX", 4_000)
+    monkeypatch.setattr(columnar_selection, "_DATA_SIZE_MAX", 4_000)
 
     batches = read(monkeypatch, data, OffsetRange(TP, 50, 950), 1000)
 

@@ -1,0 +1,36 @@
+"""Which implementation of the record columns runs: compiled, or numpy alone.
+
+The extension `kalda.records._columns` is built with the package where a C compiler exists. It needs neither
+numpy nor pyarrow to be imported, so ``kalda --version`` may ask. Both implementations return the same and
+raise the same.
+"""
+
+from typing import Final
+
+from kalda.common.pure_python import is_pure_wanted
+
+try:
+    from kalda.records import _columns
+except ImportError:
+    _extension_interface = None
+else:
+    _extension_interface = _columns.INTERFACE
+
+INTERFACE: Final = 1
+"""The arguments that the extension's functions take. An editable install may have built an older
+extension."""
+
+is_built: Final = _extension_interface == INTERFACE
+"""Whether the extension can be used."""
+
+_is_used = is_built and not is_pure_wanted
+
+
+def is_compiled() -> bool:
+    """Return whether records are decoded and encoded by compiled code."""
+    return _is_used
+
+
+def implementation() -> str:
+    """Return what a user reads of it: ``compiled`` or ``pure Python``."""
+    return "compiled" if _is_used else "pure Python"
