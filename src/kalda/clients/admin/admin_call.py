@@ -257,8 +257,8 @@ class AdminCall(Generic[K, V]):
             else:
                 self._take_error(pending, found, now, is_moved=True)
 
-    def received(self, request: AdminRequest[K, V], response: Message, now: float) -> None:
-        """Take the response to a request."""
+    def received(self, request: AdminRequest[K, V], response: Message, now: float) -> bool:
+        """Take the response to a request; return whether it says that another broker is responsible."""
         answers = request.read(response)
         for key in request.keys:
             if key not in self._pending:
@@ -276,6 +276,7 @@ class AdminCall(Generic[K, V]):
             else:
                 what = f"{self.operation.what(key)}: the broker's response does not mention it"
                 self._fail(pending, error_for(ErrorCode.UNKNOWN_SERVER_ERROR, what))
+        return any(code in self.operation.route.moved_codes for code, _ in answers.errors.values())
 
     def failed(self, keys: Iterable[K], error: ClientError, now: float, *, was_sent: bool) -> None:
         """Take a failure without a response: no connection, a lost one, a time-out, or no shared version.

@@ -208,7 +208,9 @@ class _Run(Generic[K, V]):
                 was_sent = not isinstance(error, UnsupportedApiError)
                 self._call.failed(request.keys, error, self._clock.monotonic(), was_sent=was_sent)
             else:
-                self._call.received(request, response, self._clock.monotonic())
+                if self._call.received(request, response, self._clock.monotonic()):
+                    # The next round asks the metadata for the controller.
+                    self._client.metadata.request_update()
             self._has_news.set()
 
     def _timeout_ms(self) -> int:
