@@ -216,9 +216,9 @@ class ConsumerCoordinator(GroupMembership):
                 await self._at_poll(lambda: None)
             try:
                 step = await self._join_once()
-            except ClientError as error:
+            except Exception as error:
                 self._member.request_rejoin(f"rebalance failed due to {type(error).__name__}")
-                if not error.is_retriable:
+                if not isinstance(error, ClientError) or not error.is_retriable:
                     raise
                 logger.info("Group %s: joining failed, will retry: %s", self._group_id, error)
                 step = Next.RETRY
@@ -467,7 +467,6 @@ class ConsumerCoordinator(GroupMembership):
                     ),
                     LeaveGroupResponse,
                     timeout_ms=timeout_ms,
-                    overtaking=member.is_rebalancing,
                 )
             except ClientError as error:
                 logger.info("Group %s: the request to leave failed: %s", self._group_id, error)

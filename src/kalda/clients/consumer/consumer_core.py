@@ -206,7 +206,8 @@ class ConsumerCore:
 
     def add_error(self, error: ClientError) -> None:
         """Keep an error for the user's next call; one that repeats is kept once."""
-        if all(str(error) != str(kept) for kept in self._errors):
+        # A copy: the user's thread may take an error meanwhile.
+        if all(str(error) != str(kept) for kept in list(self._errors)):
             self._errors.append(error)
         self._on_ready()
 
@@ -379,6 +380,10 @@ class ConsumerCore:
                 await self.offset_fetcher.validate_positions()
             except ClientError as error:
                 self.add_error(error)
+            except Exception as error:
+                # A fault of this program. Without this task the user would wait for records for ever.
+                logger.exception("The positions of partitions could not be looked up.")
+                self.add_error(ClientError(f"positions could not be looked up: {error!r}; please report it"))
             self._set_positions_timer()
             self.fetcher.wake()
             async with self._positions_changed:

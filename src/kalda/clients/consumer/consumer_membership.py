@@ -118,8 +118,8 @@ class ConsumerMembership(GroupMembership):
             return CommitFailedError(
                 f"{code.name}: group {self._group_id} has members; assign() with commits needs its own group"
             )
-        if code is ErrorCode.STALE_MEMBER_EPOCH:
-            self._heartbeat_now()
+        # Only a heartbeat shows what has become of the member.
+        self._heartbeat_now()
         return self._member.on_commit_refused(code)
 
     def metadata(self) -> ConsumerGroupMetadata:

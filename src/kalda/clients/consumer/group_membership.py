@@ -321,6 +321,11 @@ class GroupMembership(ABC):
             if self._metrics is not None:
                 self._metrics.rebalance_failed()
             self._fail(error)
+        except Exception as error:
+            # Of an application's assignor, or a fault of this program; poll must not wait for ever for its
+            # partitions.
+            logger.exception("Group %s: the rebalance failed in an unexpected way.", self._group_id)
+            self._fail(ClientError(f"the rebalance of group {self._group_id} failed: {error!r}"))
         finally:
             if self._rebalance is asyncio.current_task():
                 self._rebalance = None

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
 from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
-from kalda.clients.network_client import COORDINATOR_ID_BASE, NetworkClient
+from kalda.clients.network_client import NetworkClient, broker_id_of
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
 from kalda.protocol.messages.heartbeat import HeartbeatResponse
@@ -26,6 +26,8 @@ class GroupRequests:
         self._metrics: Final = metrics
         self.client: Final = client
         self.group_id: Final = group_id
+        self._may_be_held = False
+        """Whether a JoinGroup or SyncGroup was sent and not answered, also if nothing awaits it any more."""
 
     async def find_coordinator(self) -> None:
         """Look the coordinator up unless it is known. One attempt.
@@ -45,20 +47,22 @@ class GroupRequests:
         response_class: type[R],
         *,
         timeout_ms: int | None = None,
-        overtaking: bool = False,
     ) -> R:
         """Send a request to the coordinator; one attempt.
 
-        With `overtaking` it goes over the broker's other connection: a broker answers the requests of one
-        connection in turn, and a JoinGroup may wait for minutes.
+        Behind a JoinGroup or SyncGroup, which the coordinator may hold for minutes, it goes over the broker's
+        other connection: a broker answers the requests of one connection in turn.
 
         Raises:
             ClientError: as `NetworkClient.coordinator` and `NetworkClient.send`.
         """
         node_id = await self.client.coordinator(self.group_id, CoordinatorType.GROUP)
-        broker_id = COORDINATOR_ID_BASE - node_id
-        if overtaking and broker_id in self.client.metadata.snapshot.brokers:
+        broker_id = broker_id_of(node_id)
+        is_held = response_class in (JoinGroupResponse, SyncGroupResponse)
+        is_behind = self._may_be_held and not is_held and self.client.in_flight_count(node_id) > 0
+        if is_behind and broker_id in self.client.metadata.snapshot.brokers:
             node_id = broker_id
+        self._may_be_held |= is_held
         sent_at = self.client.clock.monotonic()
         is_heartbeat = response_class in (HeartbeatResponse, ConsumerGroupHeartbeatResponse)
         if self._metrics is not None and is_heartbeat:
@@ -68,6 +72,7 @@ class GroupRequests:
         except (BrokerConnectionError, RequestTimedOutError):
             self.forget_coordinator()
             raise
+        self._may_be_held &= not is_held
         if self._metrics is not None:
             _count(self._metrics, response, self.client.clock.monotonic() - sent_at)
         return response

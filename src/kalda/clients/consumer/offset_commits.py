@@ -15,6 +15,7 @@ from kalda.clients.consumer.group_errors import (
     CommitFailedError,
     RebalanceInProgressError,
     RetriableCommitFailedError,
+    StaleMemberEpochError,
 )
 from kalda.clients.consumer.group_requests import GroupRequests
 from kalda.clients.consumer.offset_requests import (
@@ -180,8 +181,10 @@ class OffsetCommits:
         except ClientError as error:
             if error.code in COORDINATOR_MOVED:
                 self._requests.forget_coordinator()
-            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
-                raise self._member.on_commit_refused(error.code, identity) from error
+            if error.code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
+                # The next heartbeat brings another epoch, or fences the member; a later attempt knows.
+                self._member.on_commit_refused(error.code, identity)
+                raise StaleMemberEpochError(str(error)) from error
             raise
 
     async def close(self, timeout_ms: int) -> None:

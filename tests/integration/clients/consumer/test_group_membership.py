@@ -16,8 +16,10 @@ from kalda.clients.consumer.assignors.partition_assignor import (
     PartitionAssignor,
     Subscription,
 )
+from kalda.clients.consumer.assignors.range_assignor import RangeAssignor
 from kalda.clients.consumer.group_errors import CommitFailedError, RebalanceListenerError
 from kalda.clients.consumer.subscription_state import SubscriptionPattern
+from kalda.clients.errors import ClientError
 from kalda.testing import Cluster
 from tests.integration.clients.consumer.records import create_topic, produce
 from tests.integration.groups.conftest import SETTINGS, fill
@@ -313,6 +315,28 @@ async def test_an_assignor_of_the_application_assigns(
         )
         await poll_until(light, took.done, "the heavy member took over")
         assert {(1, 6, b"!"), (1, 0, b"!"), (2, 6, b"!")} == set(seen)
+
+
+async def test_a_fault_of_an_application_s_assignor_comes_out_of_poll(
+    one_broker: str, make_topic: MakeTopic, group: str
+) -> None:
+    """Else poll would wait for ever for the partitions of a member that seems to be fine."""
+    topic = make_topic(one_broker, values=0)
+    faults = [KeyError("first"), KeyError("second")]
+
+    class Faulty(RangeAssignor):
+        name = "faulty"
+
+        def on_assignment(self, assignment: Assignment, generation_id: int) -> None:
+            if faults:
+                raise faults.pop(0)
+
+    async with new_consumer(one_broker, group, partition_assignment_strategy=Faulty()) as consumer:
+        await consumer.subscribe([topic])
+        for name in ("first", "second"):
+            with pytest.raises(ClientError, match=name):
+                await poll_until(consumer, lambda: False, "poll raises the fault")
+        await poll_until(consumer, has_partitions(consumer, 6), "the member has its partitions")
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky", None])

@@ -29,6 +29,7 @@ from kalda.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kalda.protocol.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 
 PARTITION = TopicPartition("t", 0)
 
@@ -161,6 +162,21 @@ async def test_a_member_that_was_removed_cannot_commit() -> None:
     commits, _ = commits_of(Coordinator(ErrorCode.UNKNOWN_MEMBER_ID))
     with pytest.raises(CommitFailedError, match="UNKNOWN_MEMBER_ID"):
         await commits.commit(at(7), timeout_ms=1000)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID])
+async def test_committed_offsets_are_asked_for_again_when_the_epoch_is_over(code: ErrorCode) -> None:
+    """The member was fenced, or has another epoch; the heartbeat brings that, and poll needs no error."""
+
+    class Refusing(Coordinator):
+        async def send(self, request: VersionedRequest, response_class: type[Any], **_: Any) -> Any:
+            group = OffsetFetchResponseGroup(group_id="g", topics=[], error_code=code)
+            return OffsetFetchResponse(groups=[group])
+
+    commits, _ = commits_of(Refusing())
+    with pytest.raises(StaleMemberEpochError) as caught:
+        await commits.committed([PARTITION])
+    assert caught.value.is_retriable
 
 
 async def test_a_commit_without_waiting_is_tried_once() -> None:
