@@ -159,6 +159,11 @@ class Producer(TransactionalProducer):
         future = self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future
+        future = self._core.try_begin_batch(
+            topic, value, key, headers, partition, timestamp_ms, on_delivery
+        )
+        if future is not None:
+            return future
         record = ProducerRecord(
             topic=topic, value=value, key=key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
         )

@@ -224,6 +224,54 @@ class ProducerCore:
             return None
         return self._try_append(topic, partition, key, value, timestamp_ms, headers, on_delivery)
 
+    def try_begin_batch(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        headers: Sequence[Header],
+        partition: int | None,
+        timestamp_ms: int | None,
+        on_delivery: Delivery | None,
+    ) -> RecordFuture | None:
+        """Append a record, for which `try_send` found no open batch, to a new one; None as there."""
+        if not self._is_plain or not (value is None or type(value) is bytes):
+            return None
+        partition_count = self._partition_counts.get(topic)
+        transactions = self.transactions
+        if partition_count is None or (transactions is not None and transactions.last_error is not None):
+            return None
+        if partition is not None:
+            if type(partition) is not int or not 0 <= partition < partition_count:
+                return None
+        if key is not None:
+            if type(key) is not bytes:
+                return None
+            if partition is None:
+                partition = partition_for_key(key, partition_count)
+        if timestamp_ms is None:
+            timestamp_ms = self.clock.time_ms()
+        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+            return None
+        now = self.clock.monotonic()
+        appended = self.accumulator.try_append_to_new(
+            topic,
+            partition,
+            key,
+            value,
+            timestamp_ms,
+            headers,
+            on_delivery,
+            now=now,
+            snapshot=self.metadata.snapshot,
+        )
+        if appended is None:
+            return None
+        self.metadata.add_topic(topic, now)
+        if appended.is_sendable:
+            self.sender.wakeup()
+        return appended.future
+
     def intercept(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record after the interceptors.
 

@@ -31,6 +31,10 @@ from kalda.records.compression import Compression
 from kalda.records.record import Header, RecordBatchBuilder
 
 
+_Record = tuple[bytes | None, bytes | None, int, Sequence[Header], Delivery | None]
+"""The arguments of `ProducerBatch.try_append`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccumulatorSettings:
     """The settings that bound batches, memory and time."""
@@ -173,16 +177,49 @@ class RecordAccumulator:
                 queue = queues.by_partition.get(partition)
                 if queue is None or not queue.batches:
                     return None
-                return queue.batches[-1].try_append(key, value, timestamp_ms, headers, on_delivery)
-            queue = queues.sticky
-            if queue is None or not queue.batches:
-                return None
-            batch = queue.batches[-1]
-            room = batch.room
-            future = batch.try_append(key, value, timestamp_ms, headers, on_delivery)
-            if future is not None:
-                queues.partitioner.produced_bytes += room - batch.room
+                batch = queue.batches[-1]
+                future = batch.try_append(key, value, timestamp_ms, headers, on_delivery)
+            else:
+                queue = queues.sticky
+                if queue is None or not queue.batches:
+                    return None
+                batch = queue.batches[-1]
+                room = batch.room
+                future = batch.try_append(key, value, timestamp_ms, headers, on_delivery)
+                if future is not None:
+                    queues.partitioner.produced_bytes += room - batch.room
+            if future is None and not self._is_compressed:
+                # The next looks at this batch need no exact size. A compressed one may still grow.
+                batch.close()
             return future
+
+    def try_append_to_new(
+        self,
+        topic: str,
+        partition: int | None,
+        key: bytes | None,
+        value: bytes | None,
+        timestamp_ms: int,
+        headers: Sequence[Header],
+        on_delivery: Delivery | None,
+        *,
+        now: float,
+        snapshot: ClusterMetadata,
+    ) -> Appended | None:
+        """Do what `reserve` and `append` do; None where memory is missing or the record is above `batch.size`.
+
+        Raises:
+            IllegalStateError: the producer is closed.
+            ValueError: no batch can hold the timestamp.
+        """
+        size = self.settings.batch_size
+        if HEADER_SIZE + record_size_max(key, value, headers) > size:
+            return None
+        with self.lock:
+            if not self.pool.reserve_nowait(size):
+                return None
+            record = key, value, timestamp_ms, headers, on_delivery
+            return self._append(topic, partition, record, size, now, snapshot)
 
     def memory_for(self, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
         """Return how many bytes `append` needs for a record: `batch.size`, or more for a large record."""
@@ -244,34 +281,8 @@ class RecordAccumulator:
             ValueError: no batch can hold the timestamp.
         """
         with self.lock:
-            queues = self._topic(topic)
-            try:
-                if self._is_closed:
-                    raise _closed()
-                queue = self._sticky(queues, snapshot, now) if partition is None else queues.queue(partition)
-                last = queue.batches[-1] if queue.batches else None
-                arguments = key, value, timestamp_ms, headers, on_delivery
-                future = None if last is None else last.try_append(*arguments)
-                if future is None and last is not None and self._can_grow(last, queues.ratio):
-                    last.reserved += reserved
-                    last.room += reserved
-                    reserved = 0
-                    future = last.try_append(*arguments)
-                if future is not None:
-                    self.pool.release(reserved)
-                    return Appended(future, False)
-                batch = ProducerBatch(queue.topic_partition, self._new_builder(), now, reserved)
-                future = batch.try_append(*arguments)
-            except BaseException:
-                self.pool.release(reserved)
-                raise
-            assert future is not None, "the first record of a batch fits"
-            if last is not None:
-                self._close_batch(last, queues.ratio)
-            self._enqueue(queue, batch)
-            if partition is None:
-                queues.partitioner.produced_bytes += batch.uncompressed_size
-            return Appended(future, True)
+            record = key, value, timestamp_ms, headers, on_delivery
+            return self._append(topic, partition, record, reserved, now, snapshot)
 
     def append_encoded(
         self,
@@ -463,6 +474,43 @@ class RecordAccumulator:
             queues = self._topics[name] = TopicQueues(name, partitioner)
         return queues
 
+    def _append(
+        self,
+        topic: str,
+        partition: int | None,
+        record: _Record,
+        reserved: int,
+        now: float,
+        snapshot: ClusterMetadata,
+    ) -> Appended:
+        queues = self._topic(topic)
+        try:
+            if self._is_closed:
+                raise _closed()
+            queue = self._sticky(queues, snapshot, now) if partition is None else queues.queue(partition)
+            last = queue.batches[-1] if queue.batches else None
+            future = None if last is None else last.try_append(*record)
+            if future is None and last is not None and self._can_grow(last, queues.ratio):
+                last.reserved += reserved
+                last.room += reserved
+                reserved = 0
+                future = last.try_append(*record)
+            if future is not None:
+                self.pool.release(reserved)
+                return Appended(future, False)
+            batch = ProducerBatch(queue.topic_partition, self._new_builder(), now, reserved)
+            future = batch.try_append(*record)
+        except BaseException:
+            self.pool.release(reserved)
+            raise
+        assert future is not None, "the first record of a batch fits"
+        if last is not None:
+            self._close_batch(last, queues.ratio)
+        self._enqueue(queue, batch)
+        if partition is None:
+            queues.partitioner.produced_bytes += batch.uncompressed_size
+        return Appended(future, True)
+
     def _new_builder(self) -> RecordBatchBuilder:
         settings = self.settings
         return RecordBatchBuilder(
@@ -475,6 +523,9 @@ class RecordAccumulator:
         if queues.sticky is not None and not partitioner.is_switch_due(is_queue_full=True):
             return queues.sticky
         topic = snapshot.topics[queues.name]
+        if queues.sticky is not None and len(topic.partitions) == 1:
+            partitioner.produced_bytes = 0
+            return queues.sticky
         available = [
             number
             for number, partition in sorted(topic.partitions.items())
