@@ -1,7 +1,8 @@
 """Records values into windows that roll, as Kafka's `SampledStat` does, so that old values drop out in steps.
 
 One `record` feeds all figures of a sensor: rates, average, extremes and totals. It reads no clock; `now` is
-in monotonic seconds. Any thread may record.
+in monotonic seconds. Any thread may record. A request takes a dozen of these calls, so `record` only notes the
+value; the values go into their windows when a figure is read, or `PENDING_MAX` at a time.
 
 What a maintainer must not break: a rate divides by at least all full windows but one. A client that has just
 started would otherwise show its first request as hundreds a second.
@@ -9,8 +10,12 @@ started would otherwise show its first request as hundreds a second.
 
 import math
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
+
+PENDING_MAX: Final = 64
+"""Values that wait for their windows; with more, `record` gains nothing and each sensor holds more memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +46,14 @@ class Sensor:
     __slots__ = (
         "_config",
         "_current",
+        "_last",
         "_lock",
+        "_pending",
         "_sample",
         "_samples",
+        "_total",
+        "_total_count",
         "_window_s",
-        "last",
-        "total",
-        "total_count",
     )
 
     def __init__(self, config: SampleConfig) -> None:
@@ -58,29 +64,40 @@ class Sensor:
         self._sample: _Sample | None = None
         """The sample that takes values now."""
         self._lock: Final = threading.Lock()
-        self.total = 0.0
-        """The sum of all values."""
-        self.total_count = 0
-        """How many values there were."""
-        self.last = math.nan
-        """The last value."""
+        # Times and values in order. Any thread appends; only `_drain` removes, with the lock held.
+        self._pending: Final[list[tuple[float, float]]] = []
+        self._total = 0.0
+        self._total_count = 0
+        self._last = math.nan
 
     def record(self, value: float, now: float) -> None:
         """Add one value."""
+        pending = self._pending
+        pending.append((now, value))
+        if len(pending) >= PENDING_MAX:
+            with self._lock:
+                self._drain()
+
+    @property
+    def total(self) -> float:
+        """The sum of all values."""
         with self._lock:
-            sample = self._sample
-            if sample is None or now - sample.start >= self._window_s:
-                sample = self._sample = self._next_sample(now)
-            sample.last = now
-            sample.count += 1
-            sample.sum += value
-            if value > sample.largest:
-                sample.largest = value
-            if value < sample.smallest:
-                sample.smallest = value
-            self.total += value
-            self.total_count += 1
-            self.last = value
+            self._drain()
+            return self._total
+
+    @property
+    def total_count(self) -> int:
+        """How many values there were."""
+        with self._lock:
+            self._drain()
+            return self._total_count
+
+    @property
+    def last(self) -> float:
+        """The last value, NaN if there is none."""
+        with self._lock:
+            self._drain()
+            return self._last
 
     def rate(self, now: float) -> float:
         """Return the sum of values for each second."""
@@ -125,6 +142,34 @@ class Sensor:
         """Return the last value, NaN if there is none."""
         return self.last
 
+    def _drain(self) -> None:
+        """Move the values that wait into their windows."""
+        pending = self._pending
+        count = len(pending)
+        if not count:
+            return
+        taken = pending[:count]
+        del pending[:count]
+        sample = self._sample
+        if sample is not None and taken[-1][0] - sample.start < self._window_s:
+            self._add(sample, [value for _, value in taken], taken[-1][0])
+            return
+        for now, value in taken:
+            if sample is None or now - sample.start >= self._window_s:
+                sample = self._sample = self._next_sample(now)
+            self._add(sample, (value,), now)
+
+    def _add(self, sample: _Sample, values: Sequence[float], now: float) -> None:
+        total = sum(values)
+        sample.last = now
+        sample.count += len(values)
+        sample.sum += total
+        sample.largest = max(sample.largest, *values)
+        sample.smallest = min(sample.smallest, *values)
+        self._total += total
+        self._total_count += len(values)
+        self._last = values[-1]
+
     def _next_sample(self, now: float) -> _Sample:
         """Return the sample that takes values from now on; one more than `count` overlap the period."""
         samples = self._samples
@@ -140,6 +185,7 @@ class Sensor:
 
     def _live(self, now: float) -> list[_Sample]:
         """Return the samples with a value in the period; older ones start again."""
+        self._drain()
         expiry = self._config.window_s * self._config.count
         for sample in self._samples:
             if now - sample.last >= expiry:
