@@ -243,6 +243,17 @@ class NetworkClient:
         """
         return self._node(node_id).send(request, version, timeout_ms / 1000, on_response)
 
+    def hold_writes(self, node_id: int) -> None:
+        """Keep the requests to a broker back until `write_held`, in the same turn of the loop: one system
+        call for all."""
+        self._nodes[node_id].hold_writes()
+
+    def write_held(self, node_id: int) -> None:
+        """Write the requests to a broker that were kept back."""
+        node = self._nodes.get(node_id)
+        if node is not None:
+            node.write_held()
+
     def candidates(self) -> list[int]:
         """Return the nodes that could take a request for any broker: best first, bootstrap servers last.
 

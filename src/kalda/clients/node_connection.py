@@ -133,6 +133,16 @@ class NodeConnection:
             sent_at = metrics.request_sent(connection.bytes_sent - sent_before)
         return future
 
+    def hold_writes(self) -> None:
+        """Keep requests back until `write_held`; see `PipelinedConnection.hold_writes`."""
+        if self._connection is not None:
+            self._connection.hold_writes()
+
+    def write_held(self) -> None:
+        """Write the requests that were kept back."""
+        if self._connection is not None:
+            self._connection.write_held()
+
     def close(self) -> None:
         """Close the connection and give up an attempt to connect; callers of `ready` get an error."""
         self._is_closed = True

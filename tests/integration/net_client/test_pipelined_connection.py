@@ -263,3 +263,31 @@ async def test_a_lost_connection_reaches_the_callback_after_it_is_closed() -> No
             await future
 
     assert ["closed", "BrokerConnectionError"] == seen
+
+
+async def test_requests_that_are_held_back_go_out_together() -> None:
+    async with FakeBroker(always(MetadataResponse(cluster_id="answer"))) as broker:
+        connection = await connect(broker)
+        sent_before = len(broker.request_versions)
+        connection.hold_writes()
+        futures = [ask(connection) for _ in range(3)]
+        await asyncio.sleep(0.05)
+        assert sent_before == len(broker.request_versions)
+        assert 3 == connection.in_flight_count
+
+        connection.write_held()
+        assert 3 == len(await asyncio.gather(*futures))
+        # Without a hold, each request is written at once again.
+        assert isinstance(await ask(connection), MetadataResponse)
+        connection.close()
+
+
+async def test_requests_that_are_held_back_fail_when_the_connection_is_closed() -> None:
+    async with FakeBroker(always(MetadataResponse())) as broker:
+        connection = await connect(broker)
+        connection.hold_writes()
+        future = ask(connection)
+        connection.close()
+        connection.write_held()
+        with pytest.raises(BrokerConnectionError, match="closed by this client"):
+            await future

@@ -1,8 +1,8 @@
 """Records values into windows that roll, as Kafka's `SampledStat` does, so that old values drop out in steps.
 
 One `record` feeds all figures of a sensor: rates, average, extremes and totals. It reads no clock; `now` is
-in monotonic seconds. Any thread may record. A request takes a dozen of these calls, so `record` only notes the
-value; the values go into their windows when a figure is read, or `PENDING_MAX` at a time.
+in monotonic seconds. Any thread may record. A request takes a dozen of these calls, so `record` only notes
+the value; the values go into their windows when a figure is read, or `PENDING_MAX` at a time.
 
 What a maintainer must not break: a rate divides by at least all full windows but one. A client that has just
 started would otherwise show its first request as hundreds a second.

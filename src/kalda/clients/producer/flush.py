@@ -11,7 +11,8 @@ def wait_for_results(
 ) -> bool:
     """Block until all results are final; return False if the time was over before."""
     deadline = None if timeout_s is None else monotonic() + timeout_s
-    waiting = list(reversed(results))
+    # The newest first: when it is final, so are most others, and the caller is not woken for each of them.
+    waiting = list(results)
     while waiting:
         result = waiting.pop()
         left = None if deadline is None else max(0.0, deadline - monotonic())

@@ -159,9 +159,7 @@ class Producer(TransactionalProducer):
         future = self._try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future
-        future = self._core.try_begin_batch(
-            topic, value, key, headers, partition, timestamp_ms, on_delivery
-        )
+        future = self._core.try_begin_batch(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future
         record = ProducerRecord(

@@ -241,9 +241,8 @@ class ProducerCore:
         transactions = self.transactions
         if partition_count is None or (transactions is not None and transactions.last_error is not None):
             return None
-        if partition is not None:
-            if type(partition) is not int or not 0 <= partition < partition_count:
-                return None
+        if partition is not None and not (type(partition) is int and 0 <= partition < partition_count):
+            return None
         if key is not None:
             if type(key) is not bytes:
                 return None

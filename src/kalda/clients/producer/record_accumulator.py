@@ -30,7 +30,6 @@ from kalda.records.batch import HEADER_SIZE
 from kalda.records.compression import Compression
 from kalda.records.record import Header, RecordBatchBuilder
 
-
 _Record = tuple[bytes | None, bytes | None, int, Sequence[Header], Delivery | None]
 """The arguments of `ProducerBatch.try_append`."""
 
@@ -206,7 +205,8 @@ class RecordAccumulator:
         now: float,
         snapshot: ClusterMetadata,
     ) -> Appended | None:
-        """Do what `reserve` and `append` do; None where memory is missing or the record is above `batch.size`.
+        """Do what `reserve` and `append` do; None where memory is missing or the record is above
+        `batch.size`.
 
         Raises:
             IllegalStateError: the producer is closed.

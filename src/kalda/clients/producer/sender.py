@@ -27,7 +27,7 @@ from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.produce_results import PartitionResult, ProduceResults
 from kalda.clients.producer.producer_batch import ProducerBatch
-from kalda.clients.producer.record_accumulator import RecordAccumulator
+from kalda.clients.producer.record_accumulator import ReadyCheck, RecordAccumulator
 from kalda.clients.producer.transaction_driver import TransactionDriver
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.api_keys import ApiKey
@@ -197,24 +197,37 @@ class Sender:
         """Send what can be sent; return when to look again."""
         if self._transactions is not None and self._is_held_by_transactions(self._transactions):
             return self._next_expiry(now)
-        while True:
-            snapshot = self._client.metadata.snapshot
-            check = self._accumulator.ready(snapshot, now)
-            for batch in check.expired:
-                self._results.expire(batch, now)
-            self._expire_in_flight(now)
-            if check.unknown_leader_topics:
-                for topic in check.unknown_leader_topics:
-                    self._client.metadata.add_topic(topic, now)
-                self._client.metadata.request_update()
-            nodes = [node for node in check.nodes if self._can_send(node, now)]
-            drained = self._accumulator.drain(check, nodes, snapshot, now) if nodes else {}
-            for node, batches in drained.items():
-                self._send(node, batches, now)
-            if not drained:
-                return min(check.next_send, check.next_expiry, self._next_in_flight_expiry())
-            if not self._accumulator.has_undrained:
-                return self._next_in_flight_expiry()
+        client = self._client
+        held: set[int] = set()
+        try:
+            while True:
+                snapshot = client.metadata.snapshot
+                check = self._accumulator.ready(snapshot, now)
+                self._expire(check, now)
+                nodes = [node for node in check.nodes if self._can_send(node, now)]
+                drained = self._accumulator.drain(check, nodes, snapshot, now) if nodes else {}
+                for node, batches in drained.items():
+                    if node not in held:
+                        held.add(node)
+                        client.hold_writes(node)
+                    self._send(node, batches, now)
+                if not drained:
+                    return min(check.next_send, check.next_expiry, self._next_in_flight_expiry())
+                if not self._accumulator.has_undrained:
+                    return self._next_in_flight_expiry()
+        finally:
+            for node in held:
+                client.write_held(node)
+
+    def _expire(self, check: ReadyCheck, now: float) -> None:
+        """Fail what has expired, and ask for metadata where leaders are not known."""
+        for batch in check.expired:
+            self._results.expire(batch, now)
+        self._expire_in_flight(now)
+        if check.unknown_leader_topics:
+            for topic in check.unknown_leader_topics:
+                self._client.metadata.add_topic(topic, now)
+            self._client.metadata.request_update()
 
     def _is_held_by_transactions(self, transactions: TransactionManager) -> bool:
         """Let the transaction manager do its part; return whether no batch may be drained."""

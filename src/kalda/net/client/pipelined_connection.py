@@ -89,6 +89,8 @@ class PipelinedConnection:
         self._receiver: Final = FrameReceiver()
         self._in_flight: Final[deque[_InFlight]] = deque()
         self._unsent: Final[deque[memoryview]] = deque()
+        self._held: list[Buffer] | None = None
+        """The requests sent since `hold_writes`; None without one."""
         self._on_closed: Final = on_closed
         self._timer: asyncio.TimerHandle | None = None
         self.last_used = self._loop.time()
@@ -186,8 +188,27 @@ class PipelinedConnection:
             future.set_result(request)
             if on_response is not None:
                 loop.call_soon(on_response, future)
-        self._write(parts)
+        self.bytes_sent += sum(map(len, parts))
+        if self._held is None:
+            self._write(parts)
+        else:
+            self._held += parts
         return future
+
+    def hold_writes(self) -> None:
+        """Keep requests back until `write_held`, which the caller calls in the same turn of the loop.
+
+        One system call for several requests: with the wait for the GIL after it, a call costs more than to
+        build a small request.
+        """
+        if self._held is None:
+            self._held = []
+
+    def write_held(self) -> None:
+        """Write what was sent since `hold_writes`; harmless without one, and when the connection is lost."""
+        held, self._held = self._held, None
+        if held and self.failure is None:
+            self._write(held)
 
     def close(self, failure: ClientError | None = None) -> None:
         """Close the socket; requests in flight fail with `failure`. Harmless when it is closed."""
@@ -229,7 +250,6 @@ class PipelinedConnection:
 
     def _write(self, parts: list[Buffer]) -> None:
         size = sum(map(len, parts))
-        self.bytes_sent += size
         unsent = self._unsent
         if size > JOINED_BYTES_MAX:
             was_blocked = bool(unsent)

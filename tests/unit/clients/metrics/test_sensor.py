@@ -1,8 +1,9 @@
 import math
+import threading
 
 import pytest
 
-from kalda.clients.metrics.sensor import SampleConfig, Sensor
+from kalda.clients.metrics.sensor import PENDING_MAX, SampleConfig, Sensor
 
 
 @pytest.fixture
@@ -67,3 +68,31 @@ def test_windows_of_no_length_are_allowed() -> None:
     sensor.record(1.0, now=1.0)
 
     assert 0.0 == sensor.rate(1.0)
+
+
+def test_values_that_wait_go_into_the_windows_of_their_own_times() -> None:
+    """`record` only notes a value; reading later must not move it into the present window."""
+    sensor = Sensor(SampleConfig(window_s=30.0, count=2))
+    for second in range(3 * PENDING_MAX):
+        sensor.record(float(second), now=second / 2)
+    # At second 95 the windows that began at 30, 60 and 90 count: values 60 to 191.
+    assert 191.0 == sensor.largest(95.5)
+    assert 60.0 == sensor.smallest(95.5)
+    assert 3 * PENDING_MAX == sensor.total_count
+    assert float(sum(range(3 * PENDING_MAX))) == sensor.total
+    assert 191.0 == sensor.last
+
+
+def test_no_value_is_lost_between_threads() -> None:
+    sensor = Sensor(SampleConfig())
+
+    def record() -> None:
+        for _ in range(5_000):
+            sensor.record(1.0, now=0.0)
+
+    threads = [threading.Thread(target=record) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        sensor.average(0.0)
+    assert 20_000.0 == sensor.total

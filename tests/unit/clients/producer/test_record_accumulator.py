@@ -7,10 +7,18 @@ import pytest
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.producer.producer_batch import ProducerBatch
-from kalda.clients.producer.record_accumulator import RecordAccumulator
+from kalda.clients.producer.record_accumulator import Appended, RecordAccumulator
 from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
-from tests.unit.clients.producer.producer_fixtures import TOPIC, accumulator, append, send, snapshot, values
+from tests.unit.clients.producer.producer_fixtures import (
+    TIME_MS,
+    TOPIC,
+    accumulator,
+    append,
+    send,
+    snapshot,
+    values,
+)
 
 HALF = b"x" * 60
 """Two of these records fill a batch of 200 bytes."""
@@ -326,3 +334,53 @@ def test_incomplete_batches_can_be_taken_for_a_forced_close() -> None:
     assert 2 == len(taken)
     assert in_flight in taken
     assert not records.has_undrained
+
+
+def to_new(records: RecordAccumulator, value: bytes) -> Appended | None:
+    """Append a record by the short path."""
+    return records.try_append_to_new(TOPIC, 0, None, value, TIME_MS, (), None, now=0.0, snapshot=snapshot())
+
+
+def test_the_short_path_begins_a_batch_like_the_long_one() -> None:
+    records = accumulator()
+    first = to_new(records, HALF)
+    assert first is not None
+    assert first.is_sendable
+    assert 200 == records.pool.total - records.pool.available
+    (batch,) = drain(records, 2.0)
+    assert [HALF] == values(batch.build())
+
+
+def test_the_short_path_takes_an_open_batch_that_another_thread_began() -> None:
+    records = accumulator()
+    send(records, HALF)
+    second = to_new(records, HALF)
+    assert second is not None
+    assert not second.is_sendable
+    assert 200 == records.pool.total - records.pool.available
+
+
+def test_the_short_path_leaves_waits_and_large_records_to_the_long_one() -> None:
+    records = accumulator(buffer_memory=300)
+    assert to_new(records, b"x" * 200) is None
+    assert 300 == records.pool.available
+    send(records, HALF)
+    send(records, HALF)
+    assert to_new(records, HALF) is None
+    assert 100 == records.pool.available
+
+
+def test_the_short_path_of_a_closed_producer_keeps_no_memory() -> None:
+    records = accumulator()
+    records.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        to_new(records, b"a")
+    assert records.pool.total == records.pool.available
+
+
+def test_a_batch_without_room_for_a_record_can_be_sent_at_once() -> None:
+    """As in Java's client; while the record waits for memory, its sender must not linger."""
+    records = accumulator(linger_s=1.0)
+    send(records, HALF)
+    assert records.try_append(TOPIC, 0, None, b"x" * 150, 0, (), None) is None
+    assert {0} == records.ready(snapshot(), 0.1).nodes
