@@ -7,7 +7,7 @@ What a maintainer must not break: a value that a request cannot carry must be re
 the topics that a client asks for. Else no later metadata request of that client can be sent.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kalda.clients.errors import ClientConfigError
@@ -16,6 +16,8 @@ from kalda.common.types import TopicPartition
 _LENGTH_MAX: Final = 32_767
 """The bytes that a string of the protocol can carry."""
 _PARTITION_MAX: Final = 2**31 - 1
+_OFFSET_MAX: Final = 2**63 - 1
+_LISTENER_METHODS: Final = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost")
 
 
 def check_topic_name(name: object) -> None:
@@ -48,9 +50,83 @@ def checked_partition(value: object) -> TopicPartition:
         )
     topic, number = value
     check_topic_name(topic)
-    if not isinstance(number, int) or not 0 <= number <= _PARTITION_MAX:
+    if not _is_integer(number) or not 0 <= number <= _PARTITION_MAX:
         raise ValueError(f"partition={number!r} of topic {topic} is not allowed: it takes an int, at least 0")
     return TopicPartition(topic, number)
+
+
+def checked_partitions(partitions: object) -> list[TopicPartition]:
+    """Return partitions as a user names them: `TopicPartition`s, or pairs of a topic and a number.
+
+    Raises:
+        ValueError: it is no collection of them; a single partition is none, either.
+    """
+    if isinstance(partitions, TopicPartition | str | bytes) or not isinstance(partitions, Iterable):
+        raise ValueError(f"partitions={partitions!r} is not allowed: it takes a list of TopicPartition")
+    return [checked_partition(partition) for partition in partitions]
+
+
+def check_collection(what: str, value: object) -> None:
+    """Refuse one name or partition where several are taken: its letters would count as names.
+
+    Raises:
+        ValueError: it is a str, bytes or a `TopicPartition`, or cannot be iterated over.
+    """
+    if isinstance(value, TopicPartition | str | bytes) or not isinstance(value, Iterable):
+        raise ValueError(f"{what}: {value!r} is a {type(value).__name__}; it takes a list")
+
+
+def check_offset(what: str, value: object) -> None:
+    """Refuse what cannot be an offset or a timestamp of a request; `what` names it in the message.
+
+    Raises:
+        ValueError: it is not an int, or one that a request cannot carry.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{what}={value!r} is a {type(value).__name__}; it takes an int")
+    if not -_OFFSET_MAX <= value <= _OFFSET_MAX:
+        raise ValueError(f"{what}={value} is not allowed: it takes at most {_OFFSET_MAX}")
+
+
+def check_headers(headers: object) -> None:
+    """Refuse what cannot be the headers of a record.
+
+    Raises:
+        ValueError: it is not a sequence of pairs of a str, and bytes or None.
+    """
+    if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
+        raise ValueError(
+            f"headers={headers!r} is a {type(headers).__name__}; it takes a list of pairs of a name and bytes"
+        )
+    for each in headers:
+        if not isinstance(each, tuple | list) or len(each) != 2:
+            raise ValueError(f"header {each!r} is not allowed: it takes a pair of a name and bytes or None")
+        name, value = each
+        if not isinstance(name, str):
+            raise ValueError(f"header {each!r}: its name is a {type(name).__name__}; it takes a str")
+        if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+            kind = type(value).__name__
+            raise ValueError(f"header {each!r}: its value is a {kind}; it takes bytes or None")
+
+
+def check_callback(name: str, value: object) -> None:
+    """Refuse what cannot be called; None is no callback.
+
+    Raises:
+        ValueError: it is so.
+    """
+    if value is not None and not callable(value):
+        raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it takes a function, or None")
+
+
+def check_listener(listener: object) -> None:
+    """Refuse what cannot be a rebalance listener; None is no listener.
+
+    Raises:
+        ClientConfigError: it is a class, or lacks a method.
+    """
+    if listener is not None:
+        check_object("listener", listener, _LISTENER_METHODS)
 
 
 def check_max_records(value: object) -> None:
@@ -68,9 +144,12 @@ def check_timeout(value: object) -> None:
 
     Raises:
         TypeError: it is not a number.
+        ValueError: it is NaN.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
         raise TypeError(f"timeout_s={value!r} is a {type(value).__name__}; it takes seconds, a float")
+    if value != value:
+        raise ValueError("timeout_s=nan is not allowed: it takes seconds, a float")
 
 
 def check_interceptors(interceptors: object, methods: Iterable[str]) -> None:
@@ -100,3 +179,7 @@ def check_object(name: str, value: object, methods: Iterable[str]) -> None:
             raise ClientConfigError(
                 f"{name}: {value!r} has no method {method}; it takes an object with {', '.join(methods)}"
             )
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)

@@ -3,13 +3,20 @@ from collections.abc import Mapping
 import pytest
 
 from kalda.clients.argument_checks import (
+    check_callback,
+    check_collection,
+    check_headers,
     check_interceptors,
+    check_listener,
     check_max_records,
+    check_offset,
     check_timeout,
     check_topic_name,
     checked_partition,
+    checked_partitions,
 )
 from kalda.clients.consumer.consumer_setup import ConsumerSetup, OffsetLike, read_offsets
+from kalda.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.metadata import Metadata
 from kalda.clients.producer.partitioner import RoundRobinPartitioner
@@ -99,3 +106,77 @@ def test_an_empty_instance_id_is_refused() -> None:
         ConsumerSetup.from_options(
             {"bootstrap_servers": "localhost:9092", "group_id": "billing", "group_instance_id": ""}
         )
+
+
+@pytest.mark.parametrize("pair", [("orders", True), ("orders", 0.0), ("orders", "0"), ("orders", -1)])
+def test_only_numbers_are_partitions(pair: object) -> None:
+    """False counted as partition 0, and was the partition of the records that came later."""
+    with pytest.raises(ValueError, match="partition="):
+        checked_partition(pair)
+
+
+@pytest.mark.parametrize("partitions", [5, None, "orders", TopicPartition("orders", 0)])
+def test_one_partition_is_no_list_of_partitions(partitions: object) -> None:
+    with pytest.raises(ValueError, match="takes a list of TopicPartition"):
+        checked_partitions(partitions)
+
+
+@pytest.mark.parametrize("names", ["orders", b"orders", TopicPartition("orders", 0), 5])
+def test_one_name_is_no_list_of_names(names: object) -> None:
+    """`delete_topics("orders")` deleted the topics o, r, d, e and s."""
+    with pytest.raises(ValueError, match="it takes a list"):
+        check_collection("delete topic", names)
+
+
+@pytest.mark.parametrize("offset", ["5", 1.5, None, True, 2**63])
+def test_only_integers_of_64_bits_are_offsets(offset: object) -> None:
+    """A larger one ended the fetches of the consumer: no request could carry it."""
+    with pytest.raises(ValueError, match="offset="):
+        check_offset("offset", offset)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"a": b"b"},
+        "ab",
+        5,
+        iter([("a", b"b")]),
+        [None],
+        ["ab"],
+        [("a",)],
+        [("a", b"b", 3)],
+        [("a", "b")],
+        [(b"a", b"b")],
+    ],
+)
+def test_headers_are_pairs_of_names_and_bytes(headers: object) -> None:
+    with pytest.raises(ValueError, match="header"):
+        check_headers(headers)
+
+
+def test_headers_may_have_no_value_and_several_kinds_of_bytes() -> None:
+    check_headers([("a", None), ("a", b"1"), ("b", bytearray(b"2")), ("c", memoryview(b"3"))])
+    check_headers((("a", b"1"),))
+
+
+@pytest.mark.parametrize("value", [5, "print"])
+def test_a_callback_can_be_called(value: object) -> None:
+    with pytest.raises(ValueError, match="on_delivery="):
+        check_callback("on_delivery", value)
+    check_callback("on_delivery", None)
+    check_callback("on_delivery", print)
+
+
+@pytest.mark.parametrize("listener", [5, print, ConsumerRebalanceListener])
+def test_a_listener_is_an_object_with_the_methods(listener: object) -> None:
+    """It was found out at the first rebalance, which may be days later."""
+    with pytest.raises(ClientConfigError, match="listener: "):
+        check_listener(listener)
+    check_listener(ConsumerRebalanceListener())
+    check_listener(None)
+
+
+def test_a_timeout_is_a_number() -> None:
+    with pytest.raises(ValueError, match="nan"):
+        check_timeout(float("nan"))

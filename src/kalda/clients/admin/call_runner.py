@@ -20,6 +20,7 @@ from kalda.clients.admin.admin_call import (
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.admin.partition_leaders import leaders_in, leaders_request
 from kalda.clients.admin.routes import Coordinator, PartitionLeader
+from kalda.clients.argument_checks import check_collection
 from kalda.clients.errors import ClientError, IllegalStateError, UnsupportedApiError, error_for
 from kalda.clients.network_client import NO_NODE, NetworkClient, broker_id_of, is_coordinator_node_id
 from kalda.common.errors import ErrorCode
@@ -55,7 +56,12 @@ class AdminCallRunner:
     async def run(
         self, operation: AdminOperation[K, V], keys: Iterable[K], timeout_ms: int | None = None
     ) -> Outcomes[K, V]:
-        """Run one call until each key has a result or an error."""
+        """Run one call until each key has a result or an error.
+
+        Raises:
+            ValueError: `keys` is a name instead of a list of names; it would mean one-letter names.
+        """
+        check_collection(operation.title, keys)
         self._check_open()
         return await _Run(self, operation, keys, timeout_ms or self._default_timeout_ms).run()
 
@@ -127,7 +133,18 @@ class _Run(Generic[K, V]):
         self._coordinators_found: Final[set[str]] = set()
 
     async def run(self) -> Outcomes[K, V]:
-        """Run rounds until each key has ended."""
+        """Run rounds until each key has ended.
+
+        Raises:
+            ValueError: a request cannot carry what it was to carry.
+        """
+        try:
+            return await self._run_rounds()
+        except BaseExceptionGroup as group:
+            # The tasks are a detail of this class: the caller gets the error itself.
+            raise _first_error(group) from group
+
+    async def _run_rounds(self) -> Outcomes[K, V]:
         call = self._call
         async with asyncio.TaskGroup() as group:
             serving: set[asyncio.Task[None]] = set()
@@ -215,3 +232,9 @@ class _Run(Generic[K, V]):
 
     def _timeout_ms(self) -> int:
         return self._runner.request_timeout_ms(self._call.deadline - self._clock.monotonic())
+
+
+def _first_error(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

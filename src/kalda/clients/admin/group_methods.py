@@ -15,6 +15,7 @@ from kalda.clients.admin.groups import (
     PartitionOutcomes,
 )
 from kalda.clients.admin.outcomes import Listing, Outcomes
+from kalda.clients.argument_checks import check_collection
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 
@@ -202,6 +203,7 @@ class GroupMethods(AdminMethods):
         """
         from kalda.clients.admin.group_offset_calls import ListGroupOffsets
 
+        check_collection("groups", groups)
         partitions: Mapping[str, Iterable[TopicPartition] | None] = (
             groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
         )

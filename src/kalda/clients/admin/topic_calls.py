@@ -68,7 +68,9 @@ class CreateTopics(AdminOperation[str, TopicMetadataAndConfig]):
     route = Controller()
 
     def __init__(self, topics: Iterable[NewTopic], validate_only: bool) -> None:
-        self.topics: Final = {topic.name: topic for topic in topics}
+        if isinstance(topics, NewTopic | str):
+            raise ValueError(f"topics={topics!r} is not allowed: it takes a list of NewTopic")
+        self.topics: Final = {_checked_topic(topic).name: topic for topic in topics}
         self._validate_only: Final = validate_only
 
     def requests(
@@ -101,6 +103,12 @@ class CreateTopics(AdminOperation[str, TopicMetadataAndConfig]):
                 answers.fail(each.name, each.error_code, each.error_message)
             else:
                 answers.succeed(each.name, _created(each))
+
+
+def _checked_topic(topic: object) -> NewTopic:
+    if not isinstance(topic, NewTopic):
+        raise ValueError(f"topics has {topic!r}, a {type(topic).__name__}; it takes a list of NewTopic")
+    return topic
 
 
 def _creatable(topic: NewTopic) -> CreatableTopic:

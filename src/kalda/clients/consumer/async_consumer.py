@@ -20,7 +20,14 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
 
-from kalda.clients.argument_checks import check_max_records
+from kalda.clients.argument_checks import (
+    check_callback,
+    check_listener,
+    check_max_records,
+    check_timeout,
+    checked_partition,
+    checked_partitions,
+)
 from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
@@ -32,7 +39,6 @@ from kalda.clients.consumer.consumer_setup import (
     create_group,
     option_names,
     read_offsets,
-    read_partitions,
 )
 from kalda.clients.consumer.group_port import Offsets, OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
@@ -92,6 +98,7 @@ class AsyncConsumer(ConsumerQueries):
         Raises:
             ClientConfigError: a setting is unknown or not allowed.
         """
+        check_listener(listener)
         self._prepare(ConsumerSetup.from_options(options, interceptors), topics, listener)
 
     def _prepare(
@@ -152,6 +159,7 @@ class AsyncConsumer(ConsumerQueries):
 
         Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes.
         """
+        check_timeout(timeout_s)
         if self._is_closed or self._core is None:
             self._is_closed = True
             return
@@ -193,6 +201,7 @@ class AsyncConsumer(ConsumerQueries):
             IllegalStateError: there is no `group.id`, or partitions are assigned with `assign`.
         """
         core = self._usable_core()
+        check_listener(listener)
         if listener is not None:
             self._listener = listener
         if not isinstance(topics, str) and isinstance(topics, Collection) and not topics:
@@ -208,7 +217,7 @@ class AsyncConsumer(ConsumerQueries):
             IllegalStateError: topics or a pattern are subscribed to.
         """
         core = self._usable_core()
-        wanted = read_partitions(partitions)
+        wanted = checked_partitions(partitions)
         if not wanted:
             await self.unsubscribe()
             return
@@ -231,7 +240,7 @@ class AsyncConsumer(ConsumerQueries):
         Raises:
             IllegalStateError: a partition is not assigned; none is paused then.
         """
-        self._usable_core().subscription.pause(read_partitions(partitions))
+        self._usable_core().subscription.pause(checked_partitions(partitions))
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Return records of paused partitions again.
@@ -240,7 +249,7 @@ class AsyncConsumer(ConsumerQueries):
             IllegalStateError: a partition is not assigned; none is resumed then.
         """
         core = self._usable_core()
-        core.subscription.resume(read_partitions(partitions))
+        core.subscription.resume(checked_partitions(partitions))
         core.positions_changed()
 
     async def enforce_rebalance(self, reason: str = "") -> None:
@@ -262,7 +271,7 @@ class AsyncConsumer(ConsumerQueries):
             IllegalStateError: the partition is not assigned, or the offset is negative.
         """
         core = self._usable_core()
-        core.seek(TopicPartition(*partition), offset)
+        core.seek(checked_partition(partition), offset)
         core.positions_changed()
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -272,7 +281,7 @@ class AsyncConsumer(ConsumerQueries):
             IllegalStateError: a partition is not assigned.
         """
         core = self._usable_core()
-        core.reset(read_partitions(partitions), EARLIEST)
+        core.reset(checked_partitions(partitions), EARLIEST)
         core.positions_changed()
 
     async def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -282,7 +291,7 @@ class AsyncConsumer(ConsumerQueries):
             IllegalStateError: a partition is not assigned.
         """
         core = self._usable_core()
-        core.reset(read_partitions(partitions), LATEST)
+        core.reset(checked_partitions(partitions), LATEST)
         core.positions_changed()
 
     # Records
@@ -381,7 +390,9 @@ class AsyncConsumer(ConsumerQueries):
 
         Raises:
             IllegalStateError: there is no `group.id`.
+            ValueError: `on_commit` cannot be called, or an offset is not allowed.
         """
+        check_callback("on_commit", on_commit)
         core = self._usable_core()
         core.needed_group("commits").commit_nowait(self._to_commit(core, offsets), on_commit)
 
@@ -429,6 +440,8 @@ class AsyncConsumer(ConsumerQueries):
     ) -> Records:
         """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
         loop = asyncio.get_running_loop()
+        if timeout_s is not None:
+            check_timeout(timeout_s)
         deadline = None if timeout_s is None else loop.time() + timeout_s
         core.check_subscribed()
         while True:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
-from kalda.clients.argument_checks import check_max_records
+from kalda.clients.argument_checks import check_listener, check_max_records, check_timeout
 from kalda.clients.consumer.async_consumer import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, Records
 from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
 from kalda.clients.consumer.consumer_config import ConsumerOptions
@@ -81,6 +81,7 @@ class Consumer:
         Raises:
             ClientConfigError: a setting is unknown or not allowed.
         """
+        check_listener(listener)
         setup = ConsumerSetup.from_options(options, interceptors)
         self._setup: Final = setup
         self._interceptors: Final = Interceptors(setup.interceptors)
@@ -124,6 +125,7 @@ class Consumer:
 
         Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes.
         """
+        check_timeout(timeout_s)
         try:
             self._thread.check_usable()
         except IllegalStateError:
@@ -365,6 +367,8 @@ class Consumer:
             return self._wait_for(core, timeout_s, take)
 
     def _wait_for(self, core: ConsumerCore, timeout_s: float | None, take: Callable[[], Records]) -> Records:
+        if timeout_s is not None:
+            check_timeout(timeout_s)
         clock = time.monotonic
         now = clock()
         deadline = None if timeout_s is None else now + timeout_s

@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 from typing import Final
 from uuid import UUID
 
-from kalda.clients.argument_checks import check_topic_name
+from kalda.clients.argument_checks import check_collection, check_offset, check_topic_name
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_errors import (
@@ -240,6 +240,8 @@ class ConsumerCore:
                 )
             self.subscription.subscribe_re2(topics)
         else:
+            if not isinstance(topics, str):
+                check_collection("topics", topics)
             names = [topics] if isinstance(topics, str) else list(topics)
             for name in names:
                 check_topic_name(name)
@@ -252,7 +254,10 @@ class ConsumerCore:
 
         Raises:
             IllegalStateError: the partition is not assigned, or the offset is negative.
+            ValueError: it is not an offset.
         """
+        if not isinstance(offset, OffsetAndMetadata):
+            check_offset("offset", offset)
         target = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if target.offset < 0:
             raise IllegalStateError(f"cannot seek to offset {target.offset} of {partition}: it is negative")

@@ -5,6 +5,13 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import overload
 from uuid import UUID
 
+from kalda.clients.argument_checks import (
+    check_offset,
+    check_timeout,
+    check_topic_name,
+    checked_partition,
+    checked_partitions,
+)
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_core import ConsumerCore
 from kalda.clients.consumer.consumer_record import (
@@ -12,7 +19,6 @@ from kalda.clients.consumer.consumer_record import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from kalda.clients.consumer.consumer_setup import read_partitions
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.common.types import TopicPartition
@@ -52,7 +58,7 @@ class ConsumerQueries(ABC):
             NoOffsetForPartitionError: there is no committed offset, and `auto.offset.reset` is none.
         """
         core = self._usable_core()
-        return await core.position(TopicPartition(*partition), timeout_ms=self._timeout_ms(timeout_s))
+        return await core.position(checked_partition(partition), timeout_ms=self._timeout_ms(timeout_s))
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -65,7 +71,8 @@ class ConsumerQueries(ABC):
         """
         core = self._usable_core()
         with core.poll_metrics.timing("committed"):
-            return await core.committed(read_partitions(partitions), timeout_ms=self._timeout_ms(timeout_s))
+            wanted = checked_partitions(partitions)
+            return await core.committed(wanted, timeout_ms=self._timeout_ms(timeout_s))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
@@ -80,7 +87,13 @@ class ConsumerQueries(ABC):
             UnsupportedApiError: a broker is too old for a special timestamp.
             RequestTimedOutError: the offsets are not known in time, e.g. as a partition does not exist.
         """
-        wanted = {TopicPartition(*partition): timestamp for partition, timestamp in timestamps_ms.items()}
+        if not isinstance(timestamps_ms, Mapping):
+            raise ValueError(
+                f"timestamps_ms={timestamps_ms!r} is not allowed: it takes a dict of partitions and times"
+            )
+        wanted = {checked_partition(partition): timestamp for partition, timestamp in timestamps_ms.items()}
+        for partition, timestamp in wanted.items():
+            check_offset(f"timestamps_ms of {partition}", timestamp)
         return await self._usable_core().offsets(wanted, timeout_ms=self._timeout_ms(timeout_s))
 
     async def beginning_offsets(
@@ -117,7 +130,7 @@ class ConsumerQueries(ABC):
             RequestTimedOutError: a position or an end is not known within `default.api.timeout.ms`.
         """
         core = self._usable_core()
-        partitions = core.subscription.assigned() if partition is None else [TopicPartition(*partition)]
+        partitions = core.subscription.assigned() if partition is None else [checked_partition(partition)]
         read_committed = core.config.isolation is IsolationLevel.READ_COMMITTED
         known = {each: core.subscription.lag(each, read_committed=read_committed) for each in partitions}
         unknown = [each for each, lag in known.items() if lag is None]
@@ -125,7 +138,7 @@ class ConsumerQueries(ABC):
         lags: dict[TopicPartition, int] = {}
         for each, lag in known.items():
             lags[each] = max(ends[each] - await self.position(each), 0) if lag is None else lag
-        return lags if partition is None else lags[TopicPartition(*partition)]
+        return lags if partition is None else lags[checked_partition(partition)]
 
     async def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[PartitionMetadata]:
         """Return a topic's partitions with leaders and replicas; an empty list if it does not exist.
@@ -133,6 +146,7 @@ class ConsumerQueries(ABC):
         Raises:
             RequestTimedOutError: no broker answered in time.
         """
+        check_topic_name(topic)
         core = self._usable_core()
         known = core.metadata.snapshot.topics.get(topic)
         if known is None or not known.partitions:
@@ -174,7 +188,7 @@ class ConsumerQueries(ABC):
     async def _ends(
         self, partitions: Iterable[TopicPartition], timestamp: int, timeout_s: float | None
     ) -> dict[TopicPartition, int]:
-        wanted: Collection[TopicPartition] = read_partitions(partitions)
+        wanted: Collection[TopicPartition] = checked_partitions(partitions)
         found = await self._usable_core().offsets(
             dict.fromkeys(wanted, timestamp), timeout_ms=self._timeout_ms(timeout_s)
         )
@@ -193,4 +207,5 @@ class ConsumerQueries(ABC):
     def _timeout_ms(self, timeout_s: float | None) -> int:
         if timeout_s is None:
             return self._usable_core().config.default_api_timeout_ms
+        check_timeout(timeout_s)
         return max(round(timeout_s * 1000), 0)

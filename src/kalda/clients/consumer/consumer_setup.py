@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from kalda.clients.argument_checks import check_interceptors, checked_partition
+from kalda.clients.argument_checks import check_interceptors, check_offset, checked_partition
 from kalda.clients.consumer.assignors.assignor_names import common_protocol, find_assignors
 from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.consumer_config import ConsumerConfig
@@ -152,21 +152,13 @@ def read_offsets(offsets: Mapping[TopicPartition, OffsetLike]) -> dict[TopicPart
     found = {}
     for named, offset in offsets.items():
         partition = checked_partition(named)
-        if not isinstance(offset, int | OffsetAndMetadata):
+        if isinstance(offset, bool) or not isinstance(offset, int | OffsetAndMetadata):
             raise ValueError(
                 f"offset={offset!r} of {partition} is not allowed: it takes an int or an OffsetAndMetadata"
             )
         read = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
         if read.offset < 0:
             raise ClientConfigError(f"offset {read.offset} of {partition} is negative; offsets begin with 0")
+        check_offset(f"offset of {partition}", read.offset)
         found[partition] = read
     return found
-
-
-def read_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return partitions as a user names them: `TopicPartition`s, or pairs of topic and number.
-
-    Raises:
-        ValueError: one of them is something else.
-    """
-    return [checked_partition(partition) for partition in partitions]

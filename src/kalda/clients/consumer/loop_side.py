@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
+from kalda.clients.argument_checks import check_callback
 from kalda.clients.consumer.async_consumer import AsyncConsumer
 from kalda.clients.consumer.caller_thread import CallerQueue, WakeSignal
 from kalda.clients.consumer.consumer_core import ConsumerCore
@@ -116,6 +117,7 @@ class LoopSide(AsyncConsumer):
         if on_commit is None:
             await super().commit_async(offsets)
             return
+        check_callback("on_commit", on_commit)
         callback = on_commit
 
         def leave(committed: Offsets, error: ClientError | None) -> None:

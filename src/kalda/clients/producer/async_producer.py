@@ -184,6 +184,8 @@ class AsyncProducer(AsyncTransactionalProducer):
         Raises:
             RequestTimedOutError: `timeout_s` seconds are over; the records go on.
         """
+        if timeout_s is not None:
+            check_timeout(timeout_s)
         self._begin()
         core = self._core
         results = core.accumulator.begin_flush()

@@ -206,6 +206,8 @@ class Producer(TransactionalProducer):
         Raises:
             RequestTimedOutError: `timeout_s` seconds are over; the records go on.
         """
+        if timeout_s is not None:
+            check_timeout(timeout_s)
         self._check_usable()
         self._check_may_block("flush")
         core = self._core

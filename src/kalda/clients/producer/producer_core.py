@@ -9,7 +9,7 @@ for many records belongs there.
 
 import asyncio
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
@@ -17,7 +17,12 @@ from time import time_ns
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from kalda.clients.argument_checks import check_interceptors, check_object
+from kalda.clients.argument_checks import (
+    check_callback,
+    check_headers,
+    check_interceptors,
+    check_object,
+)
 from kalda.clients.errors import (
     BufferExhaustedError,
     IllegalStateError,
@@ -66,6 +71,8 @@ if TYPE_CHECKING:
 
 _CLIENT_NUMBERS: Final = count(1)
 NO_HEADERS: Final[tuple[Header, ...]] = ()
+_is_callable: Final[Callable[[object], bool]] = callable
+"""For arguments that the type checker takes for callable already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,11 +225,19 @@ class ProducerCore:
                 if partition_count is None:
                     return None
                 partition = partition_for_key(key, partition_count)
+        if partition is not None and type(partition) is not int:
+            return None
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000
         elif type(timestamp_ms) is not int or timestamp_ms < 0:
             return None
-        return self._try_append(topic, partition, key, value, timestamp_ms, headers, on_delivery)
+        if on_delivery is not None and not _is_callable(on_delivery):
+            return None
+        try:
+            return self._try_append(topic, partition, key, value, timestamp_ms, headers, on_delivery)
+        except (TypeError, ValueError, AttributeError):
+            # Headers of another shape, most likely; the longer path names what is wrong.
+            return None
 
     def try_begin_batch(
         self,
@@ -275,11 +290,14 @@ class ProducerCore:
         """Return the record after the interceptors.
 
         Raises:
-            ValueError: the timestamp or the partition is negative.
+            ValueError: the timestamp, the partition or the headers are not allowed.
         """
+        _check_record(record)
         if self.interceptors:
             record = self.interceptors.on_send(record)
         _check_numbers(record.timestamp_ms, record.partition)
+        if record.headers:
+            check_headers(record.headers)
         if record.timestamp_ms is not None and record.timestamp_ms < 0:
             raise ValueError(
                 f"timestamp_ms={record.timestamp_ms} is negative; leave it out for the present time"
@@ -390,7 +408,12 @@ class ProducerCore:
         return future
 
     def with_interceptors(self, on_delivery: Delivery | None) -> Delivery | None:
-        """Return a callback that runs the interceptors before `on_delivery`."""
+        """Return a callback that runs the interceptors before `on_delivery`.
+
+        Raises:
+            ValueError: `on_delivery` cannot be called.
+        """
+        check_callback("on_delivery", on_delivery)
         interceptors = self.interceptors
         if not interceptors:
             return on_delivery
@@ -404,7 +427,7 @@ class ProducerCore:
 
     def refused(self, record: ProducerRecord, error: Exception) -> None:
         """Let the interceptors know of a record that `send` raises an error for."""
-        if self.interceptors:
+        if self.interceptors and isinstance(record, ProducerRecord):
             partition = -1 if record.partition is None else record.partition
             self.interceptors.on_acknowledgement(
                 RecordMetadata(record.topic, partition, NO_OFFSET, record.timestamp_ms or -1, -1, -1), error
@@ -617,8 +640,13 @@ def _sender_settings(config: ProducerConfig) -> SenderSettings:
     )
 
 
+def _check_record(record: object) -> None:
+    if not isinstance(record, ProducerRecord):
+        raise ValueError(f"record={record!r} is a {type(record).__name__}; it takes a ProducerRecord")
+
+
 def _check_numbers(timestamp_ms: object, partition: object) -> None:
     """Refuse a timestamp or a partition that is not an integer."""
     for name, value in (("timestamp_ms", timestamp_ms), ("partition", partition)):
-        if value is not None and not isinstance(value, int):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
             raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it takes an int or None")

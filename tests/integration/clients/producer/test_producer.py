@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, cast
 
 import confluent_kafka
 import pytest
@@ -24,6 +25,37 @@ def test_a_record_arrives_with_all_its_fields(bootstrap: str, topic_name: TopicN
     assert (b"v", b"k") == (message.value(), message.key())
     assert headers == message.headers()
     assert (confluent_kafka.TIMESTAMP_CREATE_TIME, 1_234_567) == message.timestamp()
+
+
+def test_arguments_of_other_types_are_refused_and_leave_the_batch_whole(
+    bootstrap: str, topic_name: TopicName, read: Read
+) -> None:
+    """Also beside an open batch, where a record takes a shorter path."""
+    topic = topic_name("arguments")
+    wrong: list[dict[str, Any]] = [
+        {"partition": False},
+        {"partition": 0.0},
+        {"timestamp_ms": True},
+        {"timestamp_ms": 1.5},
+        {"headers": {"a": b"b"}},
+        {"headers": [(b"a", b"b")]},
+        {"headers": [("a", "b")]},
+        {"on_delivery": 5},
+    ]
+    with Producer(bootstrap_servers=bootstrap, linger_ms=200) as producer:
+        for arguments in wrong:
+            (name,) = arguments
+            futures = []
+            for is_batch_open in (False, True):
+                with pytest.raises(ValueError, match=name.removesuffix("s")):
+                    producer.send(topic, b"wrong", **arguments)
+                futures.append(producer.send(topic, b"right %d" % is_batch_open, partition=0))
+            assert [0, 0] == [future.result(20).partition for future in futures]
+            assert not any(isinstance(future.result(0).partition, bool) for future in futures)
+        with pytest.raises(ValueError, match="record=5"):
+            producer.send_record(cast(ProducerRecord, 5))
+    found = [message.value() for message in read(bootstrap, topic, 2 * len(wrong))]
+    assert [b"right 0", b"right 1"] * len(wrong) == found
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
