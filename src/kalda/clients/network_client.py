@@ -21,6 +21,7 @@ from kalda.clients.errors import (
     BrokerResponseError,
     ClientError,
     RequestTimedOutError,
+    UnsupportedApiError,
 )
 from kalda.clients.first_success import first_success
 from kalda.clients.metadata import ClusterMetadata, Metadata
@@ -34,6 +35,7 @@ from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse
 from kalda.net.connect import canonical_addresses
+from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import Message
 
 R = TypeVar("R", bound=Message)
@@ -139,7 +141,8 @@ class NetworkClient:
             BrokerConnectionError: the broker cannot be reached, or the connection was lost before the
                 response; the broker may have processed the request.
             RequestTimedOutError: the time is up; the broker may have processed the request.
-            UnsupportedApiError: the broker knows no version of the request that this client knows.
+            UnsupportedApiError: the broker knows no version of the request that this client knows, or the
+                version cannot carry a value of the request.
         """
         timeout_seconds = (self.config.request_timeout_ms if timeout_ms is None else timeout_ms) / 1000
         loop = asyncio.get_running_loop()
@@ -154,7 +157,11 @@ class NetworkClient:
             api_key = message.SCHEMA.api_key
             assert api_key is not None, f"{message.SCHEMA.name} is not a request"
             version = versions.latest(api_key)
-        response = await node.send(message, version, max(deadline - loop.time(), 0.001))
+        try:
+            responded = node.send(message, version, max(deadline - loop.time(), 0.001))
+        except MessageError as error:
+            raise UnsupportedApiError(f"nothing was sent to broker {node.peer}: {error}") from error
+        response = await responded
         assert isinstance(response, response_class), f"a {type(response).__name__}"
         return response
 

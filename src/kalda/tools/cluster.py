@@ -10,7 +10,7 @@ import click
 
 from kalda.tools.cluster_health import partition_health, problems, spoken_release
 from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import raise_for
 from kalda.tools.framework.tables import Table
@@ -115,7 +115,9 @@ async def cluster_id(tool: Tool) -> None:
 
 
 @command("api-versions", cluster)
-@click.option("--broker", type=Integer(0), multiple=True, metavar="ID", help="Only this broker; repeatable.")
+@click.option(
+    "--broker", type=Integer(0, INT32_MAX), multiple=True, metavar="ID", help="Only this broker; repeatable."
+)
 async def api_versions(tool: Tool, broker: tuple[int, ...]) -> None:
     """List the APIs that brokers serve, as `kafka-broker-api-versions` does.
 

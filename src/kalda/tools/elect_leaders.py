@@ -9,7 +9,7 @@ from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import EnumType
+from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
 from kalda.tools.framework.values import read_json
@@ -38,7 +38,11 @@ class _Election(StrEnum):
     help="A topic, or some of its partitions; repeatable.",
 )
 @click.option(
-    "--partition", "partition_number", type=int, metavar="N", help="The partition of the one --topic."
+    "--partition",
+    "partition_number",
+    type=Integer(0, INT32_MAX),
+    metavar="N",
+    help="The partition of the one --topic.",
 )
 @click.option(
     "--path-to-json-file",

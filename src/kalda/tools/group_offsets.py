@@ -15,6 +15,7 @@ from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import GroupName, TopicName
+from kalda.tools.framework.option_types import Integer
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
@@ -69,7 +70,7 @@ async def chosen_groups(
 
 
 _SCENARIOS = {
-    "to_offset": click.option("--to-offset", type=int, metavar="OFFSET", help="To an offset."),
+    "to_offset": click.option("--to-offset", type=Integer(), metavar="OFFSET", help="To an offset."),
     "to_datetime": click.option(
         "--to-datetime",
         metavar="TIME",
@@ -83,7 +84,10 @@ _SCENARIOS = {
     "to_earliest": click.option("--to-earliest", is_flag=True, default=None, help="To the start of the log."),
     "to_latest": click.option("--to-latest", is_flag=True, default=None, help="To the end of the log."),
     "shift_by": click.option(
-        "--shift-by", type=int, metavar="N", help="By N offsets from the committed one; negative is back."
+        "--shift-by",
+        type=Integer(),
+        metavar="N",
+        help="By N offsets from the committed one; negative is back.",
     ),
     "from_file": click.option(
         "--from-file", metavar="FILE", help="To the offsets in a file that --export wrote."

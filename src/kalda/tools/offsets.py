@@ -6,11 +6,11 @@ import click
 
 from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolUsageError
+from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import parse_time_ms, parse_topic_partitions
+from kalda.tools.framework.values import parse_partitions, parse_time_ms, parse_topic_partitions
 from kalda.tools.topic_selection import existing_topics, topic_arguments
 
 if TYPE_CHECKING:
@@ -64,12 +64,14 @@ async def offsets(
     spec = offset_spec("--time", moment)
     numbers = None
     if partitions is not None:
-        numbers = parse_topic_partitions("--partitions", [f"t:{partitions}"])["t"]
+        numbers = parse_partitions("--partitions", partitions)
     async with tool.admin() as admin:
         wanted = await _partitions(
             admin, [*names, *topic], topic_partitions, include_internal=not exclude_internal_topics
         )
         chosen = [each for each in wanted if numbers is None or each.partition in numbers]
+        if wanted and not chosen:
+            raise ToolError(f"none of the topics has a partition of --partitions={partitions}")
         found = await admin.list_offsets(dict.fromkeys(chosen, spec), isolation_level=isolation_level)
     rows = []
     document: list[Json] = []

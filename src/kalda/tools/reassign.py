@@ -16,7 +16,7 @@ from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.framework.output import Json, json_line
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
@@ -127,7 +127,7 @@ async def generate(
 )
 @click.option("--additional", is_flag=True, help="Begin even though other partitions are being reassigned.")
 @click.option("--wait", is_flag=True, help="Show progress until all is moved, then lift the throttles.")
-@click.option("--timeout", type=Integer(0), default=10_000, show_default=True, metavar="MS",
+@click.option("--timeout", type=Integer(0, INT32_MAX), default=10_000, show_default=True, metavar="MS",
               help="How long a replica may take to exist before its directory can be chosen.")  # fmt: skip
 async def execute(
     tool: Tool,

@@ -10,7 +10,7 @@ import click
 
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.option_types import INT16_MAX, INT32_MAX, Integer
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.values import distinct, parse_settings
@@ -132,10 +132,16 @@ async def describe(
 @command("create", topics)
 @topic_arguments
 @click.option(
-    "--partitions", type=Integer(1), metavar="COUNT", help="How many; default: the broker's setting."
+    "--partitions",
+    type=Integer(1, INT32_MAX),
+    metavar="COUNT",
+    help="How many; default: the broker's setting.",
 )
 @click.option(
-    "--replication-factor", type=Integer(1), metavar="COUNT", help="How many; default: the broker's setting."
+    "--replication-factor",
+    type=Integer(1, INT16_MAX),
+    metavar="COUNT",
+    help="How many; default: the broker's setting.",
 )
 @click.option(
     "--replica-assignment",
@@ -205,7 +211,9 @@ async def create(
 
 @command("alter", topics)
 @topic_arguments
-@click.option("--partitions", type=Integer(1), metavar="COUNT", help="The new total number of partitions.")
+@click.option(
+    "--partitions", type=Integer(1, INT32_MAX), metavar="COUNT", help="The new total number of partitions."
+)
 @click.option(
     "--replica-assignment",
     metavar="0:1,1:2,...",

@@ -13,7 +13,7 @@ from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import Integer, one_of
+from kalda.tools.framework.option_types import INT16_MAX, INT32_MAX, Integer, one_of
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Cell, Table
@@ -33,7 +33,7 @@ _BATCH: Final = 500
 transactions = noun("List and describe transactions, find those that hang, and abort them.")
 
 _partition_option = click.option(
-    "--partition", "number", type=Integer(0), metavar="N", help="The partition of the topic."
+    "--partition", "number", type=Integer(0, INT32_MAX), metavar="N", help="The partition of the topic."
 )
 
 
@@ -127,7 +127,9 @@ _DESCRIPTION_FIELDS = (
 @command("describe-producers", transactions)
 @click.option("--topic", required=True, type=TopicName(), metavar="TOPIC[:0,1]", help="The topic.")
 @_partition_option
-@click.option("--broker-id", type=Integer(0), metavar="ID", help="Ask this replica instead of the leader.")
+@click.option(
+    "--broker-id", type=Integer(0, INT32_MAX), metavar="ID", help="Ask this replica instead of the leader."
+)
 async def describe_producers(tool: Tool, topic: str, number: int | None, broker_id: int | None) -> None:
     """Describe the producers that wrote to partitions, with the transactions that are open there."""
     async with tool.admin() as admin:
@@ -166,7 +168,7 @@ _PRODUCER_FIELDS = (
 
 
 @command("find-hanging", transactions)
-@click.option("--broker-id", type=Integer(0), metavar="ID", help="Only partitions of this broker.")
+@click.option("--broker-id", type=Integer(0, INT32_MAX), metavar="ID", help="Only partitions of this broker.")
 @click.option(
     "--max-transaction-timeout",
     type=Integer(0),
@@ -238,7 +240,9 @@ _HANGING_FIELDS = (
 
 @command("abort", transactions)
 @click.option("--topic", required=True, type=TopicName(), metavar="TOPIC", help="The topic.")
-@click.option("--partition", "number", type=Integer(0), required=True, metavar="N", help="The partition.")
+@click.option(
+    "--partition", "number", type=Integer(0, INT32_MAX), required=True, metavar="N", help="The partition."
+)
 @click.option(
     "--start-offset", type=Integer(0), metavar="OFFSET", help="The first offset of the transaction."
 )
@@ -248,9 +252,14 @@ _HANGING_FIELDS = (
     metavar="ID",
     help="In place of the offset, for brokers before 3.0: the producer.",
 )
-@click.option("--producer-epoch", type=Integer(0), metavar="EPOCH", help="With --producer-id: its epoch.")
 @click.option(
-    "--coordinator-epoch", type=Integer(-1), metavar="EPOCH", help="With --producer-id: that epoch."
+    "--producer-epoch", type=Integer(0, INT16_MAX), metavar="EPOCH", help="With --producer-id: its epoch."
+)
+@click.option(
+    "--coordinator-epoch",
+    type=Integer(-1, INT32_MAX),
+    metavar="EPOCH",
+    help="With --producer-id: that epoch.",
 )
 async def abort(
     tool: Tool,
@@ -319,6 +328,12 @@ async def force_terminate(tool: Tool, ids: tuple[str, ...], transactional_id: tu
 async def _searched(
     admin: "AsyncAdmin", words: list[str] | None, broker_id: int | None
 ) -> list[TopicPartition]:
+    if broker_id is not None and broker_id not in {
+        each.id for each in (await admin.describe_cluster()).nodes
+    }:
+        raise ToolError(
+            f"--broker-id={broker_id} is not in the cluster; `kalda cluster describe` shows the brokers"
+        )
     if words is None:
         words = list(await admin.list_topics(include_internal=True))
     partitions = await partitions_of(admin, "--topic", words)

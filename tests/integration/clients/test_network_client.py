@@ -136,6 +136,18 @@ async def test_close_wakes_callers_that_wait_out_a_back_off() -> None:
             await waiting
 
 
+async def test_a_value_that_the_protocol_cannot_carry_is_an_error_of_the_client() -> None:
+    """Callers handle ClientError; the connection is as good as before."""
+    async with cluster(1) as (broker,), client_of(broker) as client:
+        await client.refresh_metadata(timeout_ms=5000)
+        request = FetchRequest(max_wait_ms=2**40, min_bytes=0, topics=[])
+        with pytest.raises(
+            UnsupportedApiError, match=r"nothing was sent to broker .*FetchRequest v\d+ cannot"
+        ):
+            await client.send(0, request, FetchResponse)
+        assert isinstance(await client.send(0, ALL, MetadataResponse), MetadataResponse)
+
+
 async def test_a_paused_broker_does_not_hold_up_requests_that_any_broker_can_answer() -> None:
     """Java's client waits `request.timeout.ms`, 30 s, for it."""
     async with cluster(3) as members, client_of(members[0]) as client:

@@ -104,6 +104,7 @@ def test_offsets_times_and_limits(kalda: Commands, topic: str, fill: Callable[[i
     assert ["value 9"] == lines(kalda, topic, "--from-time", "2023-11-14T22:13:29Z")
     assert [] == lines(kalda, topic, "--from-time", "PT1H")
     assert ["value 0", "value 2"] == lines(kalda, topic, "--partition", 0, "--max-messages", 2)
+    assert [] == lines(kalda, topic, "--partition", 0, "--offset", 1000)
     started = time.monotonic()
     assert 10 == len(lines(kalda, topic, "--from-beginning", "--timeout-ms", 1500))
     assert time.monotonic() - started > 1.5

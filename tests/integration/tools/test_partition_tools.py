@@ -48,6 +48,15 @@ def test_wrong_times_are_refused(kalda: Commands) -> None:
     assert "--time=soon is not allowed: it takes a date" in kalda.refused("offsets", "--time", "soon").stderr
 
 
+def test_partitions_that_no_topic_has_are_an_error(kalda: Commands) -> None:
+    """An empty table would look as if the partition were empty."""
+    kalda("topics", "create", "few", "--partitions", "2")
+
+    assert [["few", "1", "0", "-"]] == kalda("offsets", "few", "--partitions", "1").rows
+    done = kalda.refused("offsets", "few", "--partitions", "7")
+    assert "kalda: none of the topics has a partition of --partitions=7\n" == done.stderr
+
+
 def test_records_are_deleted_by_option_and_by_file(kalda: Commands, tmp_path: Path) -> None:
     fill(kalda, "short")
     rows = kalda("delete-records", "--topic", "short:0", "--before-offset", 3).rows

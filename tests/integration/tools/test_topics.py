@@ -107,6 +107,7 @@ def test_faults_of_the_command_line_are_one_line_each(kalda: Commands) -> None:
     for arguments, expected in (
         (("create",), "no name was given: write it behind the command, or use --topic"),
         (("create", "x", "--partitions", "0"), "--partitions=0 is not allowed: it takes an int, at least 1"),
+        (("create", "x", "--partitions", "9999999999"), "it takes an int, at most 2147483647"),
         (("create", "x", "--config", "y"), "--config: 'y' is not a setting: write name=value"),
         (("create", "x", "--replica-assignment", "0:0"), "--replica-assignment=0:0 names a broker twice"),
         (("create", "x", "--replica-assignment", "0", "--partitions", "1"), "--replica-assignment implies"),

@@ -101,6 +101,7 @@ def test_faults_of_the_command_line_are_one_line_each(kalda: Commands) -> None:
         (("list", "--state", "done"), "--state=done is not allowed: it takes Empty, Ongoing"),
         (("describe",), "use --transactional-id"),
         (("find-hanging",), "say where to search: use --broker-id, or --topic"),
+        (("find-hanging", "--broker-id", "9"), "--broker-id=9 is not in the cluster"),
         (("find-hanging", "--broker-id", "0", "--partition", "1"), "--partition needs --topic"),
         (
             ("abort", "--topic", "t", "--partition", "0"),

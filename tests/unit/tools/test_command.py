@@ -33,7 +33,13 @@ def test_the_address_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
 def test_a_file_that_is_not_there_and_a_word_that_is_no_setting_are_usage_errors(tmp_path: Path) -> None:
     with pytest.raises(ToolUsageError, match=r"--command-config=.*nowhere: No such file"):
         given_properties(None, tmp_path / "nowhere")
-    with pytest.raises(ToolUsageError, match="'retries' is not a setting: write name=value"):
+    broken = tmp_path / "broken"
+    broken.write_text("a=\\u12\n")
+    with pytest.raises(ToolUsageError, match=r"--command-config=.*broken: line 1 has a broken"):
+        given_properties(None, broken)
+    with pytest.raises(
+        ToolUsageError, match="--command-property: 'retries' is not a setting: write name=value"
+    ):
         given_properties(None, None, ("retries",))
 
 

@@ -2,6 +2,11 @@
 
 import io
 import json
+import os
+import subprocess
+import sys
+
+import pytest
 
 from kalda.tools.framework.output import Form, Output, ProgressLines
 from kalda.tools.framework.tables import Table
@@ -69,3 +74,22 @@ def test_progress_on_a_terminal_is_a_bar() -> None:
 
     assert "Moving [x]" in stderr.getvalue()
     assert "4/4" in stderr.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("stdout", "expected"),
+    [
+        (">/dev/full", "kalda: stdout cannot be written: No space left on device\n"),
+        (">&-", "kalda: stdout is closed: there is nowhere to write results to\n"),
+    ],
+)
+def test_a_stdout_that_cannot_be_written_is_one_line(stdout: str, expected: str) -> None:
+    """The interpreter flushes stdout once more when it ends, which must not fail again."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    command = f"{sys.executable} -m kalda completion bash {stdout}"
+
+    done = subprocess.run(
+        ["sh", "-c", command], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert (1, expected) == (done.returncode, done.stderr)

@@ -9,6 +9,7 @@ from kalda.tools.framework.values import (
     distinct,
     parse_duration,
     parse_ids,
+    parse_partitions,
     parse_settings,
     parse_time_ms,
     parse_topic_partitions,
@@ -59,6 +60,14 @@ def test_topics_have_partitions_or_mean_all_of_them() -> None:
     assert {"a": None, "b": [0, 2, 5, 6, 7], "c": None} == parse_topic_partitions("--topic", words)
     with pytest.raises(ToolUsageError, match="--topic=a:x is not allowed: write a topic, or"):
         parse_topic_partitions("--topic", ["a:x"])
+
+
+def test_partitions_beyond_those_of_any_cluster_are_refused() -> None:
+    """A typing error in a range must not fill the memory."""
+    assert [0, 3, 4] == parse_partitions("--partitions", "0,3-4")
+    for text in ("0-2147483647", "9999999999", "3-1", "", "x", "0,"):
+        with pytest.raises(ToolUsageError, match=f"--partitions={text} is not allowed: it takes partitions"):
+            parse_partitions("--partitions", text)
 
 
 def test_ids_are_numbers_without_duplicates() -> None:

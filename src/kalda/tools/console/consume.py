@@ -12,7 +12,7 @@ from kalda.tools.console.record_lines import FORMATTER_PROPERTIES, LineForm
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.names import GroupName, TopicName
-from kalda.tools.framework.option_types import EnumType, Integer
+from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
 from kalda.tools.framework.values import parse_settings
 
 _PRINTED: Final = ("key", "offset", "partition", "timestamp", "headers", "epoch")
@@ -30,7 +30,9 @@ def _print_options(function: click.decorators.FC) -> click.decorators.FC:
     "--topic", "more_topics", type=TopicName(), metavar="TOPIC", multiple=True, help="A topic; repeatable."
 )
 @click.option("--include", metavar="REGEX", help="Read the topics whose whole name matches.")
-@click.option("--partition", "partitions", type=Integer(0), multiple=True, help="Only this one; repeatable.")
+@click.option(
+    "--partition", "partitions", type=Integer(0, INT32_MAX), multiple=True, help="Only this one; repeatable."
+)
 @click.option("--from-beginning", is_flag=True, help="Start at the first record, or where the group is.")
 @click.option("--offset", metavar="OFFSET", help="Start at a number, earliest, latest, or -N from the end.")
 @click.option("--from-time", metavar="TIME", help="Start at a time, or a duration before now such as PT1H.")

@@ -105,9 +105,14 @@ class _Run:
         offsets: dict[TopicPartition, int] = {}
         for each in partitions:
             found = at_time.get(each)
-            offsets[each] = start.offset(
-                beginnings[each], ends[each], None if found is None else found.offset
-            )
+            wanted = start.offset(beginnings[each], ends[each], None if found is None else found.offset)
+            offsets[each] = min(max(wanted, beginnings[each]), ends[each])
+            if offsets[each] != wanted:
+                # The consumer would reset the position to where it starts without an offset.
+                self._tool.output.note(
+                    f"offset {wanted} is outside the log of {each}; reading starts at its nearer end, "
+                    f"{offsets[each]}"
+                )
         return offsets
 
     def read(self) -> None:

@@ -21,7 +21,7 @@ from kalda.tools.console.line_reader import (
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import EnumType, Integer
+from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
 from kalda.tools.framework.output import Form
 from kalda.tools.framework.values import parse_settings
 
@@ -59,7 +59,9 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option(
     "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header of every record; repeatable."
 )
-@click.option("--partition", type=Integer(0), metavar="NUMBER", help="The partition of every record.")
+@click.option(
+    "--partition", type=Integer(0, INT32_MAX), metavar="NUMBER", help="The partition of every record."
+)
 @click.option("--acks", type=click.Choice(["0", "1", "all", "-1"]), help="Acknowledgements to wait for.")
 @click.option("--compression-codec", "compression", type=click.Choice(_CODECS), help="The codec of batches.")
 @click.option("--sync", is_flag=True, help="Wait for each record before the next one is read.")

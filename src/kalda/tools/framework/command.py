@@ -105,9 +105,9 @@ def command(
             **options: Any,
         ) -> int:
             _configure_logging(context)
-            tool_output = Output.of_process(is_json=is_json)
 
             def run() -> None:
+                tool_output = Output.of_process(is_json=is_json)
                 given = given_properties(bootstrap_server, command_config, command_property)
                 properties = {**default_address(), **given} if connects else {}
                 is_default = "bootstrap.servers" not in given
@@ -184,11 +184,14 @@ def given_properties(
 
     try:
         properties = read_properties(command_config) if command_config is not None else {}
-        properties |= parse_assignments(command_property)
     except OSError as error:
         raise ToolUsageError(f"--command-config={command_config}: {error.strerror}") from error
     except PropertiesError as error:
-        raise ToolUsageError(str(error)) from error
+        raise ToolUsageError(f"--command-config={command_config}: {error}") from error
+    try:
+        properties |= parse_assignments(command_property)
+    except PropertiesError as error:
+        raise ToolUsageError(f"--command-property: {error}") from error
     if bootstrap_server is not None:
         properties["bootstrap.servers"] = bootstrap_server
     return properties

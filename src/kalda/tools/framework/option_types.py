@@ -10,6 +10,14 @@ from click.shell_completion import CompletionItem
 ChoiceT = TypeVar("ChoiceT", bound=StrEnum)
 
 
+INT16_MAX: Final = 2**15 - 1
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+"""The greatest numbers of the protocol's types: a request cannot carry a greater one."""
+
+_TYPE_BOUNDS: Final = (INT16_MAX, INT32_MAX, INT64_MAX)
+
+
 class OptionValueError(click.UsageError):
     """The value of an option is not allowed; the message is complete."""
 
@@ -58,11 +66,11 @@ class EnumType(click.ParamType, Generic[ChoiceT]):  # type: ignore[type-arg]  # 
 
 
 class Integer(click.ParamType):  # type: ignore[type-arg]  # generic in newer clicks only
-    """An integer between bounds."""
+    """An integer between bounds, which are those of a Java long unless given."""
 
     name = "integer"
 
-    def __init__(self, least: int | None = None, most: int | None = None) -> None:
+    def __init__(self, least: int = -INT64_MAX - 1, most: int = INT64_MAX) -> None:
         self._least: Final = least
         self._most: Final = most
 
@@ -72,16 +80,16 @@ class Integer(click.ParamType):  # type: ignore[type-arg]  # generic in newer cl
             number = int(value)
         except ValueError:
             raise not_allowed(value, self._allowed(), param, ctx) from None
-        if (self._least is not None and number < self._least) or (
-            self._most is not None and number > self._most
-        ):
+        if number > self._most and self._most in _TYPE_BOUNDS:
+            raise not_allowed(value, f"an int, at most {self._most}", param, ctx)
+        if not self._least <= number <= self._most:
             raise not_allowed(value, self._allowed(), param, ctx)
         return number
 
     def _allowed(self) -> str:
-        if self._most is not None:
+        if self._most not in _TYPE_BOUNDS:
             return f"an int, {self._least} to {self._most}"
-        return "an int" if self._least is None else f"an int, at least {self._least}"
+        return "an int" if -self._least - 1 in _TYPE_BOUNDS else f"an int, at least {self._least}"
 
 
 def one_of(words: Sequence[str]) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final, Protocol, TextIO, TypeAlias
 
+from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.tables import Table, plain_lines, printable
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -47,7 +48,13 @@ class Output:
 
     @classmethod
     def of_process(cls, *, is_json: bool) -> "Output":
-        """Return the output of this process: JSON if asked for, else what suits stdout."""
+        """Return the output of this process: JSON if asked for, else what suits stdout.
+
+        Raises:
+            ToolError: stdout is closed.
+        """
+        if sys.stdout is None:
+            raise ToolError("stdout is closed: there is nowhere to write results to")
         form = Form.JSON if is_json else Form.TERMINAL if is_terminal(sys.stdout) else Form.PLAIN
         return cls(form, sys.stdout, sys.stderr)
 
@@ -58,25 +65,28 @@ class Output:
             document: what ``--json`` prints, as one line.
             parts: what the other forms print: tables, and lines of text between them.
         """
-        if self.form is Form.JSON:
-            self._stdout.write(json_line(document))
-            return
-        for part in parts:
-            if isinstance(part, str):
-                self._stdout.write(f"{printable(part)}\n")
-            elif self.form is Form.TERMINAL:
-                self._draw(part)
-            else:
-                self._stdout.writelines(f"{line}\n" for line in plain_lines(part))
+        with _written_to_stdout():
+            if self.form is Form.JSON:
+                self._stdout.write(json_line(document))
+                return
+            for part in parts:
+                if isinstance(part, str):
+                    self._stdout.write(f"{printable(part)}\n")
+                elif self.form is Form.TERMINAL:
+                    self._draw(part)
+                else:
+                    self._stdout.writelines(f"{line}\n" for line in plain_lines(part))
 
     def item(self, document: Json, line: str) -> None:
         """Write one item of a stream: a JSON line, or a line of text as it is."""
-        self._stdout.write(json_line(document) if self.form is Form.JSON else f"{line}\n")
+        with _written_to_stdout():
+            self._stdout.write(json_line(document) if self.form is Form.JSON else f"{line}\n")
 
     def write_bytes(self, data: bytes) -> None:
         """Write bytes as they are, behind what was written before: records are not text."""
-        self._stdout.flush()
-        self._stdout.buffer.write(data)
+        with _written_to_stdout():
+            self._stdout.flush()
+            self._stdout.buffer.write(data)
 
     def note(self, text: str) -> None:
         """Write a remark for people to stderr; there is none with ``--json``."""
@@ -94,8 +104,10 @@ class Output:
 
         Raises:
             BrokenPipeError: the reader has gone, as `head` does.
+            ToolError: stdout cannot be written for another reason, as no method here can.
         """
-        self._stdout.flush()
+        with _written_to_stdout():
+            self._stdout.flush()
 
     @contextmanager
     def progress(self, what: str, total: int, unit: str) -> Iterator[Progress]:
@@ -134,6 +146,19 @@ class ProgressLines:
         if now >= self._next_s:
             self._next_s = now + _PROGRESS_LINES_INTERVAL_S
             self._write(f"{self._what}: {completed} of {self._total} {self._unit}")
+
+
+@contextmanager
+def _written_to_stdout() -> Iterator[None]:
+    """Raise `ToolError` where stdout cannot be written, for example because the disk is full."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        # The interpreter flushes what is buffered when it ends, and would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise ToolError(f"stdout cannot be written: {error.strerror}") from error
 
 
 def is_terminal(stream: TextIO) -> bool:

@@ -7,12 +7,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 from kalda.common.iso_duration import parse_duration_ms
 from kalda.common.properties import PropertiesError, parse_assignments
 from kalda.common.types import TopicPartition
 from kalda.tools.framework.errors import ToolUsageError
+from kalda.tools.framework.option_types import INT32_MAX
 from kalda.tools.framework.output import Json
+
+_PARTITIONS_MAX: Final = 1_000_000
+"""More than the partitions of a cluster; the limit only catches typing errors before they fill the memory."""
 
 
 def parse_time_ms(option: str, text: str) -> int:
@@ -99,17 +104,32 @@ def parse_topic_partitions(option: str, words: Iterable[str]) -> dict[str, list[
     return topics
 
 
-def _numbers(option: str, word: str, text: str) -> list[int]:
+def parse_partitions(option: str, text: str) -> list[int]:
+    """Return partitions from a list with commas; ranges ``0-3`` work too.
+
+    Raises:
+        ToolUsageError: it has something else, or more partitions than a cluster.
+    """
     numbers: list[int] = []
     for part in text.split(","):
         first, dash, last = part.partition("-")
         try:
-            numbers += range(int(first), int(last if dash else first) + 1)
+            found = range(int(first), int(last if dash else first) + 1)
         except ValueError:
-            raise ToolUsageError(
-                f"{option}={word} is not allowed: write a topic, or a topic with partitions as in flights:0,1"
-            ) from None
+            found = range(0)
+        if not found or len(numbers) + len(found) > _PARTITIONS_MAX or found[-1] > INT32_MAX:
+            raise ToolUsageError(f"{option}={text} is not allowed: it takes partitions such as 0,1 or 0-3")
+        numbers += found
     return numbers
+
+
+def _numbers(option: str, word: str, text: str) -> list[int]:
+    try:
+        return parse_partitions(option, text)
+    except ToolUsageError:
+        raise ToolUsageError(
+            f"{option}={word} is not allowed: write a topic, or a topic with partitions as in flights:0,1"
+        ) from None
 
 
 def parse_ids(option: str, text: str) -> list[int]:

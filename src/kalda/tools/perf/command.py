@@ -7,7 +7,7 @@ import click
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.option_types import INT32_MAX, Integer
 
 perf = noun("Measure a cluster, with the output columns of Kafka's tools.")
 
@@ -25,7 +25,9 @@ _reporting_interval = click.option(
 @command("produce", perf)
 @_topic
 @click.option("--num-records", type=Integer(1), required=True, metavar="COUNT", help="How many records.")
-@click.option("--record-size", type=Integer(1), metavar="BYTES", help="The size of values of random letters.")
+@click.option(
+    "--record-size", type=Integer(1, INT32_MAX), metavar="BYTES", help="The size of values of random letters."
+)
 @click.option(
     "--payload-file", type=click.Path(path_type=Path), help="Values are lines of a file, by chance."
 )
@@ -84,9 +86,13 @@ def perf_produce(
     help="How many.",
 )
 @click.option("--group", metavar="GROUP", help="The group; by default a new one.")
-@click.option("--fetch-size", type=Integer(1), default=1_048_576, metavar="BYTES", help="Of one partition.")
+@click.option(
+    "--fetch-size", type=Integer(1, INT32_MAX), default=1_048_576, metavar="BYTES", help="Of one partition."
+)
 @click.option("--from-latest", is_flag=True, help="Without an offset of the group, start at the end.")
-@click.option("--timeout", type=Integer(1), default=10_000, metavar="MS", help="Between two records at most.")
+@click.option(
+    "--timeout", type=Integer(1, INT32_MAX), default=10_000, metavar="MS", help="Between two records at most."
+)
 @_reporting_interval
 @click.option("--show-detailed-stats", is_flag=True, help="Print a line for each interval, not for the run.")
 @click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
@@ -126,7 +132,9 @@ def perf_consume(
 @click.option(
     "--acks", type=click.Choice(["1", "all"]), default="all", show_default=True, help="To wait for."
 )
-@click.option("--record-size", type=Integer(1), default=100, show_default=True, help="Bytes of a value.")
+@click.option(
+    "--record-size", type=Integer(1, INT32_MAX), default=100, show_default=True, help="Bytes of a value."
+)
 def perf_end_to_end(tool: Tool, topic: str, num_records: int, acks: str, record_size: int) -> None:
     """Measure the time from `send` until the record is consumed, one record at a time.
 

@@ -11,14 +11,19 @@ Payload = Callable[[int], bytes]
 """Returns the value of a record, given its number from 0."""
 
 _LETTERS: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LETTER_OF_BYTE: Final = bytes(_LETTERS[byte % len(_LETTERS)] for byte in range(256))
 _VARIANTS: Final = 1_000
 """How many random values are made; more would measure the making of them."""
+
+_VARIANTS_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What the values may take together, so that large records do not fill the memory."""
 
 
 def random_payload(size: int, source: random.Random) -> Payload:
     """Return values of `size` capital letters, as Kafka's tool sends them."""
-    variants = [bytes(source.choices(_LETTERS, k=size)) for _ in range(_VARIANTS)]
-    return lambda number: variants[number % _VARIANTS]
+    count = min(_VARIANTS, max(1, _VARIANTS_BYTES_MAX // size))
+    variants = [source.randbytes(size).translate(_LETTER_OF_BYTE) for _ in range(count)]
+    return lambda number: variants[number % count]
 
 
 def monotonic_payload(number: int) -> bytes:

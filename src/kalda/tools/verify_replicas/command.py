@@ -8,7 +8,7 @@ import click
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.option_types import INT32_MAX, Integer
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
 @click.option("--topics-include", metavar="REGEX", help="Verify the topics whose whole name matches.")
 @click.option("--include-compacted", is_flag=True, help="Verify compacted topics too.")
 @click.option("--time", "start", type=Integer(-2), metavar="MS", help="Where to start; -1: at the end.")
-@click.option("--fetch-size", type=Integer(1), default=1_048_576, metavar="BYTES", help="Of one partition.")
-@click.option("--max-wait-ms", type=Integer(0), default=1000, metavar="MS", help="Of a fetch, with --follow.")
+@click.option(
+    "--fetch-size", type=Integer(1, INT32_MAX), default=1_048_576, metavar="BYTES", help="Of one partition."
+)
+@click.option(
+    "--max-wait-ms", type=Integer(0, INT32_MAX), default=1000, metavar="MS", help="Of a fetch, with --follow."
+)
 @click.option("--follow", is_flag=True, help="Do not end; report every --report-interval-ms.")
 @click.option("--report-interval-ms", type=Integer(1), default=30_000, metavar="MS", help="With --follow.")
 async def verify_replicas(

@@ -1,14 +1,27 @@
 """The figures of performance runs, and the lines of Kafka's tools."""
 
+import random
 import re
 
 import pytest
 
 from kalda.tools.perf.consume_statistics import DETAILED_HEADER, HEADER, ConsumeStatistics
 from kalda.tools.perf.latency_report import LatencyReport
+from kalda.tools.perf.payloads import random_payload
 from kalda.tools.perf.produce_statistics import ProduceStatistics, Throttle
 
 MB = 1024 * 1024
+
+
+@pytest.mark.parametrize(("size", "count"), [(10, 1000), (16 * MB, 4), (100 * MB, 1)])
+def test_random_values_are_few_where_they_are_large(size: int, count: int) -> None:
+    """A thousand values of 100 MB would be 100 GB."""
+    payload = random_payload(size, random.Random(1))
+
+    values = {id(payload(number)): payload(number) for number in range(2000)}
+    assert count == len(values)
+    assert all(size == len(value) for value in values.values())
+    assert set(payload(0)[:1000]) <= set(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 
 def test_the_line_of_a_produce_run_is_kafkas() -> None:
