@@ -9,16 +9,7 @@ import pytest
 
 from kalda.common import invariants
 from tests.leftovers import Belongings
-
-_ONE_WORKER = (
-    "tests/spark/",
-    "tests/behaviour/test_producer.py",
-    "tests/behaviour/test_consumer.py",
-    "tests/behaviour/test_admin.py",
-    "tests/behaviour/test_arrow.py",
-    "tests/behaviour/test_faults.py",
-)
-"""The tests under each path share something slow to start (a JVM, clusters), so they run on one worker."""
+from tests.worker_groups import SPARK, worker_group
 
 _HAS_FAILED = pytest.StashKey[bool]()
 
@@ -56,7 +47,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
-    """Group tests by path under ``--dist loadgroup``.
+    """Group tests by what they share under ``--dist loadgroup``.
 
     xdist's own groups mark a test by changing its node id, which pytest 9.2 no longer takes note of.
     """
@@ -64,11 +55,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
         return None
     from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]  # it ships no types
 
-    class PathGroupScheduling(LoadGroupScheduling):  # type: ignore[misc]  # for the same reason
+    class SharedGroupScheduling(LoadGroupScheduling):  # type: ignore[misc]  # for the same reason
         def _split_scope(self, nodeid: str) -> str:
-            return next((path for path in _ONE_WORKER if nodeid.startswith(path)), nodeid)
+            return worker_group(nodeid)
 
-    return PathGroupScheduling(config, log)
+    return SharedGroupScheduling(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -89,7 +80,7 @@ def nothing_is_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """
     before = Belongings.now()
     yield
-    if request.node.nodeid.startswith(_ONE_WORKER) or request.node.stash.get(_HAS_FAILED, False):
+    if request.node.nodeid.startswith(SPARK) or request.node.stash.get(_HAS_FAILED, False):
         return
     if left := before.added():
         pytest.fail(f"the test leaves behind: {'; '.join(left)}", pytrace=False)

@@ -21,12 +21,7 @@ Topics = Callable[..., str]
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "target" in metafunc.fixturenames:
         names = str(metafunc.config.getoption("--targets")).split(",")
-        metafunc.parametrize(
-            "target",
-            [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in names],
-            indirect=True,
-            scope="session",
-        )
+        metafunc.parametrize("target", names, indirect=True, scope="session")
     if "group_protocol" in metafunc.fixturenames:
         metafunc.parametrize("group_protocol", ["classic", "consumer"])
 
