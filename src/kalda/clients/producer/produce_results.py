@@ -189,6 +189,7 @@ class ProduceResults:
         transactions = self._transactions
         return (
             code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            and batch.may_be_written
             and transactions is not None
             and transactions.sequences.is_surely_written(batch)
         )

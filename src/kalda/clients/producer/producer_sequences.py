@@ -3,9 +3,9 @@
 It serves idempotent and transactional producers (KIP-98, KIP-360, KIP-480's order guarantees) and belongs to
 the `TransactionManager`, which owns the producer's identity. Pure; the event loop owns it.
 
-Invariant: while a partition has unresolved sequences (a batch that was sent at least once has expired), no
-new batch of it gets a sequence number. The broker may hold the expired batch or not; a guess would lose or
-double records.
+Invariants: while a partition has unresolved sequences (a batch that was sent at least once has expired), no
+new batch of it gets a sequence number: the broker may hold the expired batch or not, and a guess would lose
+or double records. Nor does one while the first batch of an identity is not acknowledged.
 """
 
 from enum import Enum, auto
@@ -65,6 +65,18 @@ class ProducerSequences:
         entry = self._partitions.get(partition)
         return entry is not None and entry.has_in_flight
 
+    def awaits_first_acknowledgement(self, partition: TopicPartition) -> bool:
+        """Whether batches are in flight and none was acknowledged yet since the sequences began at 0.
+
+        A broker accepts any sequence from a producer that it does not know. If it refused the first batch, as
+        one that does not lead a new topic yet, and then accepted the second, the first would never be
+        written.
+        """
+        entry = self._partitions.get(partition)
+        return (
+            entry is not None and entry.has_in_flight and entry.last_acked_sequence == NO_LAST_ACKED_SEQUENCE
+        )
+
     def first_in_flight_sequence(self, partition: TopicPartition) -> int:
         """Return the lowest base sequence in flight, -1 if nothing is."""
         entry = self._partitions.get(partition)
@@ -96,8 +108,10 @@ class ProducerSequences:
     def is_surely_written(self, batch: SequencedBatch) -> bool:
         """Return whether a broker acknowledged a later batch with the same identity.
 
-        A broker accepts sequences only in order, so it has this batch too, although it may have forgotten
-        so: it remembers the last five batches. It then answers OUT_OF_ORDER_SEQUENCE_NUMBER, for ever.
+        A broker accepts the sequences of a producer that it knows only in order, and it got no second batch
+        before it knew the producer (`awaits_first_acknowledgement`). So it has this batch too, although it
+        may have forgotten so: it remembers the last five batches. It then answers
+        OUT_OF_ORDER_SEQUENCE_NUMBER, for ever.
         """
         entry = self._partitions.get(batch.topic_partition)
         return (

@@ -636,7 +636,7 @@ class RecordAccumulator:
             if sequences.has_in_flight(partition) and not sequences.is_on(partition, state.identity):
                 # A batch with sequence 0 of the new epoch would be written before those in flight.
                 return True
-            return sequences.is_unresolved(partition)
+            return sequences.is_unresolved(partition) or sequences.awaits_first_acknowledgement(partition)
         # A retried batch waits until it is the first in flight: one in flight until the retries succeed.
         return sequences.first_in_flight_sequence(partition) not in (NO_SEQUENCE, first.base_sequence)
 

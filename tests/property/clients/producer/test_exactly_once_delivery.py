@@ -1,7 +1,8 @@
 """Accumulator, results and sequences against a model of a broker, on a network that loses requests and
 responses.
 
-The model checks sequence numbers as brokers do. Whatever is lost, refused or split, each record is in the log
+The model checks sequence numbers as brokers do; from a producer that a partition does not know, any sequence
+is taken, not only 0. Whatever is lost, refused or split, each record is in the log
 exactly once and in order, each future completes, and all memory comes back.
 """
 
@@ -53,7 +54,7 @@ class ModelPartition:
             if header.producer_epoch < self.epoch:
                 return PartitionResult(ErrorCode.INVALID_PRODUCER_EPOCH)
             if header.producer_epoch > self.epoch:
-                if header.base_sequence != 0:
+                if self.epoch >= 0 and header.base_sequence != 0:
                     return PartitionResult(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
                 self.epoch = header.producer_epoch
                 self.last_batches.clear()

@@ -8,7 +8,9 @@ from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.producer.producer_batch import ProducerBatch
 from kalda.clients.producer.record_accumulator import Appended, RecordAccumulator
+from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
 from kalda.records.compression import Compression
 from tests.unit.clients.producer.producer_fixtures import (
     TIME_MS,
@@ -245,6 +247,26 @@ def test_after_close_records_are_refused_and_batches_are_ready() -> None:
     with pytest.raises(IllegalStateError, match="closed"):
         records.reserve(1, lambda: None)
     assert 1 == len(drain(records, 0.0))
+
+
+def test_the_first_batch_of_a_producer_is_acknowledged_before_the_next_is_sent() -> None:
+    """A broker takes any sequence from a producer that it does not know, so the second batch could be written
+    although the first was refused."""
+    manager = TransactionManager()
+    manager.bump_idempotent_epoch_and_reset_id_if_needed()
+    request = manager.next_request(True)
+    assert request is not None
+    manager.handle_response(request, InitProducerIdResponse(producer_id=1, producer_epoch=0))
+    records = accumulator(transactions=manager)
+    for number in range(6):
+        send(records, HALF + b"%d" % number)
+
+    [first] = drain(records, 2.0)
+    assert [] == drain(records, 2.0)
+    manager.handle_completed_batch(first, 0)
+    following = [drain(records, 2.0), drain(records, 2.0)]
+
+    assert [[2], [4]] == [[batch.base_sequence for batch in batches] for batches in following]
 
 
 def test_a_split_batch_keeps_order_callbacks_and_memory() -> None:
