@@ -11,11 +11,12 @@ here and in `implementation` when the arguments of a function change: an extensi
 behind must not be called in a new way.
 """
 
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-INTERFACE = 1
+INTERFACE = 2
 
 cdef enum:
     # Below this many bytes a pass is shorter than a switch to another thread and back.
@@ -455,3 +456,303 @@ def fill_header_fields(data, starts, ends, int64_t rows, columns):
                 slot += 1
     if not is_valid:
         raise ValueError("headers changed after they were validated")
+
+
+cdef inline uint8_t *write_varint(uint8_t *at, uint64_t raw) noexcept nogil:
+    """Write a zigzag varint; at most 10 bytes."""
+    while raw > 0x7F:
+        at[0] = <uint8_t>(raw | 0x80)
+        at += 1
+        raw >>= 7
+    at[0] = <uint8_t>raw
+    return at + 1
+
+
+cdef inline uint64_t zigzag(int64_t number) noexcept nogil:
+    return (<uint64_t>number << 1) ^ <uint64_t>(number >> 63)
+
+
+cdef inline int64_t varint_size(uint64_t raw) noexcept nogil:
+    cdef int64_t size = 1
+    while raw > 0x7F:
+        size += 1
+        raw >>= 7
+    return size
+
+
+cdef struct Field:
+    # Values of a ``binary`` column from the first row on. `ends` is NULL where the column is missing: all nulls.
+    const int32_t *ends
+    const uint8_t *data
+    int64_t data_size
+    const uint8_t *validity
+    int64_t first_bit
+
+
+cdef inline bint read_value(const Field *field, int64_t row, const uint8_t **start, int64_t *size) noexcept nogil:
+    """Find a row's value, -1 bytes for a null; return whether it lies in the data."""
+    cdef int64_t bit = field.first_bit + row
+    if field.ends is NULL or (field.validity is not NULL and not field.validity[bit >> 3] >> (bit & 7) & 1):
+        size[0] = -1
+        return True
+    start[0] = field.data + field.ends[row]
+    size[0] = <int64_t>field.ends[row + 1] - field.ends[row]
+    return field.ends[row] >= 0 and size[0] >= 0 and field.ends[row + 1] <= field.data_size
+
+
+cdef struct Row:
+    const uint8_t *key
+    const uint8_t *value
+    const uint8_t *headers
+    int64_t key_size
+    int64_t value_size
+    int64_t headers_size
+    # Zigzag forms of the fields, and of the record's length.
+    uint64_t raw_time
+    uint64_t raw_key
+    uint64_t raw_value
+    uint64_t raw_size
+
+
+cdef struct Rows:
+    Field keys
+    Field values
+    Field headers
+    const int64_t *times
+    int64_t count
+
+
+cdef inline int64_t read_row(const Rows *rows, int64_t index, Row *row) noexcept nogil:
+    """Fill `row`; return the bytes of its record, or -1 if a value lies outside its column."""
+    cdef int64_t size
+    if not (
+        read_value(&rows.keys, index, &row.key, &row.key_size)
+        and read_value(&rows.values, index, &row.value, &row.value_size)
+        and read_value(&rows.headers, index, &row.headers, &row.headers_size)
+    ):
+        return -1
+    row.raw_time = zigzag(<int64_t>(<uint64_t>rows.times[index] - <uint64_t>rows.times[0]))
+    row.raw_key = zigzag(row.key_size)
+    row.raw_value = zigzag(row.value_size)
+    # The attributes are a byte.
+    size = 1 + varint_size(row.raw_time) + varint_size(zigzag(index))
+    size += varint_size(row.raw_key) + varint_size(row.raw_value)
+    size += row.key_size if row.key_size > 0 else 0
+    size += row.value_size if row.value_size > 0 else 0
+    # Without headers a record ends with their count, 0.
+    size += row.headers_size if row.headers_size > 0 else 1
+    row.raw_size = zigzag(size)
+    return varint_size(row.raw_size) + size
+
+
+cdef int64_t measure_rows(const Rows *rows) noexcept nogil:
+    """Return the bytes of all records, or -1 if a value lies outside its column."""
+    cdef int64_t index, size, total = 0
+    cdef Row row
+    for index in range(rows.count):
+        size = read_row(rows, index, &row)
+        if size < 0:
+            return -1
+        total += size
+    return total
+
+
+cdef bint write_rows(const Rows *rows, uint8_t *at, int64_t room) noexcept nogil:
+    """Write the records, which take `room` bytes; return whether they did."""
+    cdef const uint8_t *end = at + room
+    cdef int64_t index, size
+    cdef Row row
+    for index in range(rows.count):
+        size = read_row(rows, index, &row)
+        if size < 0 or size > end - at:
+            return False
+        at = write_varint(at, row.raw_size)
+        at[0] = 0
+        at = write_varint(write_varint(at + 1, row.raw_time), zigzag(index))
+        at = write_varint(at, row.raw_key)
+        if row.key_size > 0:
+            memcpy(at, row.key, row.key_size)
+            at += row.key_size
+        at = write_varint(at, row.raw_value)
+        if row.value_size > 0:
+            memcpy(at, row.value, row.value_size)
+            at += row.value_size
+        if row.headers_size > 0:
+            memcpy(at, row.headers, row.headers_size)
+            at += row.headers_size
+        else:
+            at[0] = 0
+            at += 1
+    return at == end
+
+
+cdef class _Column:
+    """The buffers of one ``binary`` column, held as long as a call needs them."""
+
+    cdef Field field
+    cdef _Memory ends
+    cdef _Memory data
+    cdef _Memory validity
+
+    def __cinit__(self, column, int64_t rows):
+        memset(&self.field, 0, sizeof(Field))
+        if column is None:
+            return
+        first, validity, ends, data = column
+        cdef int64_t start = first
+        if start < 0:
+            raise ValueError("a column starts before its first row")
+        self.ends = _Memory(ends, 4 * (start + rows + 1))
+        self.field.ends = <const int32_t *>self.ends.view.buf + start
+        if data is not None:
+            self.data = _Memory(data, 0)
+            self.field.data = <const uint8_t *>self.data.view.buf
+            self.field.data_size = self.data.view.len
+        if validity is not None:
+            self.validity = _Memory(validity, (start + rows + 7) // 8)
+            self.field.validity = <const uint8_t *>self.validity.view.buf
+            self.field.first_bit = start
+
+
+def encode_records(keys, values, headers, times, int64_t rows, int64_t prefix):
+    """Return `prefix` unset bytes and behind them the records, with the offset deltas 0, 1, 2...
+
+    Each column is a tuple of its first row, validity bits or None, ends and data or None, as Arrow lays out
+    ``binary``; None stands for a column of nulls. `headers` holds the headers of each record as they are encoded, the
+    count first. `times` are 64-bit integers.
+
+    Return None if a column has other buffers than its rows need.
+    """
+    cdef _Column key_column = _Column(keys, rows)
+    cdef _Column value_column = _Column(values, rows)
+    cdef _Column header_column = _Column(headers, rows)
+    cdef _Memory time_memory = _Memory(times, 8 * rows)
+    cdef Rows source
+    source.keys = key_column.field
+    source.values = value_column.field
+    source.headers = header_column.field
+    source.times = <const int64_t *>time_memory.view.buf
+    source.count = rows
+    cdef int64_t size
+    cdef bint is_written
+    cdef uint8_t *start
+    # With the GIL: to wait for it a second time could take longer than to measure.
+    size = measure_rows(&source)
+    if size < 0:
+        return None
+    batch = PyByteArray_FromStringAndSize(NULL, prefix + size)
+    start = <uint8_t *>PyByteArray_AS_STRING(batch) + prefix
+    if size < NOGIL_BYTES_MIN:
+        is_written = write_rows(&source, start, size)
+    else:
+        with nogil:
+            is_written = write_rows(&source, start, size)
+    return batch if is_written else None
+
+
+cdef int64_t measure_headers(
+    const Field *lists, const Field *keys, const Field *values, int64_t entries, int64_t rows
+) noexcept nogil:
+    """Return the bytes of all rows' headers, or -1 if a key is null or a field lies outside its column."""
+    cdef const uint8_t *start
+    cdef int64_t row, slot, count, size, total = 0
+    for row in range(rows):
+        if not read_list(lists, row, entries, &slot, &count):
+            return -1
+        total += varint_size(zigzag(count))
+        for slot in range(slot, slot + count):
+            if not read_value(keys, slot, &start, &size) or size < 0:
+                return -1
+            total += varint_size(zigzag(size)) + size
+            if not read_value(values, slot, &start, &size):
+                return -1
+            total += varint_size(zigzag(size)) + (size if size > 0 else 0)
+    return total
+
+
+cdef inline bint read_list(
+    const Field *lists, int64_t row, int64_t entries, int64_t *first, int64_t *count
+) noexcept nogil:
+    """Find a row's entries, none for a null; return whether they exist."""
+    cdef int64_t bit = lists.first_bit + row
+    first[0] = 0
+    count[0] = 0
+    if lists.validity is not NULL and not lists.validity[bit >> 3] >> (bit & 7) & 1:
+        return True
+    first[0] = lists.ends[row]
+    count[0] = <int64_t>lists.ends[row + 1] - first[0]
+    return first[0] >= 0 and count[0] >= 0 and first[0] + count[0] <= entries
+
+
+cdef bint write_headers(
+    const Field *lists,
+    const Field *keys,
+    const Field *values,
+    int64_t entries,
+    int64_t rows,
+    int32_t *ends,
+    uint8_t *out,
+    int64_t room,
+) noexcept nogil:
+    """Write the headers, which `measure_headers` has measured, and where those of each row end."""
+    cdef uint8_t *at = out
+    cdef const uint8_t *end = out + room
+    cdef const uint8_t *start
+    cdef int64_t row, slot, count, size
+    ends[0] = 0
+    for row in range(rows):
+        if not read_list(lists, row, entries, &slot, &count) or varint_size(zigzag(count)) > end - at:
+            return False
+        at = write_varint(at, zigzag(count))
+        for slot in range(slot, slot + count):
+            if not read_value(keys, slot, &start, &size) or varint_size(zigzag(size)) + size > end - at:
+                return False
+            at = write_varint(at, zigzag(size))
+            if size > 0:
+                memcpy(at, start, size)
+                at += size
+            if not read_value(values, slot, &start, &size):
+                return False
+            if varint_size(zigzag(size)) + (size if size > 0 else 0) > end - at:
+                return False
+            at = write_varint(at, zigzag(size))
+            if size > 0:
+                memcpy(at, start, size)
+                at += size
+        ends[row + 1] = <int32_t>(at - out)
+    return at == end
+
+
+def encode_headers(lists, keys, values, int64_t entries, int64_t rows, ends):
+    """Return the headers of each row as they are encoded, the count first, and fill `ends`.
+
+    `lists` is the column of lists, without data; `keys` and `values` have `entries` rows. The columns are tuples as in
+    `encode_records`. Return None if a key is null, or a column has other buffers than its rows need.
+    """
+    cdef _Column list_column = _Column(lists, rows)
+    cdef _Column key_column = _Column(keys, entries)
+    cdef _Column value_column = _Column(values, entries)
+    cdef _Memory end_memory = _Memory(ends, 4 * rows + 4, True)
+    cdef int64_t size
+    cdef bint is_written
+    cdef uint8_t *start
+    if list_column.field.ends is NULL:
+        return None
+    with nogil:
+        size = measure_headers(&list_column.field, &key_column.field, &value_column.field, entries, rows)
+    if size < 0 or size > 0x7FFFFFFF:
+        return None
+    contents = PyByteArray_FromStringAndSize(NULL, size)
+    start = <uint8_t *>PyByteArray_AS_STRING(contents)
+    with nogil:
+        is_written = write_headers(
+            &list_column.field,
+            &key_column.field,
+            &value_column.field,
+            entries,
+            rows,
+            <int32_t *>end_memory.view.buf,
+            start,
+            size,
+        )
+    return contents if is_written else None

@@ -308,9 +308,45 @@ def pack_batch(
     record_count: int,
 ) -> bytearray:
     """Put a header before `records`, which are already compressed with the codec in `attributes`."""
-    header = _HEADER.pack(
+    # One pass over a megabyte. To assign to a slice of a zeroed bytearray takes three.
+    batch = bytearray().join((bytes(HEADER_SIZE), records))
+    pack_header(
+        batch,
+        base_offset=base_offset,
+        partition_leader_epoch=partition_leader_epoch,
+        attributes=attributes,
+        last_offset_delta=last_offset_delta,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=record_count,
+    )
+    return batch
+
+
+def pack_header(
+    batch: bytearray,
+    *,
+    base_offset: int,
+    partition_leader_epoch: int,
+    attributes: int,
+    last_offset_delta: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+    record_count: int,
+) -> None:
+    """Write a header over the first `HEADER_SIZE` bytes of `batch`, behind which its records already
+    stand."""
+    _HEADER.pack_into(
+        batch,
+        0,
         base_offset,
-        HEADER_SIZE + len(records) - LOG_OVERHEAD,
+        len(batch) - LOG_OVERHEAD,
         partition_leader_epoch,
         MAGIC,
         0,
@@ -323,7 +359,4 @@ def pack_batch(
         base_sequence,
         record_count,
     )
-    # One pass over a megabyte. To assign to a slice of a zeroed bytearray takes three.
-    batch = bytearray().join((header, records))
     _update_crc(batch, 0)
-    return batch

@@ -16,7 +16,7 @@ except ImportError:
 else:
     _extension_interface = _columns.INTERFACE
 
-INTERFACE: Final = 1
+INTERFACE: Final = 2
 """The arguments that the extension's functions take. An editable install may have built an older
 extension."""
 
