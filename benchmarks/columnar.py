@@ -3,10 +3,13 @@
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
+from unittest.mock import patch
 
+from kalda.records import implementation
 from kalda.records.batch import read_header, validate
-from kalda.records.columnar import decode_batches
+from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.records.columnar_encode import encode_batches
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder, iter_records
@@ -19,43 +22,58 @@ Figure = tuple[str, float, str]
 
 
 def run() -> list[Figure]:
-    """Measure the columnar decoder over what changes its cost, and the row iterator beside it."""
+    """Measure the columnar decoder and encoder in both implementations, and the row iterator beside them."""
+    figures = []
+    for name in ("compiled", "numpy"):
+        if name == "compiled" and not implementation.is_built:
+            continue
+        with patch.object(implementation, "_is_used", name == "compiled"):
+            figures += [(f"columnar {label}, {name}", rate, unit) for label, rate, unit in _columns()]
     plain = _batches()
-    small = _batches(records_per_batch=10)
-    figures = [
-        _rate("columnar decode, 100 B records, binary", lambda: decode_batches(plain, start_offset=0)),
-        _rate(
-            "columnar decode, 100 B records, views",
-            lambda: decode_batches(plain, start_offset=0, as_binary=False),
-        ),
-        _rate("columnar decode, batches of 10 records", lambda: decode_batches(small, start_offset=0)),
-    ]
-    large = _batches(value_size=1_000)
-    figures.append(_rate("columnar decode, 1 KB records", lambda: decode_batches(large, start_offset=0)))
-    with_headers = _batches(header_count=2)
-    figures.append(
-        _rate(
-            "columnar decode, 100 B records, 2 headers each",
-            lambda: decode_batches(with_headers, start_offset=0, want_headers=True),
-        )
-    )
-    figures.extend(_decode_compressed(codec) for codec in Compression if codec is not Compression.NONE)
-    columns = decode_batches(plain, start_offset=0)
-    figures.append(
-        _rate(
-            "columnar encode, 100 B records",
-            lambda: list(encode_batches(columns.keys, columns.values, columns.timestamps_ms)),
-        )
-    )
     figures.append(_rate("row iterator, 100 B records", lambda: list(iter_records(plain))))
     figures.append(_headers_per_second(_batches(records_per_batch=1, count=1)))
     return figures
 
 
+def _columns() -> list[Figure]:
+    plain = _batches()
+    figures = [
+        _rate("decode, 100 B, binary", lambda: decode_batches(plain, start_offset=0)),
+        _rate("decode, 100 B, views", lambda: decode_batches(plain, start_offset=0, as_binary=False)),
+    ]
+    for label, data in (
+        ("decode, 20 to 180 B", _batches(varies=True)),
+        ("decode, batches of 10 records", _batches(records_per_batch=10)),
+        ("decode, 1 KB", _batches(value_size=1_000)),
+    ):
+        figures.append(_rate(label, partial(decode_batches, data, start_offset=0)))
+    with_headers = _batches(header_count=2)
+    figures.append(
+        _rate(
+            "decode, 100 B, 2 headers each",
+            lambda: decode_batches(with_headers, start_offset=0, want_headers=True),
+        )
+    )
+    figures.extend(_decode_compressed(codec) for codec in Compression if codec is not Compression.NONE)
+    for label, data in (
+        ("encode, 100 B", plain),
+        ("encode, 20 to 180 B", _batches(varies=True)),
+        ("encode, 1 KB", _batches(value_size=1_000)),
+        ("encode, 100 B, 2 headers each", with_headers),
+    ):
+        columns = decode_batches(data, start_offset=0, want_headers=data is with_headers)
+        figures.append(_rate(label, partial(_encode, columns)))
+    return figures
+
+
+def _encode(columns: ColumnarBatch) -> None:
+    list(encode_batches(columns.keys, columns.values, columns.timestamps_ms, columns.headers))
+
+
 def _decode_compressed(codec: Compression) -> Figure:
     packed = _batches(codec)
     return _rate(
-        f"columnar decode, 100 B records, {codec.name.lower()}",
+        f"decode, 100 B, {codec.name.lower()}",
         lambda: decode_batches(packed, start_offset=0),
     )
 
@@ -67,15 +85,20 @@ def _batches(
     count: int = _RECORDS,
     value_size: int = 85,
     header_count: int = 0,
+    varies: bool = False,
 ) -> bytes:
-    """Return `count` records of a 10-byte key and a half-compressible value of `value_size`."""
+    """Return `count` records of a 10-byte key and a half-compressible value of `value_size`.
+
+    If it `varies`, values have from 5 to 165 bytes.
+    """
     source = random.Random(0)
     headers = [(f"header-{number}", b"value") for number in range(header_count)]
     batches = []
     for base_offset in range(0, count, records_per_batch):
         builder = RecordBatchBuilder(base_offset=base_offset, compression=codec)
         for offset in range(base_offset, base_offset + records_per_batch):
-            value = source.randbytes(value_size // 2).ljust(value_size, b"x")
+            size = source.randint(5, 165) if varies else value_size
+            value = source.randbytes(size // 2).ljust(size, b"x")
             builder.append(b"key-%06d" % offset, value, _START_MS + offset, headers)
         batches.append(bytes(builder.build()))
     return b"".join(batches)
