@@ -123,12 +123,16 @@ async def test_a_consumer_pushes_too() -> None:
     async with (
         subscriber.broker,
         AsyncConsumer(
-            bootstrap_servers=subscriber.broker.address, group_id="g", client_rack="r1"
+            bootstrap_servers=subscriber.broker.address,
+            group_id="g",
+            group_protocol="consumer",
+            client_rack="r1",
         ) as consumer,
     ):
         assert ME == await consumer.client_instance_id(20)
         await wait_until(lambda: bool(subscriber.pushed))
     resource, _ = read_metrics(decompress(Compression.ZSTD, subscriber.pushed[-1].metrics))
+    assert resource.pop("group_member_id")
     assert {"group_id": "g", "client_rack": "r1"} == resource
 
 

@@ -141,7 +141,7 @@ class AsyncAdmin(
 
             if self._client.is_closed:
                 raise IllegalStateError("the client is closed")
-            self._telemetry = TelemetryReporter(self._client, self._metrics, {})
+            self._telemetry = TelemetryReporter(self._client, self._metrics, dict)
             self._telemetry.start()
         return self._telemetry
 

@@ -129,7 +129,8 @@ class CommonClientConfig(SecurityConfig):
     )
     metrics_recording_level = string(
         "INFO",
-        "The highest level of detail that is recorded.",
+        "The highest level of detail that is recorded. All metrics of this client are of level INFO, so "
+        "DEBUG and TRACE add none.",
         one_of("INFO", "DEBUG", "TRACE"),
         importance=LOW,
     )

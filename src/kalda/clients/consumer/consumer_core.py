@@ -93,7 +93,11 @@ class ConsumerCore:
         self.network: Final = NetworkClient(
             config, self.metadata, self.clock, NetworkMetrics(self.metrics, "consumer")
         )
-        self.telemetry: Final = _telemetry(config, self.network, self.metrics)
+        self.telemetry: Final = (
+            TelemetryReporter(self.network, self.metrics, self._telemetry_resource)
+            if config.enable_metrics_push
+            else None
+        )
         self.offset_fetcher: Final = OffsetFetcher(config, self.network, self.subscription)
         self.fetcher: Final = Fetcher(
             config,
@@ -445,19 +449,12 @@ class ConsumerCore:
             delay = max(retry_at - self._loop.time(), 0.01)
             self._positions_timer = self._loop.call_later(delay, self._positions_needed.set)
 
-
-def _telemetry(
-    config: ConsumerConfig, network: NetworkClient, metrics: ClientMetrics
-) -> TelemetryReporter | None:
-    if not config.enable_metrics_push:
-        return None
-    resource = {
-        name: value
-        for name, value in (
-            ("group_id", config.group_id),
-            ("group_instance_id", config.group_instance_id),
-            ("client_rack", config.client_rack),
-        )
-        if value
-    }
-    return TelemetryReporter(network, metrics, resource)
+    def _telemetry_resource(self) -> dict[str, str]:
+        member_id = None if self.group is None else self.group.metadata().member_id
+        known = {
+            "group_id": self.config.group_id,
+            "group_instance_id": self.config.group_instance_id,
+            "group_member_id": member_id,
+            "client_rack": self.config.client_rack,
+        }
+        return {name: value for name, value in known.items() if value}

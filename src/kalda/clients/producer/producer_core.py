@@ -600,7 +600,7 @@ def _telemetry(
         return None
     transactional_id = config.transactional_id
     resource = {} if transactional_id is None else {"transactional_id": transactional_id}
-    return TelemetryReporter(client, metrics, resource)
+    return TelemetryReporter(client, metrics, lambda: resource)
 
 
 def _with_client_id(config: ProducerConfig, client_id: str) -> ProducerConfig:

@@ -58,8 +58,8 @@ class TelemetryReporter:
     Args:
         network: The client's connections.
         metrics: The metrics to push.
-        resource: What the cluster should know of the client besides its client id: ``transactional_id``,
-            ``group_id``, ``group_instance_id``, ``group_member_id``, ``client_rack``.
+        resource: Returns what the cluster should know of the client besides its client id:
+            ``transactional_id``, ``group_id``, ``group_instance_id``, ``group_member_id``, ``client_rack``.
         uniform: Returns a random number between two.
     """
 
@@ -67,13 +67,13 @@ class TelemetryReporter:
         self,
         network: TelemetryNetwork,
         metrics: ClientMetrics,
-        resource: Mapping[str, str],
+        resource: Callable[[], Mapping[str, str]],
         uniform: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._network: Final = network
         self._clock: Final = metrics.clock
         self._collector: Final = TelemetryCollector(metrics)
-        self._resource: Final = dict(resource)
+        self._resource: Final = resource
         self._state: Final = ClientTelemetryState(uniform)
         self._task: asyncio.Task[None] | None = None
         self._has_metadata: Final = asyncio.Event()
@@ -86,10 +86,6 @@ class TelemetryReporter:
             self._has_metadata.set()
         self._network.metadata.on_update.append(self._on_metadata)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="kalda-telemetry")
-
-    def set_resource(self, name: str, value: str) -> None:
-        """Note a property of the client that is known only later, such as ``group_member_id``."""
-        self._resource[name] = value
 
     async def client_instance_id(self, timeout_s: float) -> UUID:
         """Return the id by which the cluster's metrics name this client (KIP-714).
@@ -199,7 +195,7 @@ class TelemetryReporter:
             collected = self._collector.collect(
                 subscription.wanted, is_delta=subscription.is_delta, only_untagged=only_untagged
             )
-            data = encode_metrics(self._resource.items(), collected.points)
+            data = encode_metrics(self._resource().items(), collected.points)
             if subscription.compression is not Compression.NONE:
                 data = compress(subscription.compression, data)
             if len(data) <= subscription.bytes_max:

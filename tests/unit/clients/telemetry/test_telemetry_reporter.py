@@ -65,7 +65,7 @@ def registry(clock: ManualClock) -> ClientMetrics:
 
 def make(cluster: Cluster) -> TelemetryReporter:
     return TelemetryReporter(
-        cluster, registry(cluster.clock), {"transactional_id": "t"}, lambda low, high: low
+        cluster, registry(cluster.clock), lambda: {"transactional_id": "t"}, lambda low, high: low
     )
 
 
