@@ -18,7 +18,6 @@ from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.coordinator_lookup import CoordinatorLookup, CoordinatorType
 from kalda.clients.errors import (
     BrokerConnectionError,
-    BrokerResponseError,
     ClientError,
     RequestTimedOutError,
     UnsupportedApiError,
@@ -31,7 +30,6 @@ from kalda.clients.node_connection import NodeConnection
 from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.clock import Clock, SystemClock
-from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse
 from kalda.net.connect import canonical_addresses
@@ -187,23 +185,6 @@ class NetworkClient:
         return await first_success(
             attempts, next_after_seconds=HEDGE_SECONDS, passing=(BrokerConnectionError, RequestTimedOutError)
         )
-
-    async def send_to_controller(
-        self, request: Message | VersionedRequest, response_class: type[R], *, timeout_ms: int | None = None
-    ) -> R:
-        """Send a request to the controller, as the metadata names it.
-
-        Raises:
-            BrokerResponseError: no controller is known; retriable.
-            BrokerConnectionError, RequestTimedOutError, UnsupportedApiError: as `send`.
-        """
-        if self.metadata.snapshot.version == 0:
-            await self.refresh_metadata(timeout_ms=timeout_ms or self.config.request_timeout_ms)
-        controller_id = self.metadata.snapshot.controller_id
-        if controller_id not in self.metadata.snapshot.brokers:
-            self.metadata.request_update()
-            raise BrokerResponseError(ErrorCode.NOT_CONTROLLER, "the cluster has no controller now")
-        return await self.send(controller_id, request, response_class, timeout_ms=timeout_ms)
 
     async def ready(self, node_id: int, *, timeout_ms: int | None = None) -> NodeApiVersions:
         """Connect to a broker where needed; return the versions that it offers. Raises as `send`."""

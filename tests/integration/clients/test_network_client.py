@@ -415,20 +415,6 @@ async def test_an_api_that_the_broker_lacks_is_an_error_with_the_versions() -> N
             await client.send(0, FetchRequest(), FetchResponse)
 
 
-async def test_the_controller_is_found_and_missed() -> None:
-    async with cluster(2) as members, client_of(members[0]) as client:
-        for member in members:
-            member.handler = lambda _: cluster_of(*members, controller_id=1)
-        await client.send_to_controller(ALL, MetadataResponse)
-        assert members[1].requests
-        for member in members:
-            member.handler = lambda _: cluster_of(*members, controller_id=-1)
-        await client.refresh_metadata(timeout_ms=5000)
-        with pytest.raises(BrokerResponseError, match="no controller now") as caught:
-            await client.send_to_controller(ALL, MetadataResponse)
-        assert caught.value.is_retriable
-
-
 async def test_retries_end_with_the_time_and_name_the_last_failure() -> None:
     async with client_of("127.0.0.1:1") as client:
         failures = 0

@@ -6,9 +6,10 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import ConfigStore
-from kalda.broker.config.config_admin import ConfigChangeRequest, ConfigOperation, changed_settings
+from kalda.broker.config.config_admin import ConfigChangeRequest, changed_settings
 from kalda.broker.config.definitions import TOPIC_CONFIG
 from kalda.broker.requests.handlers import alter_configs, describe_configs, incremental_alter_configs
+from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol import codec
 from kalda.protocol.messages import alter_configs as legacy
@@ -93,7 +94,7 @@ def harness() -> AdminHarness:
 
 
 def operation(name: str, kind: int, value: str | None) -> ConfigChangeRequest:
-    return ConfigChangeRequest(name, ConfigOperation(kind), value)
+    return ConfigChangeRequest(name, AlterConfigOpType(kind), value)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from kalda.broker.config.describe import ConfigEntry, ConfigSource
+from kalda.broker.config.describe import ConfigEntry
+from kalda.common.config_values import ConfigSource
 from kalda.common.errors import ApiError, ErrorCode
 
 ROOT: Final = "root"

@@ -23,6 +23,7 @@ from kalda.broker.config.broker_loggers import check_level, set_level
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, MissingFeatureError, UpdateMode
+from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
@@ -39,21 +40,12 @@ class ResourceType(IntEnum):
     BROKER_LOGGER = 8
 
 
-class ConfigOperation(IntEnum):
-    """The operation of an incremental change."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigChangeRequest:
     """A change of one setting; DELETE ignores `value`."""
 
     name: str
-    operation: ConfigOperation
+    operation: AlterConfigOpType
     value: str | None
 
 
@@ -231,12 +223,12 @@ def require_this_broker(name: str, broker_id: int) -> None:
 def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bool) -> None:
     levels: dict[str, str | None] = {}
     for change in changes:
-        if change.operation not in (ConfigOperation.SET, ConfigOperation.DELETE):
+        if change.operation not in (AlterConfigOpType.SET, AlterConfigOpType.DELETE):
             raise ApiError(
                 ErrorCode.INVALID_REQUEST,
                 f"{change.operation.name} is not possible for the loggers of a broker.",
             )
-        levels[change.name] = change.value if change.operation is ConfigOperation.SET else None
+        levels[change.name] = change.value if change.operation is AlterConfigOpType.SET else None
         check_level(change.name, levels[change.name])
     if validate_only:
         return
@@ -257,11 +249,11 @@ def changed_settings(
     """
     changed = dict(stored)
     for change in changes:
-        if change.operation is ConfigOperation.DELETE:
+        if change.operation is AlterConfigOpType.DELETE:
             changed.pop(change.name, None)
             continue
         assert change.value is not None, f"{change.name} has no value"
-        if change.operation is ConfigOperation.SET:
+        if change.operation is AlterConfigOpType.SET:
             changed[change.name] = change.value
             continue
         key = definitions.keys.get(change.name)
@@ -273,7 +265,7 @@ def changed_settings(
         text = changed.get(change.name, key.format(key.default) or "")
         current = text.split(",") if text else []
         operands = change.value.split(",")
-        if change.operation is ConfigOperation.APPEND:
+        if change.operation is AlterConfigOpType.APPEND:
             current += [operand for operand in operands if operand not in current]
         else:
             current = [element for element in current if element not in operands]
@@ -288,7 +280,7 @@ def _require_values(changes: Sequence[ConfigChangeRequest]) -> None:
     without = [
         change.name
         for change in changes
-        if change.value is None and change.operation is not ConfigOperation.DELETE
+        if change.value is None and change.operation is not AlterConfigOpType.DELETE
     ]
     if without:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"A value is missing for: {', '.join(without)}")

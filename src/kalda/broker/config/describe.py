@@ -7,34 +7,13 @@ names (see `definitions.BROKER_SYNONYMS`) lists them within each source.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Final
 from weakref import WeakKeyDictionary
 
 from kalda.broker.config.broker_config import BrokerConfig, base_name, find_key
 from kalda.broker.config.definitions import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError, ConfigKey, ConfigValue, UpdateMode
-
-
-class ConfigSource(IntEnum):
-    """Where a value comes from, by its number on the wire."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
-    """A name and source that supplies the value, or would if those before it were removed."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
+from kalda.common.config_values import ConfigSource, ConfigSynonym
 
 
 @dataclass(frozen=True, slots=True)

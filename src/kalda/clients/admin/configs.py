@@ -6,6 +6,9 @@ from enum import IntEnum
 from typing import Self, TypeAlias
 
 from kalda.common.config_def import ConfigType
+from kalda.common.config_values import AlterConfigOpType as AlterConfigOpType
+from kalda.common.config_values import ConfigSource as ConfigSource
+from kalda.common.config_values import ConfigSynonym as ConfigSynonym
 
 ConfigText: TypeAlias = str | int | float | bool
 """The value of a setting: its text in a properties file, or the Python value that stands for it."""
@@ -77,37 +80,6 @@ class ConfigResource:
         return f"{kind} {self.name}" if self.name else f"default {kind}"
 
 
-class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are the protocol's."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC_CONFIG = 1
-    DYNAMIC_BROKER_CONFIG = 2
-    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
-    STATIC_BROKER_CONFIG = 4
-    DEFAULT_CONFIG = 5
-    DYNAMIC_BROKER_LOGGER_CONFIG = 6
-    DYNAMIC_CLIENT_METRICS_CONFIG = 7
-    DYNAMIC_GROUP_CONFIG = 8
-
-    @classmethod
-    def of(cls, number: int) -> "ConfigSource":
-        """Return the source with this number; UNKNOWN for one that Kalda does not know."""
-        try:
-            return cls(number)
-        except ValueError:
-            return cls.UNKNOWN
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigSynonym:
-    """One of the settings that could supply a value."""
-
-    name: str
-    value: str | None
-    source: ConfigSource
-
-
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One setting of a resource."""
@@ -129,15 +101,6 @@ class ConfigEntry:
     def is_default(self) -> bool:
         """Whether nobody has set the setting."""
         return self.source is ConfigSource.DEFAULT_CONFIG
-
-
-class AlterConfigOpType(IntEnum):
-    """What to do with a setting; the numbers are the protocol's (KIP-339)."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ refused or the member left. After each one, the generation is checked before par
 import asyncio
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kalda.clients.consumer.assignors.assignor_names import common_protocol
@@ -25,13 +25,12 @@ from kalda.clients.consumer.consumer_protocol import write_assignment, write_sub
 from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata
 from kalda.clients.consumer.group_errors import AssignorError, CommitFailedError
 from kalda.clients.consumer.group_leader import read_members, read_own_assignment, run_assignor
-from kalda.clients.consumer.group_membership import GroupMembership
+from kalda.clients.consumer.group_membership import GroupMembership, GroupOptions
 from kalda.clients.consumer.heartbeat_timing import HeartbeatTiming
 from kalda.clients.consumer.offset_requests import CommitIdentity, Offsets
 from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, RebalanceEvent
 from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
 from kalda.clients.errors import ClientError
-from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
@@ -61,49 +60,28 @@ class ConsumerCoordinator(GroupMembership):
         client: NetworkClient,
         subscriptions: SubscriptionState,
         callbacks: RebalanceCallbacks,
+        options: GroupOptions,
         assignors: Sequence[PartitionAssignor],
         *,
-        group_id: str,
-        group_instance_id: str | None,
-        rack: str | None,
         session_timeout_ms: int,
         heartbeat_interval_ms: int,
-        max_poll_interval_ms: int,
-        auto_commit_interval_ms: int | None,
-        exclude_internal_topics: bool,
-        wake: Callable[[], None],
-        on_committed: Callable[[Offsets], None],
-        metrics: CoordinatorMetrics | None = None,
     ) -> None:
         """Make a member that has not joined; see `GroupMembership` and the settings of the same names.
 
         Raises:
             ClientConfigError: the assignors have no rebalance protocol in common.
         """
-        super().__init__(
-            client,
-            subscriptions,
-            callbacks,
-            group_id=group_id,
-            group_instance_id=group_instance_id,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            exclude_internal_topics=exclude_internal_topics,
-            wake=wake,
-            on_committed=on_committed,
-            metrics=metrics,
-        )
+        super().__init__(client, subscriptions, callbacks, options)
         self._assignors: Final = list(assignors)
         self._protocol: Final = common_protocol(assignors)
-        self._rack: Final = rack or None
-        self._rebalance_timeout_ms: Final = max_poll_interval_ms
         self._heartbeat_timeout_ms: Final = min(client.config.request_timeout_ms, session_timeout_ms)
         self._member: Final = ClassicMember(
-            group_id, group_instance_id, session_timeout_ms, max_poll_interval_ms
+            self._group_id, self._instance_id, session_timeout_ms, self._rebalance_timeout_ms
         )
         self._timing: Final = HeartbeatTiming(
             session_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=heartbeat_interval_ms,
-            max_poll_interval_ms=max_poll_interval_ms,
+            max_poll_interval_ms=self._rebalance_timeout_ms,
             backoff=client.retry_backoff.seconds,
         )
         self._is_leader = False

@@ -10,7 +10,7 @@ target. After each one, `is_reconciling` is checked before partitions are assign
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
 
@@ -25,12 +25,11 @@ from kalda.clients.consumer.consumer_member import (
 )
 from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata
 from kalda.clients.consumer.group_errors import CommitFailedError
-from kalda.clients.consumer.group_membership import GroupMembership
-from kalda.clients.consumer.offset_requests import CommitIdentity, Offsets
+from kalda.clients.consumer.group_membership import GroupMembership, GroupOptions
+from kalda.clients.consumer.offset_requests import CommitIdentity
 from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, RebalanceEvent
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import ClientError, UnsupportedApiError
-from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
@@ -56,38 +55,20 @@ class ConsumerMembership(GroupMembership):
         client: NetworkClient,
         subscriptions: SubscriptionState,
         callbacks: RebalanceCallbacks,
+        options: GroupOptions,
         *,
         member_id: str,
-        group_id: str,
-        group_instance_id: str | None,
-        rack: str | None,
         server_assignor: str | None,
-        max_poll_interval_ms: int,
-        auto_commit_interval_ms: int | None,
-        exclude_internal_topics: bool,
-        wake: Callable[[], None],
-        on_committed: Callable[[Offsets], None],
-        metrics: CoordinatorMetrics | None = None,
     ) -> None:
         """Make a member that has not joined; see `GroupMembership` and the settings of the same names.
 
         `member_id` is unique, such as `random_uuid` in text. `server_assignor` is `group.remote.assignor`.
         """
-        super().__init__(
-            client,
-            subscriptions,
-            callbacks,
-            group_id=group_id,
-            group_instance_id=group_instance_id,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            exclude_internal_topics=exclude_internal_topics,
-            wake=wake,
-            on_committed=on_committed,
-            metrics=metrics,
-        )
-        self._rebalance_timeout_ms: Final = max_poll_interval_ms
+        super().__init__(client, subscriptions, callbacks, options)
         self._member: Final = ConsumerMember(
-            MemberOptions(group_id, group_instance_id, rack or None, max_poll_interval_ms, server_assignor),
+            MemberOptions(
+                self._group_id, self._instance_id, self._rack, self._rebalance_timeout_ms, server_assignor
+            ),
             member_id,
         )
         self._poll_deadline = 0.0

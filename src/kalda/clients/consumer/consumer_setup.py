@@ -10,6 +10,7 @@ from kalda.clients.consumer.assignors.partition_assignor import PartitionAssigno
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_core import ConsumerCore
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.consumer.group_membership import GroupOptions
 from kalda.clients.consumer.group_port import GroupPort, Offsets
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, RebalanceCallbacks
 from kalda.clients.consumer.record_decoder import Deserializers
@@ -87,8 +88,17 @@ def create_group(
     config = core.config
     if not config.group_id:
         return None
-    metrics = CoordinatorMetrics(core.metrics, lambda: len(core.subscription.assigned()))
-    auto_commit_interval_ms = config.auto_commit_interval_ms if config.has_auto_commit else None
+    options = GroupOptions(
+        group_id=config.group_id,
+        group_instance_id=config.group_instance_id,
+        rack=config.client_rack,
+        max_poll_interval_ms=config.max_poll_interval_ms,
+        auto_commit_interval_ms=config.auto_commit_interval_ms if config.has_auto_commit else None,
+        exclude_internal_topics=config.exclude_internal_topics,
+        wake=core.wake_poll,
+        on_committed=on_committed,
+        metrics=CoordinatorMetrics(core.metrics, lambda: len(core.subscription.assigned())),
+    )
     # Each protocol is a dozen modules: a consumer loads the one that it speaks, or neither.
     if config.is_consumer_protocol:
         from kalda.clients.consumer.consumer_membership import ConsumerMembership
@@ -97,17 +107,9 @@ def create_group(
             core.network,
             core.subscription,
             callbacks,
+            options,
             member_id=uuid_to_text(random_uuid()),
-            group_id=config.group_id,
-            group_instance_id=config.group_instance_id,
-            rack=config.client_rack,
             server_assignor=config.group_remote_assignor,
-            max_poll_interval_ms=config.max_poll_interval_ms,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            exclude_internal_topics=config.exclude_internal_topics,
-            wake=core.wake_poll,
-            on_committed=on_committed,
-            metrics=metrics,
         )
     from kalda.clients.consumer.consumer_coordinator import ConsumerCoordinator
 
@@ -115,18 +117,10 @@ def create_group(
         core.network,
         core.subscription,
         callbacks,
+        options,
         assignors,
-        group_id=config.group_id,
-        group_instance_id=config.group_instance_id,
-        rack=config.client_rack,
         session_timeout_ms=config.session_timeout_ms,
         heartbeat_interval_ms=config.heartbeat_interval_ms,
-        max_poll_interval_ms=config.max_poll_interval_ms,
-        auto_commit_interval_ms=auto_commit_interval_ms,
-        exclude_internal_topics=config.exclude_internal_topics,
-        wake=core.wake_poll,
-        on_committed=on_committed,
-        metrics=metrics,
     )
 
 

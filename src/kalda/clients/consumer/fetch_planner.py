@@ -61,7 +61,6 @@ class Outcome(Enum):
     RETRY = "retry"
     REFRESH_METADATA = "refresh metadata"
     OUT_OF_RANGE = "out of range"
-    NOT_AUTHORIZED = "not authorized"
     FAIL = "fail"
 
 
@@ -78,7 +77,6 @@ _OUTCOMES: Final = {
     ErrorCode.UNKNOWN_SERVER_ERROR: Outcome.RETRY,
     ErrorCode.OFFSET_OUT_OF_RANGE: Outcome.OUT_OF_RANGE,
     ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE: Outcome.OUT_OF_RANGE,
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: Outcome.NOT_AUTHORIZED,
 }
 
 

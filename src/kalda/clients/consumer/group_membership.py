@@ -11,6 +11,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
@@ -33,6 +34,28 @@ logger: Final = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOptions:
+    """What a member of either protocol is made with."""
+
+    group_id: str
+    group_instance_id: str | None
+    """The id of a static member (KIP-345)."""
+    rack: str | None
+    """The rack of the consumer, for assignors (KIP-881)."""
+    max_poll_interval_ms: int
+    auto_commit_interval_ms: int | None
+    """None without auto commit."""
+    exclude_internal_topics: bool
+    """Whether a pattern matches no internal topics."""
+    wake: Callable[[], None]
+    """Makes a poll that waits call `polled` again; called on the loop."""
+    on_committed: Callable[[Offsets], None]
+    """Called after each commit that succeeded, for interceptors."""
+    metrics: CoordinatorMetrics | None = None
+    """Counts requests, rebalances and calls of the listener; None leaves that out."""
+
+
 class GroupMembership(ABC):
     """A member of a group, or a consumer that only commits for it (see `GroupPort`)."""
 
@@ -41,14 +64,7 @@ class GroupMembership(ABC):
         client: NetworkClient,
         subscriptions: SubscriptionState,
         callbacks: RebalanceCallbacks,
-        *,
-        group_id: str,
-        group_instance_id: str | None,
-        auto_commit_interval_ms: int | None,
-        exclude_internal_topics: bool,
-        wake: Callable[[], None],
-        on_committed: Callable[[Offsets], None],
-        metrics: CoordinatorMetrics | None = None,
+        options: GroupOptions,
     ) -> None:
         """Make a member that has not joined.
 
@@ -56,29 +72,25 @@ class GroupMembership(ABC):
             client: The connections of the consumer.
             subscriptions: What is subscribed to and assigned.
             callbacks: Calls the user's listener.
-            group_id: The group.
-            group_instance_id: The id of a static member (KIP-345).
-            auto_commit_interval_ms: None without auto commit.
-            exclude_internal_topics: Whether a pattern matches no internal topics.
-            wake: Makes a poll that waits call `polled` again; called on the loop.
-            on_committed: Called after each commit that succeeded, for interceptors.
-            metrics: Counts requests, rebalances and calls of the listener; None leaves that out.
+            options: What else it is made with.
         """
-        self._metrics: Final = metrics
+        self._metrics: Final = options.metrics
         self._client: Final = client
         self._subscriptions: Final = subscriptions
         self._callbacks: Final = callbacks
-        self._group_id: Final = group_id
-        self._instance_id: Final = group_instance_id
-        self._excludes_internal_topics: Final = exclude_internal_topics
-        self._wake: Final = wake
-        self._requests: Final = GroupRequests(client, group_id, metrics)
+        self._group_id: Final = options.group_id
+        self._instance_id: Final = options.group_instance_id
+        self._rack: Final = options.rack or None
+        self._rebalance_timeout_ms: Final = options.max_poll_interval_ms
+        self._excludes_internal_topics: Final = options.exclude_internal_topics
+        self._wake: Final = options.wake
+        self._requests: Final = GroupRequests(client, options.group_id, options.metrics)
         self._commits: Final = OffsetCommits(
             self._requests,
             subscriptions,
             self,
-            auto_commit_interval_ms=auto_commit_interval_ms,
-            on_committed=on_committed,
+            auto_commit_interval_ms=options.auto_commit_interval_ms,
+            on_committed=options.on_committed,
         )
         self._failure: ClientError | None = None
         self._poll_actions: list[Callable[[], None]] = []

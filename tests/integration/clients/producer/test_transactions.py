@@ -57,7 +57,8 @@ def set_transaction_version(bootstrap: str, level: int) -> None:
                     FeatureUpdateKey(feature="transaction.version", max_version_level=level, upgrade_type=2)
                 ],
             )
-            response = await client.send_to_controller(request, UpdateFeaturesResponse)
+            controller_id = (await client.refresh_metadata(timeout_ms=10_000)).controller_id
+            response = await client.send(controller_id, request, UpdateFeaturesResponse)
             assert 0 == response.error_code, response
         finally:
             await client.close()

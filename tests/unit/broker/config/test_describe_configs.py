@@ -1,11 +1,6 @@
 from kalda.broker.config import BrokerConfig
-from kalda.broker.config.describe import (
-    ConfigEntry,
-    ConfigSource,
-    describe_broker,
-    describe_broker_default,
-    describe_topic,
-)
+from kalda.broker.config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
+from kalda.common.config_values import ConfigSource
 
 
 def only(entries: list[ConfigEntry]) -> ConfigEntry:

@@ -186,7 +186,7 @@ def test_a_partition_that_failed_waits_and_goes_last() -> None:
         (ErrorCode.UNKNOWN_TOPIC_ID, Outcome.REFRESH_METADATA),
         (ErrorCode.UNKNOWN_LEADER_EPOCH, Outcome.RETRY),
         (ErrorCode.OFFSET_OUT_OF_RANGE, Outcome.OUT_OF_RANGE),
-        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Outcome.NOT_AUTHORIZED),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, Outcome.FAIL),
         (ErrorCode.CORRUPT_MESSAGE, Outcome.FAIL),
     ],
 )

@@ -6,15 +6,11 @@ IncrementalAlterConfigs replaces this API (KIP-339). v1 throttles after the resp
 
 from typing import Final
 
-from kalda.broker.config.config_admin import (
-    ConfigChangeRequest,
-    ConfigOperation,
-    alter_each,
-    resource_response,
-)
+from kalda.broker.config.config_admin import ConfigChangeRequest, alter_each, resource_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
+from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.alter_configs import (
     AlterConfigsRequest,
@@ -33,7 +29,7 @@ async def handle(
         await services.topic_admin.configs.alter(
             resource.resource_type,
             resource.resource_name,
-            [ConfigChangeRequest(each.name, ConfigOperation.SET, each.value) for each in resource.configs],
+            [ConfigChangeRequest(each.name, AlterConfigOpType.SET, each.value) for each in resource.configs],
             keeps_others=False,
             validate_only=request.validate_only,
         )

@@ -9,17 +9,12 @@ from typing import Final
 
 from kalda.broker.config.broker_loggers import describe_loggers
 from kalda.broker.config.config_admin import ResourceType, require_this_broker
-from kalda.broker.config.describe import (
-    ConfigEntry,
-    ConfigSource,
-    describe_broker,
-    describe_broker_default,
-    describe_topic,
-)
+from kalda.broker.config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey
+from kalda.common.config_values import ConfigSource
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -7,15 +7,11 @@ flexible.
 
 from typing import Final
 
-from kalda.broker.config.config_admin import (
-    ConfigChangeRequest,
-    ConfigOperation,
-    alter_each,
-    resource_response,
-)
+from kalda.broker.config.config_admin import ConfigChangeRequest, alter_each, resource_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
+from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -25,7 +21,7 @@ from kalda.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 
-_OPERATIONS: Final = frozenset(ConfigOperation)
+_OPERATIONS: Final = frozenset(AlterConfigOpType)
 
 
 async def handle(
@@ -49,7 +45,7 @@ async def handle(
 def _change(config: AlterableConfig) -> ConfigChangeRequest:
     if config.config_operation not in _OPERATIONS:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"Unknown operation {config.config_operation}.")
-    return ConfigChangeRequest(config.name, ConfigOperation(config.config_operation), config.value)
+    return ConfigChangeRequest(config.name, AlterConfigOpType(config.config_operation), config.value)
 
 
 def error_response(
