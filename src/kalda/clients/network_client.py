@@ -93,6 +93,9 @@ class NetworkClient:
         self._bootstrap = config.bootstrap_addresses
         self._is_bootstrap_resolved = config.client_dns_lookup == "use_all_dns_ips"
         self._is_bootstrap_first = False
+        self.on_read: Callable[[], None] | None = None
+        """Called when the responses of a broker that arrived together were delivered, in the same turn of the
+        loop: to act once for all of them."""
         metadata.on_update.append(self._on_metadata)
         self._is_closed = False
         self._refresher: Final = MetadataRefresher(self, config, metadata, self.clock)
@@ -405,8 +408,17 @@ class NetworkClient:
 
     def _new_node(self, node_id: int, host: str, port: int) -> NodeConnection:
         return NodeConnection(
-            host, port, self.config, self.metadata.request_update, self._node_metrics(node_id)
+            host,
+            port,
+            self.config,
+            self.metadata.request_update,
+            self._node_metrics(node_id),
+            self._after_read,
         )
+
+    def _after_read(self) -> None:
+        if self.on_read is not None:
+            self.on_read()
 
     def _node_metrics(self, node_id: int) -> ConnectionMetrics | None:
         return None if self._metrics is None else self._metrics.node(node_id)

@@ -31,6 +31,7 @@ class NodeConnection:
         on_failure: Called when an attempt to connect fails or an open connection is lost: the metadata may be
             out of date.
         metrics: Counts connections, requests and responses; None leaves that out.
+        on_read: Called when the responses that arrived together were delivered, in the same turn of the loop.
     """
 
     def __init__(
@@ -40,11 +41,13 @@ class NodeConnection:
         config: CommonClientConfig,
         on_failure: Callable[[], object],
         metrics: ConnectionMetrics | None = None,
+        on_read: Callable[[], None] | None = None,
     ) -> None:
         self.address: Final = (host, port)
         self.peer: Final = address_text(host, port)
         self._config: Final = config
         self._on_failure: Final = on_failure
+        self._on_read: Final = on_read
         self.metrics = metrics
         """Counts connections, requests and responses; None leaves that out."""
         self._counted_bytes = 0
@@ -210,6 +213,7 @@ class NodeConnection:
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
             on_closed=self._on_closed,
+            on_read=self._on_read,
         )
 
     def _on_connected(self, task: "asyncio.Task[PipelinedConnection]") -> None:

@@ -291,3 +291,26 @@ async def test_requests_that_are_held_back_fail_when_the_connection_is_closed() 
         connection.write_held()
         with pytest.raises(BrokerConnectionError, match="closed by this client"):
             await future
+
+
+async def test_the_owner_acts_once_after_the_responses_that_arrived_together() -> None:
+    """In the same turn of the loop, because another turn costs a system call and a wait for the GIL."""
+    done_at_reads: list[int] = []
+    futures: list[asyncio.Future[Message]] = []
+
+    async with FakeBroker(always(MetadataResponse(cluster_id="answer"))) as broker:
+        connection = await PipelinedConnection.open(
+            broker.host,
+            broker.port,
+            client_id="test",
+            timeout_seconds=5.0,
+            on_read=lambda: done_at_reads.append(sum(future.done() for future in futures)),
+        )
+        done_at_reads.clear()
+        futures += [ask(connection) for _ in range(3)]
+        await asyncio.gather(*futures)
+        connection.close()
+
+    assert 1 <= len(done_at_reads) <= 3
+    assert sorted(set(done_at_reads)) == done_at_reads
+    assert 3 == done_at_reads[-1]

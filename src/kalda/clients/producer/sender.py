@@ -93,6 +93,8 @@ class Sender:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._is_woken = False
+        self._is_due_after_read = False
+        """Whether a response that is being read leaves something to do."""
         self._timer: asyncio.TimerHandle | None = None
         self._idle_waiters: Final[list[asyncio.Future[None]]] = []
         self._is_closed = False
@@ -103,6 +105,7 @@ class Sender:
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._client.metadata.on_update.append(self._on_metadata)
+        self._client.on_read = self._on_read
         self.wakeup()
 
     def wakeup(self) -> None:
@@ -111,10 +114,10 @@ class Sender:
             return
         self._is_woken = True
         if threading.get_ident() == self._thread_id:
-            self._loop.call_soon(self._run)
+            self._loop.call_soon(self._on_wakeup)
             return
         try:
-            self._loop.call_soon_threadsafe(self._run)
+            self._loop.call_soon_threadsafe(self._on_wakeup)
         except RuntimeError:
             # The loop was closed, so nobody sends any more; `close` has failed the batches.
             if not self._is_closed:
@@ -162,8 +165,13 @@ class Sender:
         if self._accumulator.has_undrained:
             self.wakeup()
 
+    def _on_read(self) -> None:
+        """Look once after all responses that arrived together, without another turn of the loop."""
+        if self._is_due_after_read:
+            self._is_due_after_read = False
+            self._run()
+
     def _run(self) -> None:
-        self._is_woken = False
         if self._is_closed:
             return
         now = self._client.clock.monotonic()
@@ -189,9 +197,13 @@ class Sender:
             timer.cancel()
         self._timer = self._loop.call_at(at, self._on_timer)
 
+    def _on_wakeup(self) -> None:
+        self._is_woken = False
+        self._run()
+
     def _on_timer(self) -> None:
         self._timer = None
-        self.wakeup()
+        self._run()
 
     def _send_all(self, now: float) -> float:
         """Send what can be sent; return when to look again."""
@@ -345,7 +357,10 @@ class Sender:
                 self._metrics.response_received(now - sent_at, response.throttle_time_ms)
             self._apply_response(node, in_flight, response, now)
         if self._accumulator.has_undrained or self._idle_waiters or self._transactions is not None:
-            self.wakeup()
+            if error is None and self._settings.acks != 0:
+                self._is_due_after_read = True
+            else:
+                self.wakeup()
 
     def _apply_response(self, node: int, in_flight: InFlight, response: ProduceResponse, now: float) -> None:
         leaders: dict[TopicPartition, tuple[int, int]] = {}

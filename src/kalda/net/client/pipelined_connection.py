@@ -75,8 +75,12 @@ class PipelinedConnection:
         client_id: str,
         *,
         on_closed: Callable[["PipelinedConnection"], None] | None = None,
+        on_read: Callable[[], None] | None = None,
     ) -> None:
-        """Wrap a connected, non-blocking socket; most callers want `open`, which also negotiates versions."""
+        """Wrap a connected, non-blocking socket; most callers want `open`, which also negotiates versions.
+
+        `on_read` is called when the responses that arrived together were delivered, in the same turn.
+        """
         self.peer: Final = peer
         self.versions = NodeApiVersions(peer, {}, {})
         self.failure: ClientError | None = None
@@ -92,6 +96,7 @@ class PipelinedConnection:
         self._held: list[Buffer] | None = None
         """The requests sent since `hold_writes`; None without one."""
         self._on_closed: Final = on_closed
+        self._on_read: Final = on_read
         self._timer: asyncio.TimerHandle | None = None
         self.last_used = self._loop.time()
         """When a request was last sent or a response received, in the loop's seconds."""
@@ -108,6 +113,7 @@ class PipelinedConnection:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         on_closed: Callable[["PipelinedConnection"], None] | None = None,
+        on_read: Callable[[], None] | None = None,
     ) -> Self:
         """Connect and agree on versions within `timeout_seconds`.
 
@@ -126,7 +132,7 @@ class PipelinedConnection:
                     send_buffer_bytes=send_buffer_bytes,
                     receive_buffer_bytes=receive_buffer_bytes,
                 )
-                connection = cls(sock, peer, client_id, on_closed=on_closed)
+                connection = cls(sock, peer, client_id, on_closed=on_closed, on_read=on_read)
                 try:
                     await connection._negotiate(timeout_seconds)
                 except BaseException:
@@ -305,24 +311,26 @@ class PipelinedConnection:
             try:
                 count = self._socket.recv_into(room)
             except (BlockingIOError, InterruptedError):
-                return
+                break
             except OSError as error:
                 self._lost(error_text(error))
-                return
+                break
             if not count:
                 self._lost("closed by the broker")
-                return
+                break
             self.bytes_received += count
             try:
                 for frame in receiver.received(count):
                     self._deliver(frame)
             except ProtocolError as error:
                 self._lost(f"the broker sent a bad response: {error}")
-                return
+                break
             if count < len(room):
                 # Nothing more is there; asking again would only cost a system call.
-                return
+                break
             budget -= count
+        if self._on_read is not None:
+            self._on_read()
 
     def _deliver(self, frame: bytes | bytearray) -> None:
         if self.failure is not None:
