@@ -46,8 +46,9 @@ def encode_parts(message: Message, version: int) -> list[Buffer]:
         MessageError: as `encode`.
     """
     parts = _encode_parts(message, version)
-    if not all(type(part) in _BYTES_LIKE for part in parts):
-        raise _not_bytes(message, version)
+    for part in parts:
+        if type(part) not in _BYTES_LIKE:
+            raise _not_bytes(message, version)
     return parts
 
 

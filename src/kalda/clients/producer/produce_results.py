@@ -10,8 +10,7 @@ tidies.
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.clients.errors import BrokerResponseError, ClientError, RequestTimedOutError, error_for
 from kalda.clients.metadata import Metadata
@@ -53,8 +52,7 @@ UNCERTAIN: Final = frozenset(
 """Errors after which a broker may nevertheless have appended the batch, or a later leader may have it."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionResult:
+class PartitionResult(NamedTuple):
     """What one request had as the result for one batch."""
 
     code: ErrorCode
@@ -79,7 +77,9 @@ class PartitionResult:
             response.log_append_time_ms,
             response.log_start_offset,
             response.error_message,
-            {each.batch_index: each.batch_index_error_message for each in response.record_errors},
+            {each.batch_index: each.batch_index_error_message for each in response.record_errors}
+            if response.record_errors
+            else None,
             None
             if leader.leader_id < 0 or leader.leader_epoch < 0
             else (leader.leader_id, leader.leader_epoch),

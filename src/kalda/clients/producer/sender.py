@@ -33,6 +33,7 @@ from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -90,6 +91,8 @@ class Sender:
         self._version_min: Final = PRODUCE_VERSION_MIN_ZSTD if uses_zstd else PRODUCE_VERSION_MIN
         self._in_flight: Final[list[InFlight]] = []
         self._connecting: Final[dict[int, asyncio.Task[None]]] = {}
+        # By broker: what its connection offers, the highest version allowed, and the version that follows.
+        self._versions: Final[dict[int, tuple[NodeApiVersions, int | None, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._is_woken = False
@@ -211,6 +214,7 @@ class Sender:
             return self._next_expiry(now)
         client = self._client
         held: set[int] = set()
+        sent: list[list[ProducerBatch]] = []
         try:
             while True:
                 snapshot = client.metadata.snapshot
@@ -222,7 +226,8 @@ class Sender:
                     if node not in held:
                         held.add(node)
                         client.hold_writes(node)
-                    self._send(node, batches, now)
+                    if self._send(node, batches, now):
+                        sent.append(batches)
                 if not drained:
                     return min(check.next_send, check.next_expiry, self._next_in_flight_expiry())
                 if not self._accumulator.has_undrained:
@@ -230,6 +235,10 @@ class Sender:
         finally:
             for node in held:
                 client.write_held(node)
+            if self._metrics is not None:
+                # After the writes: the broker works meanwhile.
+                for batches in sent:
+                    _count_request(self._metrics, batches, now)
 
     def _expire(self, check: ReadyCheck, now: float) -> None:
         """Fail what has expired, and ask for metadata where leaders are not known."""
@@ -288,13 +297,14 @@ class Sender:
             del self._connecting[node]
             self.wakeup()
 
-    def _send(self, node: int, batches: list[ProducerBatch], now: float) -> None:
+    def _send(self, node: int, batches: list[ProducerBatch], now: float) -> bool:
+        """Send one request; return whether it is in flight."""
         in_flight: InFlight = {batch.topic_partition: batch for batch in batches}
         if self._keeps_order:
             for batch in batches:
                 self._accumulator.mute(batch.topic_partition, is_muted=True)
         try:
-            version = self._client.versions(node).latest(ApiKey.PRODUCE, self._version_max, self._version_min)
+            version = self._version(node)
             self._client.send_nowait(
                 node,
                 self._request(batches),
@@ -304,11 +314,19 @@ class Sender:
             )
         except ClientError as error:
             self._apply_failure(in_flight, error, now)
-            return
+            return False
         self.request_count += 1
         self._in_flight.append(in_flight)
-        if self._metrics is not None:
-            _count_request(self._metrics, batches, now)
+        return True
+
+    def _version(self, node: int) -> int:
+        """Return the version of Produce for a broker; raises UnsupportedApiError."""
+        versions, version_max = self._client.versions(node), self._version_max
+        known = self._versions.get(node)
+        if known is None or known[0] is not versions or known[1] != version_max:
+            version = versions.latest(ApiKey.PRODUCE, version_max, self._version_min)
+            known = self._versions[node] = (versions, version_max, version)
+        return known[2]
 
     @property
     def _version_max(self) -> int | None:
