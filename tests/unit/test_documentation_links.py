@@ -1,5 +1,6 @@
 """Links of the Markdown files lead to files and functions that exist; quoted messages are the source's."""
 
+import ast
 import re
 from pathlib import Path
 
@@ -42,6 +43,19 @@ def test_modules_that_a_page_names_exist(page: str) -> None:
     names = re.findall(r"`(kalda(?:\.\w+)+)", (REPOSITORY / page).read_text())
 
     assert [] == [name for name in names if not is_defined(name)]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_programs_of_a_page_are_python(page: str) -> None:
+    """Some programs run in no test as they need Spark; one that lost its line breaks swallows the page."""
+    text = (REPOSITORY / page).read_text()
+    fences = [line for line in text.splitlines() if "```" in line]
+
+    for program in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        compile(program, page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+    assert [] == [line for line in fences if not line.lstrip().startswith("```")]
+    assert 0 == len(fences) % 2
 
 
 def is_defined(name: str) -> bool:

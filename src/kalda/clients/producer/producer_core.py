@@ -25,6 +25,7 @@ from kalda.clients.argument_checks import (
 )
 from kalda.clients.errors import (
     BufferExhaustedError,
+    ClientError,
     IllegalStateError,
     RecordTooLargeError,
     RequestTimedOutError,
@@ -336,7 +337,7 @@ class ProducerCore:
             try:
                 snapshot = await self.client.refresh_metadata(timeout_ms=left_ms)
             except RequestTimedOutError as error:
-                raise self._metadata_timeout(topic, partition, timeout_s) from error
+                raise self._metadata_timeout(topic, partition, timeout_s, error) from error
             found = snapshot.topics.get(topic)
             if found is not None and found.error is not ErrorCode.NONE and not found.error.retriable:
                 raise error_for(found.error, f"topic {topic}")
@@ -579,10 +580,13 @@ class ProducerCore:
         partitions = snapshot.topics[topic].partitions
         return [number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers]
 
-    def _metadata_timeout(self, topic: str, partition: int | None, timeout_s: float) -> RequestTimedOutError:
+    def _metadata_timeout(
+        self, topic: str, partition: int | None, timeout_s: float, cause: ClientError | None = None
+    ) -> RequestTimedOutError:
         found = self.metadata.snapshot.topics.get(topic)
         if found is None:
-            reason = "no broker sent metadata of it"
+            reason = "no broker sent metadata of it" if cause is None else str(cause)
+            reason += "; see whether the brokers run, and whether `bootstrap.servers` names them"
         elif found.error is not ErrorCode.NONE:
             reason = f"{found.error.name}: {found.error.message}"
         else:

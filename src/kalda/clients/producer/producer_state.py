@@ -248,6 +248,10 @@ class ProducerState:
         error = TransactionAbortableError(
             f"{self._prefix}the transaction cannot be committed: {what}; call abort_transaction", code
         )
+        if self.state is _State.ABORTABLE_ERROR:
+            # What follows from the first failure would hide it.
+            logger.info("%s", error)
+            return
         error.__cause__ = cause
         logger.info("%s", error)
         self._transition(_State.ABORTABLE_ERROR)

@@ -441,7 +441,7 @@ class TransactionManager(ProducerState):
             with self._partitions_lock:
                 self._pending_partitions.difference_update(request.partitions)
         what = " for ".join(filter(None, (type(request).__name__, outcome.subject)))
-        cause = error_for(code, what)
+        cause = error_for(code, what, self._hint(request, code))
         if verdict is Verdict.UNAUTHORIZED:
             self._refused_id(request, cause)
             return
@@ -459,6 +459,16 @@ class TransactionManager(ProducerState):
         else:
             self._become_fatal(str(cause), code, cause)
         self._fail(request)
+
+    def _hint(self, request: TransactionRequest, code: ErrorCode) -> str | None:
+        """Return what to say instead of the general text of a code; None for that text."""
+        is_refused = code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if not is_refused or not isinstance(request, InitProducerId) or not self.enables_two_phase_commit:
+            return None
+        return (
+            "the broker allows no two-phase commit for this id; set `transaction.two.phase.commit.enable` to "
+            "true on the brokers, or leave it out here"
+        )
 
     def _on_fatal(self, error: FatalTransactionError) -> None:
         if self._pending is not None:

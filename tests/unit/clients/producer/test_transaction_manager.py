@@ -171,3 +171,37 @@ def committed(topic: str, number: int) -> TxnOffsetCommitResponse:
             )
         ]
     )
+
+
+def test_an_abortable_error_keeps_its_first_cause() -> None:
+    """After a refused record the outcome of its batch was reported as unknown, which hid the refusal."""
+    manager = transactional_manager()
+
+    manager.maybe_transition_to_error_state(error_for(ErrorCode.MESSAGE_TOO_LARGE, "records for a-0"))
+    manager.maybe_transition_to_error_state(error_for(ErrorCode.REQUEST_TIMED_OUT, "records for a-1"))
+
+    assert "records for a-0: MESSAGE_TOO_LARGE" in str(manager.last_error)
+
+
+def test_a_refused_two_phase_commit_names_the_setting_of_the_broker() -> None:
+    """KIP-939 has brokers answer with an authorization error, also where the setting is the reason."""
+    manager = TransactionManager("t", enables_two_phase_commit=True)
+    result = manager.initialize_transactions()
+    request = manager.next_request(False)
+    assert request is not None
+
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    manager.handle_response(request, InitProducerIdResponse(error_code=code))
+
+    assert "`transaction.two.phase.commit.enable`" in str(result.error)
+
+
+def transactional_manager() -> TransactionManager:
+    """Return a manager in a transaction."""
+    manager = TransactionManager("t")
+    manager.initialize_transactions().is_acked = True
+    request = manager.next_request(False)
+    assert request is not None
+    manager.handle_response(request, InitProducerIdResponse(producer_id=1, producer_epoch=0))
+    manager.begin_transaction()
+    return manager
