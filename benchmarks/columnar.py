@@ -7,12 +7,17 @@ from functools import partial
 from typing import Final
 from unittest.mock import patch
 
-from kalda.records import implementation
+from kalda.clients.consumer.record_decoder import BatchDecoder, Deserializers
+from kalda.common.types import TopicPartition
+from kalda.records import implementation, record
 from kalda.records.batch import read_header, validate
 from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.records.columnar_encode import encode_batches
 from kalda.records.compression import Compression
-from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.records.record import Record, RecordBatchBuilder, iter_records, record_bytes
+
+if implementation.is_built:
+    from kalda.records import _columns
 
 _RECORDS: Final = 2_000
 _RUNS: Final = 150
@@ -28,14 +33,23 @@ def run() -> list[Figure]:
         if name == "compiled" and not implementation.is_built:
             continue
         with patch.object(implementation, "_is_used", name == "compiled"):
-            figures += [(f"columnar {label}, {name}", rate, unit) for label, rate, unit in _columns()]
+            figures += [(f"columnar {label}, {name}", rate, unit) for label, rate, unit in _column_figures()]
     plain = _batches()
     figures.append(_rate("row iterator, 100 B records", lambda: list(iter_records(plain))))
+    rows = list(iter_records(plain))
+    for name in ("compiled", "python"):
+        if name == "compiled" and not implementation.is_built:
+            continue
+        with patch.object(implementation, "_is_used", name == "compiled"):
+            figures.append(_rate(f"consumer's records, 100 B, {name}", partial(_consumer_records, plain)))
+        append = _columns.append_record if name == "compiled" else record._append_in_python
+        with patch.object(record, "_append_record", append):
+            figures.append(_rate(f"row builder, 100 B, {name}", partial(_build, rows)))
     figures.append(_headers_per_second(_batches(records_per_batch=1, count=1)))
     return figures
 
 
-def _columns() -> list[Figure]:
+def _column_figures() -> list[Figure]:
     plain = _batches()
     figures = [
         _rate("decode, 100 B, binary", lambda: decode_batches(plain, start_offset=0)),
@@ -64,6 +78,19 @@ def _columns() -> list[Figure]:
         columns = decode_batches(data, start_offset=0, want_headers=data is with_headers)
         figures.append(_rate(label, partial(_encode, columns)))
     return figures
+
+
+def _consumer_records(batch: bytes) -> None:
+    header = read_header(batch)
+    BatchDecoder(TopicPartition("topic", 0), header, record_bytes(batch, 0, header), Deserializers()).take(
+        _RECORDS
+    )
+
+
+def _build(rows: list[Record]) -> None:
+    append = RecordBatchBuilder().append_next
+    for row in rows:
+        append(row.key, row.value, row.timestamp)
 
 
 def _encode(columns: ColumnarBatch) -> None:

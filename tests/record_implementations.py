@@ -1,11 +1,14 @@
-"""Runs a module's tests once with the compiled record columns and once with numpy's."""
+"""Runs a module's tests once with the compiled record formats and once with numpy and plain Python."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from kalda.records import implementation
+from kalda.records import implementation, record
+
+if implementation.is_built:
+    from kalda.records import _columns
 
 needs_compiled = pytest.mark.skipif(
     not implementation.is_built,
@@ -18,6 +21,8 @@ def using(name: str) -> Iterator[None]:
     """Decode and encode with one implementation, "compiled" or "numpy"."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(implementation, "_is_used", name == "compiled")
+        append = _columns.append_record if name == "compiled" else record._append_in_python
+        patch.setattr(record, "_append_record", append)
         yield
 
 

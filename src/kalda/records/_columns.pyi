@@ -1,6 +1,9 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from typing_extensions import Buffer
+
+_Row = TypeVar("_Row")
 
 INTERFACE: int
 
@@ -32,3 +35,27 @@ def encode_headers(
     rows: int,
     ends: Buffer,
 ) -> bytearray | None: ...
+def decode_rows(
+    data: bytes,
+    position: int,
+    count: int,
+    row_type: type[_Row],
+    topic: str,
+    partition: int,
+    timestamp_type: object,
+    leader_epoch: int | None,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    key_deserializer: Callable[[bytes], object] | None,
+    value_deserializer: Callable[[bytes], object] | None,
+    rows: list[_Row],
+) -> int: ...
+def append_record(
+    records: bytearray,
+    time_field: bytes,
+    offset_delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    header_field: bytes,
+) -> int: ...

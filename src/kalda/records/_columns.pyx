@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Reads record batches into the buffers of Arrow columns, and writes them from such buffers, in compiled code.
+"""Reads record batches into the buffers of Arrow columns and into tuples, and writes them, in compiled code.
 
-`columnar_compiled` calls this module; `columnar_numpy` and `columnar_encode` do the same with numpy and define what is
+`columnar_compiled`, `columnar_encode_compiled`, `record` and the consumer's `record_decoder` call this module. The
+same is done by `columnar_numpy` and `columnar_encode_numpy` with numpy, and for rows in plain Python; they define what is
 right. A function here returns None or -1 for anything that it does not accept, and the caller then runs the numpy
 code, which raises the error. So this module may accept less than the numpy code, never more.
 
@@ -11,12 +12,25 @@ here and in `implementation` when the arguments of a function change: an extensi
 behind must not be called in a new way.
 """
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_GET_SIZE,
+    PyByteArray_Resize,
+)
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
-INTERFACE = 2
+cdef extern from "Python.h":
+    # What every class that Python code defines allocates with: an instance with room for so many items.
+    object PyType_GenericAlloc(type cls, Py_ssize_t count)
+
+INTERFACE = 3
 
 cdef enum:
     # Below this many bytes a pass is shorter than a switch to another thread and back.
@@ -25,6 +39,11 @@ cdef enum:
     INLINE_SIZE = 12
     # The fields of a section, see `scan`.
     SECTION_FIELDS = 7
+    # The fields of a row, see `decode_rows`.
+    ROW_FIELDS = 11
+
+# The sum of two such numbers has 64 bits.
+cdef int64_t NUMBER_MAX = <int64_t>1 << 62
 
 cdef struct Totals:
     int64_t rows
@@ -756,3 +775,184 @@ def encode_headers(lists, keys, values, int64_t entries, int64_t rows, ends):
             size,
         )
     return contents if is_written else None
+
+
+cdef tuple read_header_tuples(const uint8_t *at, const uint8_t *end, int64_t count):
+    """Return a record's headers as pairs of name and value, or None if they do not end where the record does."""
+    cdef const uint8_t *start
+    cdef int64_t size
+    headers = []
+    while count > 0:
+        count -= 1
+        at = read_field(at, end, &start, &size)
+        if at is NULL or size < 0:
+            return None
+        # Java replaces invalid UTF-8 too; a producer's bad header must not stop a consumer.
+        name = PyUnicode_DecodeUTF8(<const char *>start, size, "replace")
+        at = read_field(at, end, &start, &size)
+        if at is NULL:
+            return None
+        headers.append((name, None if size < 0 else PyBytes_FromStringAndSize(<const char *>start, size)))
+    return tuple(headers) if at == end else None
+
+
+cdef inline void set_item(object row, Py_ssize_t index, object item) noexcept:
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(row, index, item)
+
+
+def decode_rows(
+    bytes data,
+    int64_t position,
+    int64_t count,
+    type row_type,
+    topic,
+    partition,
+    timestamp_type,
+    leader_epoch,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    append_time,
+    key_deserializer,
+    value_deserializer,
+    list rows,
+):
+    """Add `count` records from `position` on to `rows`; return the position behind them.
+
+    A row is an instance of `row_type`, a named tuple with the fields of `ConsumerRecord`. A deserializer is a function
+    of bytes, or None. Return -1 with `rows` unchanged if a record is not valid, or a number passes 64 bits. What a
+    deserializer raises is raised; `rows` may have grown then.
+    """
+    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
+    cdef const uint8_t *data_end = begin + PyBytes_GET_SIZE(data)
+    cdef const uint8_t *at
+    cdef const uint8_t *end
+    cdef const uint8_t *start
+    cdef int64_t index, size, delta, header_count, key_size, value_size, first = len(rows)
+    cdef uint64_t raw
+    cdef int64_t time_delta, last_delta = 0
+    if not issubclass(row_type, tuple) or not 0 <= position <= PyBytes_GET_SIZE(data):
+        raise ValueError("rows must be tuples, and start in the data")
+    if not -NUMBER_MAX < base_offset < NUMBER_MAX or not -NUMBER_MAX < base_timestamp < NUMBER_MAX:
+        return -1
+    # Neighbours mostly have the same time.
+    time = base_timestamp if append_time is None else append_time
+    at = begin + position
+    for index in range(count):
+        at = read_varint(at, data_end, &size)
+        if at is NULL or size < 1 or size > data_end - at:
+            break
+        end = at + size
+        # The attributes byte is unused in format 2 and skipped.
+        at = read_varlong(at + 1, end, &raw)
+        if at is NULL:
+            break
+        at = read_varint(at, end, &delta)
+        if at is NULL:
+            break
+        if append_time is None:
+            time_delta = <int64_t>raw
+            if time_delta != last_delta:
+                if not -NUMBER_MAX < time_delta < NUMBER_MAX:
+                    break
+                time = base_timestamp + time_delta
+                last_delta = time_delta
+        at = read_field(at, end, &start, &key_size)
+        if at is NULL:
+            break
+        key = None
+        if key_size >= 0:
+            key = PyBytes_FromStringAndSize(<const char *>start, key_size)
+        else:
+            key_size = -1
+        at = read_field(at, end, &start, &value_size)
+        if at is NULL:
+            break
+        value = None
+        if value_size >= 0:
+            value = PyBytes_FromStringAndSize(<const char *>start, value_size)
+        else:
+            value_size = -1
+        at = read_varint(at, end, &header_count)
+        if at is NULL or header_count < 0 or 2 * header_count > end - at:
+            break
+        headers = ()
+        if header_count:
+            headers = read_header_tuples(at, end, header_count)
+            if headers is None:
+                break
+        elif at != end:
+            break
+        if key_deserializer is not None and key_size >= 0:
+            key = key_deserializer(key)
+        if value_deserializer is not None and value_size >= 0:
+            value = value_deserializer(value)
+        offset = base_offset + delta
+        row = PyType_GenericAlloc(row_type, ROW_FIELDS)
+        set_item(row, 0, topic)
+        set_item(row, 1, partition)
+        set_item(row, 2, offset)
+        set_item(row, 3, time)
+        set_item(row, 4, timestamp_type)
+        set_item(row, 5, key)
+        set_item(row, 6, value)
+        set_item(row, 7, headers)
+        set_item(row, 8, key_size)
+        set_item(row, 9, value_size)
+        set_item(row, 10, leader_epoch)
+        rows.append(row)
+        at = end
+    else:
+        return at - begin
+    del rows[first:]
+    return -1
+
+
+cdef inline uint8_t *write_bytes(uint8_t *at, const uint8_t *data, int64_t size) noexcept nogil:
+    """Write a length and its bytes; -1 bytes are a null."""
+    at = write_varint(at, zigzag(size))
+    if size > 0:
+        memcpy(at, data, size)
+        at += size
+    return at
+
+
+def append_record(bytearray records, bytes time_field, int64_t offset_delta, key, value, bytes header_field):
+    """Append one record to `records`; return its bytes.
+
+    `time_field` is the byte of attributes and the timestamp delta, `header_field` the headers as they are encoded, the
+    count first. Key and value are bytes-like or None. An exception leaves `records` unchanged.
+    """
+    cdef _Memory key_memory, value_memory
+    cdef const uint8_t *key_data = NULL
+    cdef const uint8_t *value_data = NULL
+    cdef int64_t key_size = -1, value_size = -1, size, record_size
+    cdef Py_ssize_t position = PyByteArray_GET_SIZE(records)
+    cdef uint8_t *at
+    if type(key) is bytes:
+        key_data = <const uint8_t *>PyBytes_AS_STRING(key)
+        key_size = PyBytes_GET_SIZE(key)
+    elif key is not None:
+        key_memory = _Memory(key, 0)
+        key_data = <const uint8_t *>key_memory.view.buf
+        key_size = key_memory.view.len
+    if type(value) is bytes:
+        value_data = <const uint8_t *>PyBytes_AS_STRING(value)
+        value_size = PyBytes_GET_SIZE(value)
+    elif value is not None:
+        value_memory = _Memory(value, 0)
+        value_data = <const uint8_t *>value_memory.view.buf
+        value_size = value_memory.view.len
+    size = PyBytes_GET_SIZE(time_field) + varint_size(zigzag(offset_delta)) + PyBytes_GET_SIZE(header_field)
+    size += varint_size(zigzag(key_size)) + varint_size(zigzag(value_size))
+    size += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+    record_size = varint_size(zigzag(size)) + size
+    PyByteArray_Resize(records, position + record_size)
+    at = <uint8_t *>PyByteArray_AS_STRING(records) + position
+    at = write_varint(at, zigzag(size))
+    memcpy(at, PyBytes_AS_STRING(time_field), PyBytes_GET_SIZE(time_field))
+    at = write_varint(at + PyBytes_GET_SIZE(time_field), zigzag(offset_delta))
+    at = write_bytes(at, key_data, key_size)
+    at = write_bytes(at, value_data, value_size)
+    memcpy(at, PyBytes_AS_STRING(header_field), PyBytes_GET_SIZE(header_field))
+    return record_size

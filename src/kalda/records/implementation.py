@@ -1,4 +1,4 @@
-"""Which implementation of the record columns runs: compiled, or numpy alone.
+"""Which implementation of the record format runs: compiled, or numpy and plain Python.
 
 The extension `kalda.records._columns` is built with the package where a C compiler exists. It needs neither
 numpy nor pyarrow to be imported, so ``kalda --version`` may ask. Both implementations return the same and
@@ -16,7 +16,7 @@ except ImportError:
 else:
     _extension_interface = _columns.INTERFACE
 
-INTERFACE: Final = 2
+INTERFACE: Final = 3
 """The arguments that the extension's functions take. An editable install may have built an older
 extension."""
 

@@ -29,6 +29,7 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression, compress, decompress
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
+from kalda.records.implementation import is_built, is_compiled
 from kalda.records.varint import (
     read_raw_varint,
     read_raw_varlong,
@@ -37,6 +38,9 @@ from kalda.records.varint import (
     varint_size,
     write_varint,
 )
+
+if is_built:
+    from kalda.records import _columns
 
 Header = tuple[str, bytes | None]
 
@@ -294,51 +298,18 @@ class RecordBatchBuilder:
     ) -> int:
         """Add a record at the next offset; return the bytes that the batch has grown by.
 
-        This is the producer's hot path: each field is a look-up in a table of varints, and the record is one
-        ``join``. Raises `ValueError` as `append` does.
+        This is the producer's hot path. Compiled code writes the record where the package was built with it;
+        else each field is a look-up in a table of varints, and the record is one ``join``. Raises
+        `ValueError` as `append` does.
         """
         assert self._contents is None, "the batch is closed for appends"
         time_field = self._time_field if timestamp == self._last_timestamp else self._set_time(timestamp)
         delta = self._next_delta
-        offset_field = _VARINTS[delta] if delta < _VARINTS_SIZE else varint(delta)
-        if key is None:
-            key = b""
-            key_field = _NULL
-        else:
-            size = len(key)
-            key_field = _VARINTS[size] if size < _VARINTS_SIZE else varint(size)
-        if value is None:
-            value = b""
-            value_field = _NULL
-        else:
-            size = len(value)
-            value_field = _VARINTS[size] if size < _VARINTS_SIZE else varint(size)
         header_field = _headers_field(headers) if headers else b"\0"
-        size = (
-            len(time_field)
-            + len(offset_field)
-            + len(key_field)
-            + len(key)
-            + len(value_field)
-            + len(value)
-            + len(header_field)
-        )
-        record = b"".join(
-            (
-                _VARINTS[size] if size < _VARINTS_SIZE else varint(size),
-                time_field,
-                offset_field,
-                key_field,
-                key,
-                value_field,
-                value,
-                header_field,
-            )
-        )
-        self._records += record
+        size = _append_record(self._records, time_field, delta, key, value, header_field)
         self._next_delta = delta + 1
         self._record_count += 1
-        return len(record)
+        return size
 
     def size_of_next(
         self, key: Buffer | None, value: Buffer | None, timestamp: int, headers: Sequence[Header] = ()
@@ -447,3 +418,53 @@ def record_size(
 
 def _bytes_size(data: Buffer | None) -> int:
     return 1 if data is None else varint_size(len(data)) + len(data)
+
+
+def _append_in_python(
+    records: bytearray,
+    time_field: bytes,
+    delta: int,
+    key: Buffer | None,
+    value: Buffer | None,
+    header_field: bytes,
+) -> int:
+    """Append a record to `records`; return its bytes. `_columns.append_record` does the same."""
+    offset_field = _VARINTS[delta] if delta < _VARINTS_SIZE else varint(delta)
+    if key is None:
+        key = b""
+        key_field = _NULL
+    else:
+        size = len(key)
+        key_field = _VARINTS[size] if size < _VARINTS_SIZE else varint(size)
+    if value is None:
+        value = b""
+        value_field = _NULL
+    else:
+        size = len(value)
+        value_field = _VARINTS[size] if size < _VARINTS_SIZE else varint(size)
+    size = (
+        len(time_field)
+        + len(offset_field)
+        + len(key_field)
+        + len(key)
+        + len(value_field)
+        + len(value)
+        + len(header_field)
+    )
+    record = b"".join(
+        (
+            _VARINTS[size] if size < _VARINTS_SIZE else varint(size),
+            time_field,
+            offset_field,
+            key_field,
+            key,
+            value_field,
+            value,
+            header_field,
+        )
+    )
+    records += record
+    return len(record)
+
+
+_append_record = _columns.append_record if is_compiled() else _append_in_python

@@ -17,6 +17,8 @@ from kalda.records.control import ControlRecordType, EndTransactionMarker, build
 from kalda.records.errors import RecordsError
 from kalda.records.record import RecordBatchBuilder, iter_records
 
+pytestmark = pytest.mark.usefixtures("record_implementation")
+
 PARTITION = TopicPartition("t", 3)
 PLAIN = Deserializers()
 

@@ -10,6 +10,8 @@ from kalda.records.crc import crc32c
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, NeedMoreBytes
 from kalda.records.record import Record, RecordBatchBuilder, iter_records, record_size
 
+pytestmark = pytest.mark.usefixtures("record_implementation")
+
 
 def with_records(batch: bytearray, records: bytes, count: int) -> bytes:
     """Put other bytes behind a header and make length, count and CRC fit them."""

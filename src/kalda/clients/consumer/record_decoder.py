@@ -1,8 +1,9 @@
 """Builds `ConsumerRecord`s straight from the bytes of a batch, many in one call.
 
 `kalda.records.record.iter_records` reads the same bytes one record at a time; a property test compares the
-two. This loop exists because a consumer runs it once for every record: it makes no object but the record
-and its parts, and calls no function for a record of the usual form.
+two. A consumer runs this loop once for every record. Compiled code runs it where the package was built with
+it, and leaves to the loop here what it does not accept, so that errors have one source. The loop makes no
+object but the record and its parts, and calls no function for a record of the usual form.
 
 What a maintainer must not break: when a deserializer fails, the records before are returned and the position
 stays at the one that failed.
@@ -17,8 +18,12 @@ from kalda.clients.consumer.deserializers import DeserializerOption, needs_heade
 from kalda.common.types import TopicPartition
 from kalda.records.batch import BatchHeader, TimestampType
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
+from kalda.records.implementation import is_built, is_compiled
 from kalda.records.record import Header, read_headers
 from kalda.records.varint import read_raw_varint, read_raw_varlong, read_varint, read_varlong
+
+if is_built:
+    from kalda.records import _columns
 
 NO_HEADERS: Final[tuple[Header, ...]] = ()
 
@@ -140,6 +145,35 @@ class BatchDecoder:
             raise self._corrupt(f"{len(self._data) - self._at} bytes follow the last record")
 
     def _decode(self, count: int, records: list[ConsumerRecord[Any, Any]]) -> int:
+        """Add `count` records to `records`; return where the last one ends."""
+        deserializers = self._deserializers
+        if is_compiled() and not (deserializers.key_needs_headers or deserializers.value_needs_headers):
+            base_offset, base_timestamp, append_time, kind, epoch = self._constants
+            try:
+                end = _columns.decode_rows(
+                    self._data,
+                    self._at,
+                    count,
+                    ConsumerRecord,
+                    *self._partition,
+                    kind,
+                    epoch,
+                    base_offset,
+                    base_timestamp,
+                    append_time,
+                    deserializers.key,
+                    deserializers.value,
+                    records,
+                )
+            except Exception:
+                # A deserializer failed. It fails again below, which names the record.
+                end = -1
+            if end >= 0:
+                return end
+            records.clear()
+        return self._decode_in_python(count, records)
+
+    def _decode_in_python(self, count: int, records: list[ConsumerRecord[Any, Any]]) -> int:
         """Add `count` records to `records`; return where the last one ends.
 
         Varints of one and two bytes are read inline; calls for them took a quarter of the time.
