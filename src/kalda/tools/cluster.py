@@ -125,22 +125,22 @@ async def api_versions(tool: Tool, broker: tuple[int, ...]) -> None:
     """
     from kalda.common.api_keys import ApiKey
     from kalda.net.client.api_versions import highest_shared_version
-    from kalda.protocol.registry import spec
+    from kalda.protocol.registry import declared_keys, spec
 
     async with tool.admin() as admin:
         described = await admin.describe_api_versions(broker or None)
     rows = []
+    named, declared = set(ApiKey), set(declared_keys())
     for broker_id, found in sorted(described.results.items()):
         for key, served in sorted(found.api_versions.items()):
-            known = key in set(ApiKey)
             rows.append(
                 (
                     broker_id,
                     key,
-                    ApiKey(key).name if known else None,
+                    ApiKey(key).name if key in named else None,
                     served.lowest,
                     served.highest,
-                    highest_shared_version(spec(ApiKey(key)).versions, served) if known else None,
+                    highest_shared_version(spec(key).versions, served) if key in declared else None,
                 )
             )
     names = ("broker", "key", "api", "min", "max", "used")

@@ -22,7 +22,7 @@ class _Election(StrEnum):
     UNCLEAN = "unclean"
 
 
-@command("elect-leaders")
+@command("elect-leaders", aliases={"--command-config": ("--admin.config",)})
 @click.option(
     "--election-type",
     type=EnumType(_Election),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.command import SettingOption, Tool, command, noun
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import GroupName, TopicName
 from kalda.tools.framework.option_types import Integer
@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     from kalda.clients.errors import ClientError
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
+
+GROUP_SETTINGS = (
+    SettingOption("--timeout", "default.api.timeout.ms", "MS", "How long the cluster may take for a call."),
+)
+"""What kafka-consumer-groups has for all of its actions."""
 
 groups = noun("List, describe and delete groups, and reset their offsets.")
 
@@ -104,7 +109,7 @@ def _scenario_options(function: _Function) -> _Function:
     return function
 
 
-@command("reset-offsets", groups)
+@command("reset-offsets", groups, settings=GROUP_SETTINGS)
 @group_arguments
 @click.option(
     "--topic",
@@ -169,7 +174,7 @@ async def reset_offsets(
     raise_for(tool.output, errors)
 
 
-@command("delete-offsets", groups)
+@command("delete-offsets", groups, settings=GROUP_SETTINGS)
 @click.argument("name", metavar="[GROUP]", required=False, type=GroupName())
 @click.option("--group", metavar="GROUP", type=GroupName(), help="The group.")
 @click.option(

@@ -16,7 +16,7 @@ from kalda.tools.framework.option_types import one_of
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
 from kalda.tools.framework.values import distinct
-from kalda.tools.group_offsets import chosen_groups, group_arguments, groups
+from kalda.tools.group_offsets import GROUP_SETTINGS, chosen_groups, group_arguments, groups
 from kalda.tools.group_views import (
     GroupView,
     group_json,
@@ -39,11 +39,18 @@ if TYPE_CHECKING:
     GroupDescription = ConsumerGroupDescription | ClassicGroupDescription
 
 
-@command("list", groups)
+@command("list", groups, settings=GROUP_SETTINGS)
 @click.option(
     "--state", multiple=True, metavar="STATE,...", help="Only groups in one of these states; repeatable."
 )
-@click.option("--type", "types", multiple=True, metavar="TYPE,...", help="Only classic or consumer groups.")
+@click.option(
+    "--type",
+    "--group-type",
+    "types",
+    multiple=True,
+    metavar="TYPE,...",
+    help="Only classic or consumer groups.",
+)
 async def list_groups(tool: Tool, state: tuple[str, ...], types: tuple[str, ...]) -> None:
     """List groups, of consumers and of others."""
     states, kinds = _states(state), _types(types)
@@ -66,7 +73,7 @@ async def list_groups(tool: Tool, state: tuple[str, ...], types: tuple[str, ...]
     raise_for(tool.output, listing.errors.values())
 
 
-@command("describe", groups)
+@command("describe", groups, settings=GROUP_SETTINGS)
 @group_arguments
 @click.option("--offsets", is_flag=True, help="Show committed offsets and lag; this is the default.")
 @click.option("--members", is_flag=True, help="Show members.")
@@ -106,7 +113,7 @@ async def describe(
     raise_for(tool.output, errors)
 
 
-@command("delete", groups)
+@command("delete", groups, settings=GROUP_SETTINGS)
 @group_arguments
 async def delete(tool: Tool, names: tuple[str, ...], group: tuple[str, ...], all_groups: bool) -> None:
     """Delete groups without members, and their committed offsets."""
@@ -120,7 +127,7 @@ async def delete(tool: Tool, names: tuple[str, ...], group: tuple[str, ...], all
     raise_for(tool.output, deleted.errors.values())
 
 
-@command("remove-members", groups)
+@command("remove-members", groups, settings=GROUP_SETTINGS)
 @click.argument("names", metavar="[GROUP]...", nargs=-1, type=GroupName())
 @click.option("--group", multiple=True, type=GroupName(), metavar="GROUP", help="A group; repeatable.")
 @click.option("--member", multiple=True, metavar="ID", help="A member, by its consumer id; repeatable.")

@@ -1,5 +1,6 @@
 """`kalda offsets`: looks up offsets of partitions by time, as `kafka-get-offsets` does."""
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -24,7 +25,10 @@ _WORDS = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiere
 @command("offsets")
 @topic_arguments
 @click.option(
-    "--topic-partitions", multiple=True, metavar="TOPIC:0,1", help="Some partitions of a topic; repeatable."
+    "--topic-partitions",
+    multiple=True,
+    metavar="TOPIC:0,1",
+    help="Some partitions of a topic, or Kafka's list of patterns such as flights:0,trains:2; repeatable.",
 )
 @click.option("--partitions", metavar="N,...", help="Only these partitions of each topic.")
 @click.option(
@@ -123,10 +127,28 @@ def offset_spec(option: str, text: str) -> "OffsetSpec":
     return words[_WORDS[-number - 1]]() if number < 0 else OffsetSpec.for_timestamp(number)
 
 
+def split_topics(lists: Iterable[str]) -> list[str]:
+    """Return single topics, with their partitions, from Kafka's lists of both.
+
+    >>> split_topics(["flights:0,1", "trains:2-3,flights:4,ships"])
+    ['flights:0,1', 'trains:2-3', 'flights:4', 'ships']
+    """
+    found: list[str] = []
+    for each in lists:
+        words: list[str] = []
+        for word in each.split(","):
+            if words and ":" in words[-1] and word.replace("-", "").isdecimal():
+                words[-1] += f",{word}"  # one more partition of that topic
+            else:
+                words.append(word)
+        found += words
+    return found
+
+
 async def _partitions(
     admin: "AsyncAdmin", names: list[str], topic_partitions: tuple[str, ...], *, include_internal: bool
 ) -> list[TopicPartition]:
-    given = parse_topic_partitions("--topic-partitions", topic_partitions)
+    given = parse_topic_partitions("--topic-partitions", split_topics(topic_partitions))
     found = {TopicPartition(topic, number) for topic, numbers in given.items() for number in numbers or ()}
     whole = [topic for topic, numbers in given.items() if numbers is None]
     if names or whole or not given:

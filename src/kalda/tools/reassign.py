@@ -30,6 +30,7 @@ from kalda.tools.reassignment_plan import (
     Replica,
     Throttles,
     check_current,
+    check_replication_factors,
     moves,
     parse_reassignment,
     parse_topics_to_move,
@@ -126,6 +127,11 @@ async def generate(
     help="At most this many bytes a second between directories of a broker.",
 )
 @click.option("--additional", is_flag=True, help="Begin even though other partitions are being reassigned.")
+@click.option(
+    "--disallow-replication-factor-change",
+    is_flag=True,
+    help="Refuse a file that gives a partition more or fewer replicas than it has.",
+)
 @click.option("--wait", is_flag=True, help="Show progress until all is moved, then lift the throttles.")
 @click.option("--timeout", type=Integer(0, INT32_MAX), default=10_000, show_default=True, metavar="MS",
               help="How long a replica may take to exist before its directory can be chosen.")  # fmt: skip
@@ -135,6 +141,7 @@ async def execute(
     throttle: int | None,
     replica_alter_log_dirs_throttle: int | None,
     additional: bool,
+    disallow_replication_factor_change: bool,
     wait: bool,
     timeout: int,
 ) -> None:
@@ -145,6 +152,8 @@ async def execute(
     file = _read(reassignment_json_file)
     async with tool.admin() as admin:
         current, ongoing = await _check(admin, file, is_additional=additional)
+        if disallow_replication_factor_change:
+            check_replication_factors(file.assignment, current)
         tool.output.note(
             "Save the current assignment to be able to go back: "
             + json_line(reassignment_json(current)).rstrip()

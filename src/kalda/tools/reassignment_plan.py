@@ -269,6 +269,20 @@ def check_current(
         raise ToolError(f"the cluster has no broker {names}; its brokers are {', '.join(map(str, brokers))}")
 
 
+def check_replication_factors(wanted: Assignment, current: Assignment) -> None:
+    """Check that each partition keeps its number of replicas (KIP-860).
+
+    Raises:
+        ToolError: one does not.
+    """
+    for each, replicas in sorted(wanted.items()):
+        if len(replicas) != len(current[each]):
+            raise ToolError(
+                f"{each} has {len(current[each])} replicas and would have {len(replicas)}, which "
+                "--disallow-replication-factor-change refuses; nothing was moved"
+            )
+
+
 def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     grouped: dict[str, list[TopicPartition]] = {}
     for partition in sorted(partitions):

@@ -32,6 +32,9 @@ scripts.
   `--command-config` names; without either, the variable `KALDA_BOOTSTRAP_SERVER` counts, then
   `127.0.0.1:9092`. `--command-property` sets a single setting of the client. All commands that connect have
   these three options, which the tables leave out, as they leave out `--json` and `--help`.
+  The names that single tools of Kafka have for them work too: `--producer.config`, `--producer-property`,
+  `--producer-props`, `--consumer.config`, `--consumer-property`, `--admin.config`, and `--broker-list` of
+  `kalda verify-replicas`.
 - **Completion.** `source <(kalda completion bash)`, also for zsh and fish; names of topics and groups
   complete too.
 

@@ -29,6 +29,33 @@ def topic_arguments(function: _Function) -> _Function:
     return arguments(option(function))
 
 
+async def names_of_ids(admin: "AsyncAdmin", option: str, ids: Sequence[str]) -> list[str]:
+    """Return the names of the topics with these ids, which are written as `kalda topics describe` does.
+
+    Raises:
+        ToolUsageError: a text is no id.
+        ToolError: no topic has the id.
+    """
+    from kalda.common.types import uuid_from_text
+
+    if not ids:
+        return []
+    listings = await admin.list_topics(include_internal=True)
+    names = {each.topic_id: name for name, each in listings.items()}
+    found = []
+    for text in ids:
+        try:
+            topic_id = uuid_from_text(text)
+        except ValueError:
+            raise ToolUsageError(
+                f"{option}={text} is not allowed: it takes an id such as Abih83qmTFqaToM7M6PR6w"
+            ) from None
+        if topic_id not in names:
+            raise ToolError(f"no topic has the id {text}; `kalda topics describe` prints the ids")
+        found.append(names[topic_id])
+    return found
+
+
 async def existing_topics(
     admin: "AsyncAdmin",
     names: Sequence[str],

@@ -14,7 +14,7 @@ from kalda.tools.framework.option_types import INT16_MAX, INT32_MAX, Integer
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.values import distinct, parse_settings
-from kalda.tools.topic_selection import existing_topics, select, topic_arguments
+from kalda.tools.topic_selection import existing_topics, names_of_ids, select, topic_arguments
 from kalda.tools.topic_views import (
     is_of_kind,
     overrides_of,
@@ -60,6 +60,15 @@ async def list_topics(
 
 @command("describe", topics)
 @topic_arguments
+@click.option("--topic-id", "topic_ids", multiple=True, metavar="ID", help="A topic, by its id; repeatable.")
+@click.option(
+    "--partition-size-limit-per-response",
+    "page",
+    type=Integer(1, INT32_MAX),
+    default=2000,
+    metavar="COUNT",
+    help="At most this many partitions in one response of a broker.",
+)
 @click.option("--exclude-internal", is_flag=True, help="Leave out the topics in which brokers keep state.")
 @click.option(
     "--under-replicated-partitions", is_flag=True, help="Only partitions with replicas that are not in sync."
@@ -81,6 +90,8 @@ async def describe(
     /,
     names: tuple[str, ...],
     topic: tuple[str, ...],
+    topic_ids: tuple[str, ...],
+    page: int,
     exclude_internal: bool,
     topics_with_overrides: bool,
     **filters: bool,
@@ -93,10 +104,11 @@ async def describe(
     from kalda.clients.admin.configs import ConfigResource
 
     async with tool.admin() as admin:
+        wanted_names = [*names, *topic, *await names_of_ids(admin, "--topic-id", topic_ids)]
         chosen = await existing_topics(
-            admin, [*names, *topic], include_internal=not exclude_internal, is_all_default=True
+            admin, wanted_names, include_internal=not exclude_internal, is_all_default=True
         )
-        found = await admin.describe_topics(chosen)
+        found = await admin.describe_topics(chosen, partitions_per_page=page)
         settings = await admin.describe_configs(
             ConfigResource.topic(name) for name in chosen if name in found.results
         )

@@ -78,7 +78,14 @@ async def list_transactions(
 
 @command("describe", transactions)
 @click.argument("ids", metavar="[TRANSACTIONAL-ID]...", nargs=-1)
-@click.option("--transactional-id", multiple=True, metavar="ID", help="A transactional id; repeatable.")
+@click.option(
+    "--transactional-id",
+    "--transactionalId",
+    "transactional_id",
+    multiple=True,
+    metavar="ID",
+    help="A transactional id; repeatable.",
+)
 async def describe(tool: Tool, ids: tuple[str, ...], transactional_id: tuple[str, ...]) -> None:
     """Describe the last transaction of transactional ids."""
     chosen = distinct("--transactional-id", ids, transactional_id)
@@ -305,7 +312,14 @@ async def abort(
 
 @command("force-terminate", transactions)
 @click.argument("ids", metavar="[TRANSACTIONAL-ID]...", nargs=-1)
-@click.option("--transactional-id", multiple=True, metavar="ID", help="A transactional id; repeatable.")
+@click.option(
+    "--transactional-id",
+    "--transactionalId",
+    "transactional_id",
+    multiple=True,
+    metavar="ID",
+    help="A transactional id; repeatable.",
+)
 async def force_terminate(tool: Tool, ids: tuple[str, ...], transactional_id: tuple[str, ...]) -> None:
     """Abort the open transactions of transactional ids and fence their producers.
 

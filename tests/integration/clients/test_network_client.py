@@ -140,11 +140,9 @@ async def test_a_value_that_the_protocol_cannot_carry_is_an_error_of_the_client(
     """Callers handle ClientError; the connection is as good as before."""
     async with cluster(1) as (broker,), client_of(broker) as client:
         await client.refresh_metadata(timeout_ms=5000)
-        request = FetchRequest(max_wait_ms=2**40, min_bytes=0, topics=[])
-        with pytest.raises(
-            UnsupportedApiError, match=r"nothing was sent to broker .*FetchRequest v\d+ cannot"
-        ):
-            await client.send(0, request, FetchResponse)
+        request = FindCoordinatorRequest(key_type=1000)
+        with pytest.raises(UnsupportedApiError, match=r"nothing was sent to .*Request v\d+ cannot carry"):
+            await client.send(0, request, FindCoordinatorResponse)
         assert isinstance(await client.send(0, ALL, MetadataResponse), MetadataResponse)
 
 

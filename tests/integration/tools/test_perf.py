@@ -88,3 +88,31 @@ def test_end_to_end_creates_its_topic_and_prints_kafkas_lines(kalda: Commands) -
     assert 'Topic "end-to-end" does not exist.' in done.stderr
     document = kalda.json("perf", "end-to-end", "--topic", "end-to-end", "--acks", 1, *options)
     assert {"latencyAverageMs", "latencyP50Ms", "latencyP99Ms", "latencyP99.9Ms"} == set(document)
+
+
+def test_produce_sends_in_transactions(kalda: Commands, topic: str) -> None:
+    options = ("--payload-monotonic", "--throughput", 100, "--transaction-duration-ms", 200)
+    kalda("perf", "produce", "--topic", topic, "--num-records", 60, *options)
+
+    (listed,) = kalda.json("transactions", "list")["transactions"]
+    assert listed["transactional_id"].startswith("performance-producer-")
+    assert "CompleteCommit" == listed["state"]
+    consumed = kalda("consume", topic, "--isolation-level", "read_committed").stdout.splitlines()
+    assert sorted(map(str, range(60))) == sorted(consumed)
+    ends = sum(int(row[2]) for row in kalda("offsets", topic).rows)
+    assert ends >= 60 + 2, "a marker for each of several transactions"
+
+
+def test_metrics_are_printed_on_request(kalda: Commands, topic: str) -> None:
+    records = ("--topic", topic, "--num-records", 10, "--print-metrics")
+    produced = kalda("perf", "produce", *records, "--record-size", 10).stdout
+    consumed = kalda("perf", "consume", *records).stdout
+    document = json.loads(
+        kalda("perf", "produce", *records, "--record-size", 10, "--json").stdout.splitlines()[1]
+    )
+
+    name = "producer-metrics:record-send-total:{client-id=perf-producer-client}"
+    assert re.search(rf"^{name} +: 10\.000$", produced, re.MULTILINE)
+    assert re.search(r"^Metric Name +Value$", consumed, re.MULTILINE)
+    assert "consumer-fetch-manager-metrics:records-consumed-total:" in consumed
+    assert 10 == document["metrics"][name]

@@ -135,3 +135,15 @@ def test_wrong_arguments(kalda: Commands, topic: str) -> None:
     assert f"--partition: topic {topic} has no partition 2; it has 2" in done.stderr
     done = kalda.refused("produce", topic, "--command-property", "lingerms=5")
     assert (2, True) == (done.code, "linger.ms" in done.stderr)
+
+
+def test_kafkas_options_for_single_settings(kalda: Commands, topic: str, tmp_path: Path) -> None:
+    """Each stands for a setting, and wins over the file."""
+    file = tmp_path / "producer.properties"
+    file.write_text("acks=7\nbatch.size=1000\n")
+    arguments = ("produce", topic, "--producer.config", file, "--request-required-acks", "all")
+
+    kalda(*arguments, "--timeout", 5, "--producer-property", "retries=3", "--max-memory-bytes", 100_000)
+    refused = kalda.refused(*arguments, "--batch-size", 5_000_000_000)
+    assert "`batch.size`=5000000000 is not allowed" in refused.stderr
+    assert "--timeout=-1 is not allowed" in kalda.refused("produce", topic, "--timeout", "-1").stderr

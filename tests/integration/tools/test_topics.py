@@ -170,3 +170,18 @@ def test_a_reader_that_leaves_early_is_no_failure(kalda: Commands) -> None:
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=60, check=True)
 
     assert "" == done.stderr
+
+
+def test_a_topic_is_described_by_its_id(kalda: Commands) -> None:
+    kalda("topics", "create", "by-id", "--partitions", 3)
+    (described,) = kalda.json("topics", "describe", "by-id")["topics"]
+
+    found = kalda.json("topics", "describe", "--topic-id", described["topic_id"])
+    paged = kalda.json("topics", "describe", "by-id", "--partition-size-limit-per-response", 1)
+
+    assert [described] == found["topics"] == paged["topics"]
+    assert (
+        "no topic has the id AAAAAAAAAAAAAAAAAAAAAw"
+        in kalda.refused("topics", "describe", "--topic-id", "AAAAAAAAAAAAAAAAAAAAAw").stderr
+    )
+    assert 2 == kalda.refused("topics", "describe", "--topic-id", "?").code

@@ -93,3 +93,18 @@ def test_a_stdout_that_cannot_be_written_is_one_line(stdout: str, expected: str)
     )
 
     assert (1, expected) == (done.returncode, done.stderr)
+
+
+@pytest.mark.parametrize(("width", "is_drawn"), [(40, True), (20, False)])
+def test_a_terminal_too_narrow_for_the_headings_gets_plain_lines(
+    width: int, is_drawn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns of two letters are unreadable; whole lines, which the terminal wraps, are not."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    port, stdout, _ = output(Form.TERMINAL)
+
+    port.result({}, Table(("TOPIC", "PARTITION", "LEADER"), [("a-topic-with-a-name", 12, 3)]))
+
+    assert is_drawn == ("─" in stdout.getvalue())
+    assert is_drawn != ("a-topic-with-a-name         12       3\n" in stdout.getvalue())
+    assert "PARTITION" in stdout.getvalue()

@@ -12,6 +12,7 @@ from kalda.tools.reassignment_plan import (
     OngoingReassignment,
     Replica,
     check_current,
+    check_replication_factors,
     moves,
     parse_reassignment,
     parse_topics_to_move,
@@ -146,3 +147,12 @@ def test_a_plan_for_what_the_cluster_does_not_have_is_refused() -> None:
     with pytest.raises(ToolError, match="no broker 2; its brokers are 0, 1"):
         check_current({FOO: (1, 2)}, {FOO: (0,)}, [0, 1])
     check_current({FOO: (1,)}, {FOO: (0,), BAR: (0,)}, [0, 1])
+
+
+def test_a_change_of_the_replication_factor_can_be_refused() -> None:
+    """KIP-860: a plan made before the factor was raised must not lower it again."""
+    current: dict[TopicPartition, tuple[int, ...]] = {FOO: (0, 1), BAR: (1,)}
+
+    check_replication_factors({FOO: (2, 3), BAR: (0,)}, current)
+    with pytest.raises(ToolError, match="foo-0 has 2 replicas and would have 1, which --disallow-replic"):
+        check_replication_factors({FOO: (2,), BAR: (0,)}, current)

@@ -16,6 +16,7 @@ from kalda.tools.framework.values import (
     read_json,
     split_settings,
 )
+from kalda.tools.offsets import split_topics
 
 
 @pytest.mark.parametrize(
@@ -93,3 +94,13 @@ def test_json_files_hold_objects(tmp_path: Path) -> None:
             read_json("--file", file)
     file.write_text('{"a": 1}')
     assert {"a": 1} == read_json("--file", file)
+
+
+def test_topics_with_partitions_come_in_lists() -> None:
+    """Kafka's list names the topic of each partition; ours may leave it out behind the first."""
+    lists = ["a:0,1", "b:2-3,a:4,c", "d"]
+
+    assert ["a:0,1", "b:2-3", "a:4", "c", "d"] == split_topics(lists)
+    assert {"a": [0, 1, 4], "b": [2, 3], "c": None, "d": None} == parse_topic_partitions(
+        "--topic-partitions", split_topics(lists)
+    )

@@ -9,7 +9,7 @@ import click
 from kalda.tools.console.byte_formats import ByteFormat, ByteFormatError, of_java_class
 from kalda.tools.console.consume_plan import ConsumePlan, Start, StartKind, parse_start
 from kalda.tools.console.record_lines import FORMATTER_PROPERTIES, LineForm
-from kalda.tools.framework.command import Tool, command
+from kalda.tools.framework.command import CONSUMER_ALIASES, Tool, command
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.names import GroupName, TopicName
 from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
@@ -24,7 +24,7 @@ def _print_options(function: click.decorators.FC) -> click.decorators.FC:
     return function
 
 
-@command("consume")
+@command("consume", aliases=CONSUMER_ALIASES)
 @click.argument("topics", metavar="[TOPIC]...", type=TopicName(), nargs=-1)
 @click.option(
     "--topic", "more_topics", type=TopicName(), metavar="TOPIC", multiple=True, help="A topic; repeatable."

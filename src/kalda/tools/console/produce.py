@@ -18,7 +18,7 @@ from kalda.tools.console.line_reader import (
     read_json_line,
     read_text_line,
 )
-from kalda.tools.framework.command import Tool, command
+from kalda.tools.framework.command import PRODUCER_ALIASES, SettingOption, Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
@@ -37,10 +37,24 @@ _FAILURES_SHOWN_MAX: Final = 10
 _DEFAULTS: Final = {"client.id": "kalda-produce", "max.block.ms": "15000"}
 """A person waits for the result: a wrong address must not take a minute."""
 
+_SETTINGS: Final = (
+    SettingOption("--batch-size", "batch.size", "BYTES", "The bytes of a batch."),
+    SettingOption("--max-partition-memory-bytes", "batch.size", "BYTES", "The same as --batch-size."),
+    SettingOption("--max-memory-bytes", "buffer.memory", "BYTES", "The memory for records to be sent."),
+    SettingOption("--max-block-ms", "max.block.ms", "MS", "How long to wait for memory or metadata."),
+    SettingOption("--message-send-max-retries", "retries", "COUNT", "How often to send a record again."),
+    SettingOption("--retry-backoff-ms", "retry.backoff.ms", "MS", "The pause before that."),
+    SettingOption("--request-timeout-ms", "request.timeout.ms", "MS", "How long a request may take."),
+    SettingOption("--timeout", "linger.ms", "MS", "How long a record waits for others of its batch."),
+    SettingOption("--metadata-expiry-ms", "metadata.max.age.ms", "MS", "How old metadata may become."),
+    SettingOption("--socket-buffer-size", "send.buffer.bytes", "BYTES", "The socket's buffer."),
+)
+"""The options of kafka-console-producer for single settings."""
+
 _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
-@command("produce")
+@command("produce", aliases=PRODUCER_ALIASES, settings=_SETTINGS)
 @click.argument("topic_argument", metavar="[TOPIC]", type=TopicName(), required=False)
 @click.option("--topic", type=TopicName(), metavar="TOPIC", help="The topic, where it is not an argument.")
 @click.option("--file", "files", type=click.Path(), multiple=True, help="Read this file; repeatable.")
@@ -62,7 +76,13 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option(
     "--partition", type=Integer(0, INT32_MAX), metavar="NUMBER", help="The partition of every record."
 )
-@click.option("--acks", type=click.Choice(["0", "1", "all", "-1"]), help="Acknowledgements to wait for.")
+@click.option(
+    "--acks",
+    "--request-required-acks",
+    "acks",
+    type=click.Choice(["0", "1", "all", "-1"]),
+    help="Acknowledgements to wait for.",
+)
 @click.option("--compression-codec", "compression", type=click.Choice(_CODECS), help="The codec of batches.")
 @click.option("--sync", is_flag=True, help="Wait for each record before the next one is read.")
 @click.option(

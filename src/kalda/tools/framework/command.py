@@ -17,14 +17,15 @@ functions, so that help and completion stay quick.
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
 
 import click
 
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
 from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError, ToolUsageError
+from kalda.tools.framework.option_types import Integer
 from kalda.tools.framework.output import Output
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, SuggestingGroup
 from kalda.tools.framework.tables import printable
@@ -41,8 +42,31 @@ BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 _ADMIN_DEFAULTS: Final = {"client.id": "kalda", "default.api.timeout.ms": "15000"}
 """A person waits for the result: a wrong address must not take a minute."""
 
+PRODUCER_ALIASES: Final[Mapping[str, Sequence[str]]] = {
+    "--command-config": ("--producer.config",),
+    "--command-property": ("--producer-property", "--producer-props"),
+}
+CONSUMER_ALIASES: Final[Mapping[str, Sequence[str]]] = {
+    "--command-config": ("--consumer.config",),
+    "--command-property": ("--consumer-property",),
+}
+"""The names in Kafka's tools before 4.2 (KIP-1147)."""
+
+_NO_ALIASES: Final[Mapping[str, Sequence[str]]] = {}
+
 Options = ParamSpec("Options")
 ToolFunction = Callable[Concatenate["Tool", Options], Awaitable[None] | None]
+
+
+class SettingOption(NamedTuple):
+    """An option of Kafka's tools that stands for a setting of the client; it wins over the other options."""
+
+    option: str
+    setting: str
+    """The setting's dotted name; a later option for the same setting wins."""
+
+    metavar: str
+    help: str
 
 
 class Tool:
@@ -83,7 +107,12 @@ def noun(description: str) -> click.Group:
 
 
 def command(
-    name: str, group: click.Group | None = None, *, connects: bool = True
+    name: str,
+    group: click.Group | None = None,
+    *,
+    connects: bool = True,
+    aliases: Mapping[str, Sequence[str]] = _NO_ALIASES,
+    settings: Sequence[SettingOption] = (),
 ) -> Callable[[ToolFunction[Options]], click.Command]:
     """Return a decorator that makes a function, plain or async, a command.
 
@@ -91,6 +120,8 @@ def command(
         name: the verb, or the tool's name where it has no verbs.
         group: the noun that gets the verb; None where the command is the tool.
         connects: whether the command has the options of a connection to a cluster.
+        aliases: other names of these options, which Kafka's tool of that name has.
+        settings: options for settings of the client; they take integers.
     """
 
     def make(function: ToolFunction[Options]) -> click.Command:
@@ -109,6 +140,9 @@ def command(
             def run() -> None:
                 tool_output = Output.of_process(is_json=is_json)
                 given = given_properties(bootstrap_server, command_config, command_property)
+                for number, each in enumerate(settings):
+                    if (value := options.pop(f"setting_{number}")) is not None:
+                        given[each.setting] = str(value)
                 properties = {**default_address(), **given} if connects else {}
                 is_default = "bootstrap.servers" not in given
                 _run(function, Tool(tool_output, properties, is_address_default=is_default), options)
@@ -120,7 +154,12 @@ def command(
         made = click.Command(
             name,
             callback=callback,
-            params=[*own, *(_connection_options() if connects else []), _json_option()],
+            params=[
+                *own,
+                *(_setting_option(number, each) for number, each in enumerate(settings)),
+                *(_connection_options(aliases) if connects else []),
+                _json_option(),
+            ],
             help=inspect.getdoc(function),
             context_settings=CONTEXT_SETTINGS,
         )
@@ -132,28 +171,42 @@ def command(
 
 
 def _run(function: Callable[..., Awaitable[None] | None], tool: Tool, options: Mapping[str, Any]) -> None:
-    running = function(tool, **options)
-    if inspect.iscoroutine(running):
+    if inspect.iscoroutinefunction(function):
+        # Imported before there is a coroutine: Ctrl-C during the import would leave it behind.
         import asyncio
 
-        asyncio.run(running)
+        asyncio.run(function(tool, **options))
+    else:
+        function(tool, **options)
 
 
-def _connection_options() -> list[click.Option]:
+def _setting_option(number: int, each: SettingOption) -> click.Option:
+    return click.Option(
+        [each.option, f"setting_{number}"],
+        type=Integer(0),
+        metavar=each.metavar,
+        help=f"{each.help} It sets {each.setting}.",
+    )
+
+
+def _connection_options(aliases: Mapping[str, Sequence[str]]) -> list[click.Option]:
+    def names(option: str) -> list[str]:
+        return [option, *aliases.get(option, ()), option.removeprefix("--").replace("-", "_")]
+
     return [
         click.Option(
-            ["--bootstrap-server"],
+            names("--bootstrap-server"),
             metavar="HOST:PORT,...",
             help=f"Brokers to connect to first. Default: ${BOOTSTRAP_VARIABLE}, else {BOOTSTRAP_DEFAULT}.",
         ),
         click.Option(
-            ["--command-config"],
+            names("--command-config"),
             type=click.Path(path_type=Path),
             metavar="FILE",
             help="A properties file with settings of the client.",
         ),
         click.Option(
-            ["--command-property"],
+            names("--command-property"),
             multiple=True,
             metavar="KEY=VALUE",
             help="A setting of the client; wins over the file; repeatable.",

@@ -5,7 +5,7 @@ Cells become `rich.text.Text`: as plain strings, rich would interpret brackets i
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Final, TextIO
 
 from rich import box
 from rich.console import Console
@@ -14,20 +14,34 @@ from rich.progress import Progress as Bars
 from rich.table import Table as Drawn
 from rich.text import Text
 
-from kalda.tools.framework.tables import Table, cell_text, is_numeric, printable
+from kalda.tools.framework.tables import Table, cell_text, is_numeric, plain_lines, printable
+
+_COLUMN_MARGIN: Final = 3
+"""The blanks around a cell and the line between two, which the box draws as a blank."""
 
 
 def draw_table(stream: TextIO, table: Table) -> None:
-    """Draw a table as wide as it needs, folding long cells where the terminal is narrower."""
+    """Draw a table as wide as it needs, folding long cells where the terminal is narrower.
+
+    Where not even the headings fit, cells of two or three letters would be unreadable: the plain form is
+    written, and the terminal wraps its lines.
+    """
+    console = Console(file=stream, highlight=False)
+    if sum(len(column) + _COLUMN_MARGIN for column in table.columns) > console.width:
+        stream.writelines(f"{line}\n" for line in plain_lines(table))
+        return
     title = None if table.title is None else Text(printable(table.title))
     drawn = Drawn(box=box.SIMPLE_HEAD, title=title, title_justify="left", header_style="bold")
     for index, column in enumerate(table.columns):
         drawn.add_column(
-            Text(column), justify="right" if is_numeric(table, index) else "left", overflow="fold"
+            Text(column),
+            justify="right" if is_numeric(table, index) else "left",
+            overflow="fold",
+            min_width=len(column),
         )
     for row in table.rows:
         drawn.add_row(*(Text(cell_text(cell)) for cell in row))
-    Console(file=stream, highlight=False).print(drawn)
+    console.print(drawn)
 
 
 class _Bar:

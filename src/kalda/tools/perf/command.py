@@ -4,7 +4,14 @@ from pathlib import Path
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.command import (
+    CONSUMER_ALIASES,
+    PRODUCER_ALIASES,
+    SettingOption,
+    Tool,
+    command,
+    noun,
+)
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
@@ -21,8 +28,12 @@ _reporting_interval = click.option(
     help="Between lines.",
 )
 
+_print_metrics = click.option(
+    "--print-metrics", is_flag=True, help="Print the client's metrics at the end, to stdout."
+)
 
-@command("produce", perf)
+
+@command("produce", perf, aliases=PRODUCER_ALIASES)
 @_topic
 @click.option("--num-records", type=Integer(1), required=True, metavar="COUNT", help="How many records.")
 @click.option(
@@ -40,6 +51,14 @@ _reporting_interval = click.option(
     show_default=True,
     help="Records a second; -1: no limit.",
 )
+@click.option("--transactional-id", metavar="ID", help="Send in transactions, as this id.")
+@click.option(
+    "--transaction-duration-ms",
+    type=Integer(1),
+    metavar="MS",
+    help="Send in transactions, and commit each after so long; with an id alone, after 3000 ms.",
+)
+@_print_metrics
 @_reporting_interval
 def perf_produce(
     tool: Tool,
@@ -50,6 +69,9 @@ def perf_produce(
     payload_delimiter: str,
     payload_monotonic: bool,
     throughput: float,
+    transactional_id: str | None,
+    transaction_duration_ms: int | None,
+    print_metrics: bool,
     reporting_interval: int,
 ) -> None:
     """Send records and print rates and latencies, as `kafka-producer-perf-test` does.
@@ -60,7 +82,7 @@ def perf_produce(
     import random
 
     from kalda.tools.perf import payloads
-    from kalda.tools.perf.produce_run import run_produce
+    from kalda.tools.perf.produce_run import ProduceRun, run_produce
 
     if (record_size is not None) + (payload_file is not None) + payload_monotonic != 1:
         raise ToolUsageError("give exactly one of --record-size, --payload-file and --payload-monotonic")
@@ -71,10 +93,25 @@ def perf_produce(
         payload = payloads.chosen_payload(payloads.read_payloads(payload_file, payload_delimiter), source)
     else:
         payload = payloads.monotonic_payload
-    run_produce(tool, topic, num_records, payload, throughput, reporting_interval / 1000)
+    settings = {} if transactional_id is None else {"transactional.id": transactional_id}
+    if transaction_duration_ms is not None:
+        settings = {"transactional.id": f"performance-producer-{random.randrange(2**32):08x}", **settings}
+    run_produce(
+        tool,
+        ProduceRun(topic, num_records, payload, throughput, reporting_interval / 1000, print_metrics),
+        settings,
+        transaction_s=(transaction_duration_ms or 3000) / 1000,
+    )
 
 
-@command("consume", perf)
+@command(
+    "consume",
+    perf,
+    aliases=CONSUMER_ALIASES,
+    settings=(
+        SettingOption("--socket-buffer-size", "receive.buffer.bytes", "BYTES", "The socket's buffer."),
+    ),
+)
 @_topic
 @click.option(
     "--messages",
@@ -93,6 +130,7 @@ def perf_produce(
 @click.option(
     "--timeout", type=Integer(1, INT32_MAX), default=10_000, metavar="MS", help="Between two records at most."
 )
+@_print_metrics
 @_reporting_interval
 @click.option("--show-detailed-stats", is_flag=True, help="Print a line for each interval, not for the run.")
 @click.option("--hide-header", is_flag=True, help="Do not print the names of the columns.")
@@ -104,6 +142,7 @@ def perf_consume(
     fetch_size: int,
     from_latest: bool,
     timeout: int,
+    print_metrics: bool,
     reporting_interval: int,
     show_detailed_stats: bool,
     hide_header: bool,
@@ -123,7 +162,7 @@ def perf_consume(
         "check.crcs": "false",
     }
     run = ConsumeRun(tool, messages, timeout, reporting_interval, shows_intervals=show_detailed_stats)
-    run.consume(topic, settings, shows_header=not hide_header)
+    run.consume(topic, settings, shows_header=not hide_header, shows_metrics=print_metrics)
 
 
 @command("end-to-end", perf)

@@ -17,6 +17,7 @@ from kalda.tools.perf.consume_statistics import (
     ConsumeReport,
     ConsumeStatistics,
 )
+from kalda.tools.perf.metric_lines import show_metrics
 
 _POLL_S: Final = 0.1
 
@@ -33,7 +34,9 @@ class ConsumeRun(ConsumerRebalanceListener):
         self._shows_intervals: Final = shows_intervals
         self._statistics: Final = ConsumeStatistics(_now_ms(), interval_ms)
 
-    def consume(self, topic: str, settings: Mapping[str, str], *, shows_header: bool) -> None:
+    def consume(
+        self, topic: str, settings: Mapping[str, str], *, shows_header: bool, shows_metrics: bool
+    ) -> None:
         """Read the records and print the reports.
 
         Raises:
@@ -66,7 +69,10 @@ class ConsumeRun(ConsumerRebalanceListener):
                     output.item({"interval": report.json}, report.detailed_line)
                     output.flush()
             end_ms = _now_ms()
+            metrics = consumer.metrics()
         self._show_total(statistics.total(end_ms))
+        if shows_metrics:
+            show_metrics(output, metrics)
         if statistics.count < self._count:
             raise ToolError(
                 f"only {statistics.count} of {self._count} records came: there was none for "

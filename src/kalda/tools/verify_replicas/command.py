@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kalda.tools.verify_replicas.verification import Verification
 
 
-@command("verify-replicas")
+@command("verify-replicas", aliases={"--bootstrap-server": ("--broker-list",)})
 @click.argument("topics", metavar="[TOPIC]...", type=TopicName(), nargs=-1)
 @click.option("--topics-include", metavar="REGEX", help="Verify the topics whose whole name matches.")
 @click.option("--include-compacted", is_flag=True, help="Verify compacted topics too.")
