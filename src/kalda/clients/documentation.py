@@ -23,10 +23,12 @@ CLIENT_PAGE: Final = "client-configs.md"
 _INTRODUCTION: Final = """\
 # Client settings
 
-Names, defaults and bounds are those of Apache Kafka's clients 4.x. Give them as keyword arguments with
-underscores (`Producer(linger_ms=5)`), or with Kafka's names (`Producer.from_config({"linger.ms": "5"})`), so
-that a `client.properties` file works. The command-line tools read such a file with `--command-config`. A name
-that is not in these tables is an error, and the message has the nearest name.
+Names, defaults and bounds are those of Apache Kafka's clients 4.x, except for the defaults of
+`receive.buffer.bytes` and `max.partition.fetch.bytes`, which suit fast networks. Give them as keyword
+arguments with underscores (`Producer(linger_ms=5)`), or with Kafka's names
+(`Producer.from_config({"linger.ms": "5"})`), so that a `client.properties` file works. The command-line tools
+read such a file with `--command-config`. A name that is not in these tables is an error, and the message has
+the nearest name.
 
 Serializers, deserializers, partitioners, interceptors and listeners are Python objects; they are arguments of
 the [classes](python.md), not settings.

@@ -92,6 +92,20 @@ def test_each_leader_is_asked_for_its_partitions() -> None:
     assert (IDS["a"], 0, 5, 100) == target
 
 
+def test_the_default_partition_size_leaves_the_bound_of_all_partitions() -> None:
+    """A partition gets twice Kafka's default; a consumer of many takes no more memory than with Kafka's."""
+    options = {"bootstrap_servers": "h:1"}
+    defaults = ConsumerConfig.from_options(options)
+    partition_bytes, all_bytes = defaults.max_partition_fetch_bytes, defaults.fetch_max_bytes
+    assert (2 << 20, 50 << 20) == (partition_bytes, all_bytes)
+
+    it = Planning(max_partition_fetch_bytes=partition_bytes, fetch_max_bytes=all_bytes)
+    assert {A1: 0} == it.offsets({A1: partition_bytes})[2], "one fetch is read while the next is under way"
+    assert 2 not in it.offsets({A1: partition_bytes + 1})
+    assert {} == it.offsets({A0: all_bytes})
+    assert all_bytes - partition_bytes == it.planner.bytes_wanted({A1: partition_bytes})
+
+
 def test_a_broker_has_one_fetch_at_a_time() -> None:
     assert {2: {A1: 0}} == Planning().offsets(busy=[1])
 
