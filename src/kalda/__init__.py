@@ -125,7 +125,7 @@ if TYPE_CHECKING:
     )
     from kalda.clients.producer.arrow_future import ArrowFuture, ArrowMetadata
     from kalda.clients.producer.async_producer import AsyncProducer
-    from kalda.clients.producer.partitioner import Partitioner
+    from kalda.clients.producer.partitioner import Partitioner, RoundRobinPartitioner
     from kalda.clients.producer.producer import Producer
     from kalda.clients.producer.producer_identity import PreparedTxnState
     from kalda.clients.producer.producer_interceptor import ProducerInterceptor
@@ -227,6 +227,7 @@ __all__ = [
     "ReplicaLogDirInfo",
     "RequestTimedOutError",
     "RetriableCommitFailedError",
+    "RoundRobinPartitioner",
     "SerializationError",
     "Serializer",
     "SubscriptionPattern",
@@ -320,6 +321,7 @@ _MODULES: Final = {
     "PartitionAssignor": "kalda.clients.consumer.assignors.partition_assignor",
     "PartitionReassignment": "kalda.clients.admin.partitions",
     "Partitioner": "kalda.clients.producer.partitioner",
+    "RoundRobinPartitioner": "kalda.clients.producer.partitioner",
     "PreparedTxnState": "kalda.clients.producer.producer_identity",
     "ProcessCluster": "kalda.testing",
     "Producer": "kalda.clients.producer.producer",

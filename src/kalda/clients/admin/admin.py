@@ -5,7 +5,7 @@ docstring, so that both classes document and type the same interface in one plac
 """
 
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from functools import update_wrapper
 from types import TracebackType
 from typing import Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpack, cast
@@ -13,6 +13,7 @@ from typing import Concatenate, Final, NoReturn, ParamSpec, Self, TypeVar, Unpac
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
 from kalda.clients.admin.async_admin import AsyncAdmin
+from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metrics.registry import MetricValues
 
@@ -55,13 +56,13 @@ class Admin:
         self._finalizer.atexit = False
 
     @classmethod
-    def from_config(cls, config: Mapping[str, object]) -> Self:
-        """Create a client from Kafka's dotted names, as in a ``client.properties`` file.
+    def from_config(cls, config: PropertiesSource) -> Self:
+        """Create a client from Kafka's dotted names, or from the path of a ``client.properties`` file.
 
         Raises:
             ClientConfigError: as for the class.
         """
-        return cls(**cast(AdminOptions, AdminConfig.options_of(config)))
+        return cls(**cast(AdminOptions, AdminConfig.options_of(properties_of(config))))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Admin cannot be pickled: it has connections; create one in each process")

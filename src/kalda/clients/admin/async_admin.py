@@ -4,7 +4,6 @@ It opens and closes the connections; the methods are in one class for each subje
 """
 
 import asyncio
-from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack, cast
 from uuid import UUID
@@ -18,6 +17,7 @@ from kalda.clients.admin.group_methods import GroupMethods
 from kalda.clients.admin.partition_methods import PartitionMethods
 from kalda.clients.admin.topic_methods import TopicMethods
 from kalda.clients.admin.transaction_methods import TransactionMethods
+from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import Metadata
 from kalda.clients.metrics.network_metrics import NetworkMetrics
@@ -77,13 +77,13 @@ class AsyncAdmin(
         self._is_started = False
 
     @classmethod
-    def from_config(cls, config: Mapping[str, object]) -> Self:
-        """Create a client from Kafka's dotted names, as in a ``client.properties`` file.
+    def from_config(cls, config: PropertiesSource) -> Self:
+        """Create a client from Kafka's dotted names, or from the path of a ``client.properties`` file.
 
         Raises:
             ClientConfigError: as for the class.
         """
-        return cls(**cast(AdminOptions, AdminConfig.options_of(config)))
+        return cls(**cast(AdminOptions, AdminConfig.options_of(properties_of(config))))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncAdmin cannot be pickled: it has connections; create one in each process")

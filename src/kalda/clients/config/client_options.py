@@ -58,6 +58,25 @@ class SecurityOptions(TypedDict, total=False):
     sasl_oauthbearer_expected_issuer: str | None
     sasl_oauthbearer_clock_skew_seconds: int | str
     sasl_oauthbearer_header_urlencode: bool | str
+    sasl_oauthbearer_assertion_algorithm: str
+    sasl_oauthbearer_assertion_claim_aud: str | None
+    sasl_oauthbearer_assertion_claim_exp_seconds: int | str
+    sasl_oauthbearer_assertion_claim_iss: str | None
+    sasl_oauthbearer_assertion_claim_jti_include: bool | str
+    sasl_oauthbearer_assertion_claim_nbf_seconds: int | str
+    sasl_oauthbearer_assertion_claim_sub: str | None
+    sasl_oauthbearer_assertion_file: str | None
+    sasl_oauthbearer_assertion_private_key_file: str | None
+    sasl_oauthbearer_assertion_private_key_passphrase: str | None
+    sasl_oauthbearer_assertion_template_file: str | None
+    sasl_oauthbearer_client_credentials_client_id: str | None
+    sasl_oauthbearer_client_credentials_client_secret: str | None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int | str
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: int | str
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: int | str
+    sasl_oauthbearer_jwt_retriever_class: str
+    sasl_oauthbearer_jwt_validator_class: str
+    sasl_oauthbearer_scope: str | None
 
 
 class CommonClientOptions(SecurityOptions, total=False):

@@ -91,3 +91,54 @@ class SecurityConfig(Settings):
     sasl_oauthbearer_header_urlencode = string(
         "false", "Whether to encode the client id and secret as in a URL.", requires=SASL
     )
+    sasl_oauthbearer_assertion_algorithm = string(
+        "RS256", "The algorithm that signs an assertion.", requires=SASL
+    )
+    sasl_oauthbearer_assertion_claim_aud = string(None, "The audience claim of an assertion.", requires=SASL)
+    sasl_oauthbearer_assertion_claim_exp_seconds = string(
+        "300", "How many seconds an assertion is valid.", requires=SASL
+    )
+    sasl_oauthbearer_assertion_claim_iss = string(None, "The issuer claim of an assertion.", requires=SASL)
+    sasl_oauthbearer_assertion_claim_jti_include = string(
+        "false", "Whether an assertion has an id of its own.", requires=SASL
+    )
+    sasl_oauthbearer_assertion_claim_nbf_seconds = string(
+        "60", "How many seconds before now an assertion is valid.", requires=SASL
+    )
+    sasl_oauthbearer_assertion_claim_sub = string(None, "The subject claim of an assertion.", requires=SASL)
+    sasl_oauthbearer_assertion_file = string(None, "A file with a finished assertion.", requires=SASL)
+    sasl_oauthbearer_assertion_private_key_file = string(
+        None, "The file of the key that signs assertions.", requires=SASL
+    )
+    sasl_oauthbearer_assertion_private_key_passphrase = password(
+        None, "The passphrase of that key.", requires=SASL
+    )
+    sasl_oauthbearer_assertion_template_file = string(
+        None, "A file with further claims of an assertion.", requires=SASL
+    )
+    sasl_oauthbearer_client_credentials_client_id = string(
+        None, "The client id for the token endpoint.", requires=SASL
+    )
+    sasl_oauthbearer_client_credentials_client_secret = password(
+        None, "The client secret for the token endpoint.", requires=SASL
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = string(
+        "3600000", "How often the key set is fetched again.", requires=SASL
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = string(
+        "10000", "The longest wait between attempts to fetch the key set.", requires=SASL
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = string(
+        "100", "The first wait between attempts to fetch the key set.", requires=SASL
+    )
+    sasl_oauthbearer_jwt_retriever_class = string(
+        "class org.apache.kafka.common.security.oauthbearer.DefaultJwtRetriever",
+        "Java's class that fetches tokens.",
+        requires=SASL,
+    )
+    sasl_oauthbearer_jwt_validator_class = string(
+        "class org.apache.kafka.common.security.oauthbearer.DefaultJwtValidator",
+        "Java's class that checks tokens.",
+        requires=SASL,
+    )
+    sasl_oauthbearer_scope = string(None, "The scope that is asked of the token endpoint.", requires=SASL)

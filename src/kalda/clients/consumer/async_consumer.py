@@ -28,6 +28,7 @@ from kalda.clients.argument_checks import (
     checked_partition,
     checked_partitions,
 )
+from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.consumer.consumer_config import ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
@@ -121,18 +122,18 @@ class AsyncConsumer(ConsumerQueries):
     @classmethod
     def from_config(
         cls,
-        config: Mapping[str, object],
+        config: PropertiesSource,
         *topics: str,
         interceptors: Sequence[ConsumerInterceptor] = (),
         listener: ConsumerRebalanceListener | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Self:
-        """Make a consumer from Kafka's dotted names, such as the properties of a file; `options` win.
+        """Make a consumer from Kafka's dotted names, or the path of a properties file; `options` win.
 
         Raises:
             ClientConfigError: a setting is unknown or not allowed.
         """
-        merged: Any = {**option_names(config), **options}
+        merged: Any = {**option_names(properties_of(config)), **options}
         return cls(*topics, interceptors=interceptors, listener=listener, **merged)
 
     # Lifecycle

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, o
 from uuid import UUID
 
 from kalda.clients.argument_checks import check_listener, check_max_records, check_timeout
+from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.consumer.async_consumer import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, Records
 from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
 from kalda.clients.consumer.consumer_config import ConsumerOptions
@@ -106,18 +107,18 @@ class Consumer:
     @classmethod
     def from_config(
         cls,
-        config: Mapping[str, object],
+        config: PropertiesSource,
         *topics: str,
         interceptors: Sequence[ConsumerInterceptor] = (),
         listener: ConsumerRebalanceListener | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> Self:
-        """Make a consumer from Kafka's dotted names, such as the properties of a file; `options` win.
+        """Make a consumer from Kafka's dotted names, or the path of a properties file; `options` win.
 
         Raises:
             ClientConfigError: a setting is unknown or not allowed.
         """
-        merged: Any = {**option_names(config), **options}
+        merged: Any = {**option_names(properties_of(config)), **options}
         return cls(*topics, interceptors=interceptors, listener=listener, **merged)
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:

@@ -9,12 +9,13 @@ on the same loop. So `send` lets the loop run once for each new batch.
 
 import asyncio
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
+from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
@@ -77,7 +78,7 @@ class AsyncProducer(AsyncTransactionalProducer):
     @classmethod
     def from_config(
         cls,
-        properties: Mapping[str, object],
+        properties: PropertiesSource,
         *,
         key_serializer: Serializer | SerializerFunction | None = None,
         value_serializer: Serializer | SerializerFunction | None = None,
@@ -91,7 +92,7 @@ class AsyncProducer(AsyncTransactionalProducer):
             partitioner=partitioner,
             interceptors=interceptors,
         )
-        settings, objects = split_properties(properties, objects)
+        settings, objects = split_properties(properties_of(properties), objects)
         producer = cls.__new__(cls)
         producer._set_up(ProducerConfig.from_properties(settings), objects)
         return producer

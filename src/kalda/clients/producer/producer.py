@@ -12,12 +12,13 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
+from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
@@ -87,7 +88,7 @@ class Producer(TransactionalProducer):
     @classmethod
     def from_config(
         cls,
-        properties: Mapping[str, object],
+        properties: PropertiesSource,
         *,
         key_serializer: Serializer | SerializerFunction | None = None,
         value_serializer: Serializer | SerializerFunction | None = None,
@@ -95,6 +96,8 @@ class Producer(TransactionalProducer):
         interceptors: Sequence[ProducerInterceptor] = (),
     ) -> Self:
         """Make a producer of Kafka's dotted names: ``from_config({"bootstrap.servers": "localhost:9092"})``.
+
+        The path of a file does too: ``from_config("client.properties")``.
 
         Java's own serializers may be named (``key.serializer``). Raises as the class does.
         """
@@ -104,7 +107,7 @@ class Producer(TransactionalProducer):
             partitioner=partitioner,
             interceptors=interceptors,
         )
-        settings, objects = split_properties(properties, objects)
+        settings, objects = split_properties(properties_of(properties), objects)
         producer = cls.__new__(cls)
         producer._start(ProducerConfig.from_properties(settings), objects)
         return producer
