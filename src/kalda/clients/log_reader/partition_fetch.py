@@ -102,6 +102,8 @@ class PartitionFetch:
         self._config: Final = config
         self._end: Final = end
         self._ahead: asyncio.Future[Message] | None = None
+        self._replica: int | None = None
+        """The replica that the leader named for readers of this rack (KIP-392), until an attempt fails."""
 
     def seek(self, offset: int) -> None:
         """Go on from another offset; a fetch under way is abandoned."""
@@ -131,27 +133,31 @@ class PartitionFetch:
             fetched = self._read(response)
         except BaseException:
             self.close()
+            self._replica = None
             raise
         self.position = fetched.next_offset
         if fetched.records and self.position < self._end:
             # The records in hand are good; where this fails, the next call reports what is wrong.
             with contextlib.suppress(ClientError):
-                if self._port.is_ready(self._leader().id):
+                if self._port.is_ready(self._source().id):
                     self._ahead = await self._send()
         return fetched
 
-    def _leader(self) -> BrokerEndpoint:
+    def _source(self) -> BrokerEndpoint:
+        """Return the broker to fetch from: the replica that the leader named, or else the leader."""
         snapshot = self._port.metadata.snapshot
+        if self._replica is not None and self._replica in snapshot.brokers:
+            return snapshot.brokers[self._replica]
         leader = snapshot.leader(self.topic_partition)
         if leader is None:
             raise missing_leader(snapshot, self.topic_partition)
         return leader
 
     async def _send(self) -> "asyncio.Future[Message]":
-        leader = self._leader()
+        source = self._source()
         metadata = self._port.metadata.snapshot
         topic_id = metadata.topic_id(self.topic_partition.topic)
-        versions = await self._port.ready(leader.id)
+        versions = await self._port.ready(source.id)
         version_max = _LAST_VERSION_WITH_NAMES if topic_id == ZERO_UUID else None
         version = versions.latest(ApiKey.FETCH, version_max)
         config = self._config
@@ -170,7 +176,7 @@ class PartitionFetch:
             rack_id=config.client_rack,
         )
         timeout_ms = max(config.request_timeout_ms, config.fetch_max_wait_ms + _ANSWER_MARGIN_MS)
-        return self._port.send_nowait(leader.id, request, version, timeout_ms)
+        return self._port.send_nowait(source.id, request, version, timeout_ms)
 
     def _read(self, response: FetchResponse) -> FetchedRecords:
         what = f"fetch of {self.topic_partition} at offset {self.position}"
@@ -178,7 +184,12 @@ class PartitionFetch:
         for topic in response.responses:
             for data in topic.partitions:
                 if data.partition_index == self.topic_partition.partition:
+                    if self._replica is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                        # A follower may lag behind; the leader decides.
+                        raise BrokerResponseError(ErrorCode.OFFSET_NOT_AVAILABLE, what)
                     _raise_unless_none(data.error_code, what)
+                    if data.preferred_read_replica >= 0:
+                        self._replica = data.preferred_read_replica
                     return self._read_partition(data, what)
         raise BrokerResponseError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the answer leaves the partition out"

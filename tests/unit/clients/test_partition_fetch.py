@@ -1,0 +1,82 @@
+import asyncio
+
+import pytest
+
+from kalda.clients.errors import BrokerResponseError, ClientError
+from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.log_reader.partition_fetch import PartitionFetch
+from kalda.clients.metadata import ClusterMetadata, Metadata, PartitionMetadata, TopicMetadata
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.net.client.api_versions import NodeApiVersions
+from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kalda.protocol.schema import Message, VersionRange
+
+PARTITION = TopicPartition("t", 0)
+
+
+class Brokers:
+    """Leader 1 names replica 2; the replica answers with `code`. `asked` notes the brokers in order."""
+
+    def __init__(self) -> None:
+        self.metadata = Metadata()
+        partition = PartitionMetadata(PARTITION, 1, 0, ErrorCode.NONE)
+        topic = TopicMetadata("t", ZERO_UUID, False, ErrorCode.NONE, {0: partition})
+        endpoints = {number: BrokerEndpoint(number, "localhost", number) for number in (1, 2)}
+        self.metadata.snapshot = ClusterMetadata(1, "c", 1, endpoints, {"t": topic})
+        self.code = ErrorCode.NONE
+        self.asked: list[int] = []
+
+    async def ready(self, node_id: int) -> NodeApiVersions:
+        return NodeApiVersions("b", {ApiKey.FETCH: VersionRange(4, 12)}, {})
+
+    def is_ready(self, node_id: int) -> bool:
+        return True
+
+    def send_nowait(
+        self, node_id: int, request: Message, version: int, timeout_ms: int
+    ) -> "asyncio.Future[Message]":
+        self.asked.append(node_id)
+        data = PartitionData(
+            partition_index=0,
+            error_code=ErrorCode.NONE if node_id == 1 else self.code,
+            preferred_read_replica=2 if node_id == 1 else -1,
+            high_watermark=5,
+            records=None,
+        )
+        response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        future.set_result(response)
+        return future
+
+
+def fetch_from(brokers: Brokers) -> PartitionFetch:
+    config = LogReaderConfig.from_options({"bootstrap_servers": "localhost:1", "client_rack": "r"})
+    return PartitionFetch(brokers, config, PARTITION, start=0, end=5)
+
+
+async def test_a_reader_follows_the_leader_to_the_replica_of_its_rack() -> None:
+    """A leader that names a replica sends no records, so that asking it again would go on for ever."""
+    brokers = Brokers()
+    fetch = fetch_from(brokers)
+    for _ in range(3):
+        await fetch.next()
+
+    assert [1, 2, 2] == brokers.asked
+
+
+@pytest.mark.parametrize("code", [ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NOT_LEADER_OR_FOLLOWER])
+async def test_the_leader_is_asked_again_after_an_error_of_a_replica(code: ErrorCode) -> None:
+    """A replica may lag behind, or be none any more; only the leader knows what the log holds."""
+    brokers = Brokers()
+    fetch = fetch_from(brokers)
+    await fetch.next()
+    brokers.code = code
+    with pytest.raises(BrokerResponseError) as caught:
+        await fetch.next()
+    await fetch.next()
+
+    assert isinstance(caught.value, ClientError)
+    assert caught.value.is_retriable
+    assert [1, 2, 1] == brokers.asked
