@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from kalda.common.types import TopicPartition
+from kalda.tools.framework.option_types import INT64_MAX
 from kalda.tools.state.model import CLUSTER_DEFAULT, Configs, TopicState
 from kalda.tools.state.yaml_nodes import Node, Tree, write
 
@@ -101,7 +102,9 @@ def read_group(node: Node) -> tuple[str, dict[TopicPartition, int]]:
         for partition, offset in partitions.mapping(f"the offsets of {topic}").items():
             if not (partition.isascii() and partition.isdecimal()):
                 raise offset.error(f"{partition} is no partition of {topic}: it takes an int, at least 0")
-            offsets[TopicPartition(topic, int(partition))] = offset.number(f"the offset of {topic}", 0)
+            offsets[TopicPartition(topic, int(partition))] = offset.number(
+                f"the offset of {topic}", 0, INT64_MAX
+            )
     return entries["group"].text("group"), offsets
 
 

@@ -6,6 +6,7 @@ says the same: comments and order stay.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -72,6 +73,7 @@ def load(directory: Path) -> Folder:
             return None
 
     names = {entry.name for entry in directory.iterdir()}
+    folder.faults += _misspelled(names)
     if documents.ENVIRONMENT_FILE in names:
         path = directory / documents.ENVIRONMENT_FILE
         folder.environment = parse(path, documents.read_environment) or folder.environment
@@ -90,6 +92,17 @@ def load(directory: Path) -> Folder:
             if found is not None and folder_takes(folder, documents.GROUPS, found[0], path, directory):
                 folder.groups[found[0]] = found[1]
     return folder
+
+
+def _misspelled(names: set[str]) -> list[str]:
+    """Return a fault for each name that looks like one of ours: a push would leave that part alone."""
+    known = (documents.ENVIRONMENT_FILE, documents.BROKERS_FILE, documents.TOPICS, documents.GROUPS)
+    faults = []
+    for name in sorted(names.difference(known)):
+        near = get_close_matches(name.lower(), known, n=1, cutoff=0.8)
+        if near and near[0] not in names:
+            faults.append(f"{name} is not read: did you mean {near[0]}? Rename it, or give it another name")
+    return faults
 
 
 def folder_takes(folder: Folder, kind: str, name: str, path: Path, directory: Path) -> bool:

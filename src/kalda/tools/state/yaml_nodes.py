@@ -10,6 +10,8 @@ from typing import Final, TypeAlias
 
 import yaml
 
+from kalda.tools.framework.option_types import INT32_MAX, INT64_MAX
+
 Tree: TypeAlias = "Mapping[str, Tree | str | int]"
 """What can be written: mappings whose values are text, numbers or mappings."""
 
@@ -71,15 +73,18 @@ class Node:
         value: str = self.node.value
         return value
 
-    def number(self, what: str, least: int) -> int:
-        """Return the scalar as an int of at least `least`.
+    def number(self, what: str, least: int, most: int = INT32_MAX) -> int:
+        """Return the scalar as an int from `least` to `most`.
 
         Raises:
             StateFileError: it is no such number.
         """
         text = self.text(what)
-        if not (text.isascii() and text.isdecimal() and int(text) >= least):
+        is_short = len(text) <= len(str(INT64_MAX))  # Python refuses to convert thousands of digits
+        if not (is_short and text.isascii() and text.isdecimal() and int(text) >= least):
             raise self.error(f"{what}={text} is not allowed: it takes an int, at least {least}")
+        if int(text) > most:
+            raise self.error(f"{what}={text} is not allowed: it takes an int, at most {most}")
         return int(text)
 
 

@@ -105,3 +105,28 @@ def test_lint_finds_what_brokers_would_refuse(tmp_path: Path) -> None:
     assert "min.insync.replicas=2 is above replication-factor=1" in found[2]
     assert "groups/g.yml: t-2 has an offset, but the file of topic t has 2 partitions" == found[3]
     assert found[4].startswith("brokers.yml: all brokers: `log.retention.hour` is not a setting")
+
+
+def test_numbers_that_no_topic_can_have_are_faults(tmp_path: Path) -> None:
+    for name, digits in (("a", "9" * 5000), ("b", "2147483648")):
+        write(tmp_path, f"topics/{name}.yml", f"topic: {name}\npartitions: {digits}\nreplication-factor: 1\n")
+
+    write(tmp_path, "groups/g.yml", f"group: g\noffsets:\n  a:\n    0: {2**63 - 1}\n")
+
+    first, second = load(tmp_path).faults
+    assert first.startswith("topics/a.yml:2: partitions=999")
+    assert (
+        "topics/b.yml:2: partitions=2147483648 is not allowed: it takes an int, at most 2147483647" == second
+    )
+
+
+def test_a_misspelled_part_is_a_fault(tmp_path: Path) -> None:
+    """A push would say that there is nothing to change."""
+    write(tmp_path, "topic/a.yml", "topic: a\npartitions: 1\nreplication-factor: 1\n")
+    write(tmp_path, "enviroment.yml", "")
+    write(tmp_path, "README.md", "")
+
+    assert [
+        "enviroment.yml is not read: did you mean environment.yml? Rename it, or give it another name",
+        "topic is not read: did you mean topics? Rename it, or give it another name",
+    ] == load(tmp_path).faults
