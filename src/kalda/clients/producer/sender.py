@@ -223,11 +223,12 @@ class Sender:
                 nodes = [node for node in check.nodes if self._can_send(node, now)]
                 drained = self._accumulator.drain(check, nodes, snapshot, now) if nodes else {}
                 for node, batches in drained.items():
-                    if node not in held:
-                        held.add(node)
-                        client.hold_writes(node)
                     if self._send(node, batches, now):
                         sent.append(batches)
+                    if node not in held:
+                        # The broker works on the first request while the others are built.
+                        held.add(node)
+                        client.hold_writes(node)
                 if not drained:
                     return min(check.next_send, check.next_expiry, self._next_in_flight_expiry())
                 if not self._accumulator.has_undrained:
