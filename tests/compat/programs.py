@@ -5,14 +5,17 @@ on stderr with a non-zero exit code; `go/internal/command` says which fields a c
 """
 
 import base64
+import contextlib
 import json
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from kalda import Consumer
+from kalda.clients.errors import ClientError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
@@ -122,14 +125,28 @@ def produce_over_a_crash(client: ProgramClient, kalda: KaldaProcess) -> None:
     messages = [Message(b"%d" % number, b"v" * 100, (), now_ms) for number in range(5000)]
     with ThreadPoolExecutor(1) as pool:
         produced = pool.submit(client.produce, "over-a-crash", messages, pause_ms=30)
-        for _ in range(2):
-            time.sleep(1)
+        for written in (1000, 2000):
+            wait_written(kalda.bootstrap, "over-a-crash", written, produced)
             assert not produced.done(), produced.result()
             kalda.kill()
             kalda.start()
         assert list(range(5000)) == produced.result()
 
     assert messages == ConfluentClient(kalda.bootstrap).consume("over-a-crash", 5000)
+
+
+def wait_written(bootstrap: str, topic: str, count: int, produced: "Future[list[int] | None]") -> None:
+    """Wait until partition 0 has `count` records, or the producer has ended."""
+    partition = TopicPartition(topic, 0)
+    deadline = time.monotonic() + PROGRAM_TIMEOUT_SECONDS
+    with Consumer(bootstrap_servers=bootstrap, allow_auto_create_topics=False) as consumer:
+        while not produced.done():
+            # A client that creates its topic needs a moment for it.
+            with contextlib.suppress(ClientError):
+                if consumer.end_offsets([partition], timeout_s=1.0)[partition] >= count:
+                    return
+            assert time.monotonic() < deadline, f"no {count} records in {topic}"
+            time.sleep(0.02)
 
 
 def _to_json(message: Message) -> dict[str, Any]:

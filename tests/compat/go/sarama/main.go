@@ -54,6 +54,8 @@ func produce(c command.Command) (any, error) {
 	config.Producer.Return.Successes = true
 	// The default of 3 tries ends before a broker is back; 100 ms are between two.
 	config.Producer.Retry.Max = 100
+	// An idempotent batch is given up when its leader is not found, after 3 tries of 250 ms by default.
+	config.Metadata.Retry.Max = 100
 	if c.Idempotent {
 		config.Producer.Idempotent = true
 		config.Net.MaxOpenRequests = 1
