@@ -1,6 +1,7 @@
 """Our admin client's methods on topics and settings."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from uuid import UUID
 
@@ -189,7 +190,11 @@ async def test_one_async_client_serves_many_tasks(async_admin: AsyncAdmin, topic
     names = [topic_name(f"task-{n}") for n in range(5)]
     async with async_admin:
         await asyncio.gather(*(async_admin.create_topics([NewTopic(name)]) for name in names))
-        assert set(names) <= (await async_admin.list_topics()).keys()
+        # KRaft's controller answers before the broker that is asked knows the topics.
+        deadline = time.monotonic() + 30
+        while not set(names) <= (listed := await async_admin.list_topics()).keys():
+            assert time.monotonic() < deadline, set(names) - listed.keys()
+            await asyncio.sleep(0.05)
 
 
 def test_librdkafka_sees_what_we_see(
