@@ -9,6 +9,7 @@ the parent only, and the child's copies of its sockets belong to the parent's co
 
 import asyncio
 import contextlib
+import logging
 import os
 import threading
 import weakref
@@ -17,6 +18,8 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from kalda.clients.errors import IllegalStateError
+
+logger: Final = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
@@ -146,10 +149,22 @@ def _stop(loop: asyncio.AbstractEventLoop, pid: int) -> None:
             loop.call_soon_threadsafe(loop.stop)
 
 
+def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
+    """Run the loop until it is stopped; False if a user's callback ended it by an exit."""
+    try:
+        loop.run_forever()
+    except (SystemExit, KeyboardInterrupt):
+        # An exit ends the program only in the main thread. Here it would leave all callers waiting.
+        logger.exception("A callback tried to end the program in the thread of a client; it is ignored")
+        return False
+    return True
+
+
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     try:
-        loop.run_forever()
+        while not _has_stopped(loop):
+            pass
         tasks = asyncio.all_tasks(loop)
         for task in tasks:
             task.cancel()

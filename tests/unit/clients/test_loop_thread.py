@@ -192,3 +192,19 @@ def test_a_program_that_forgets_to_close_exits() -> None:
     done = run_program(EXIT)
 
     assert (0, "end of the program\n") == (done.returncode, done.stdout), done.stderr
+
+
+def test_a_callback_that_exits_does_not_end_the_thread(
+    thread: LoopThread, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The client's other callers waited for ever: an exit ends the program in the main thread only."""
+
+    async def leave() -> None:
+        raise SystemExit(9)
+
+    thread.call_soon(sys.exit, 9)
+    assert 5 == thread.call(asyncio.sleep(0, 5))
+    assert "tried to end the program" in caplog.text
+    with pytest.raises(SystemExit):
+        thread.call(leave())
+    assert 5 == thread.call(asyncio.sleep(0, 5))

@@ -402,9 +402,11 @@ class Consumer:
         # An interceptor may leave records out, so it sees them one by one here.
         interceptors = self._interceptors
         count = 1 if interceptors else self._setup.config.max_poll_records
-        core = self._inner.core()
-        iteration = self._inner.iteration
         try:
+            if self._thread.is_closed:
+                return
+            core = self._inner.core()
+            iteration = self._inner.iteration
             while not self._thread.is_closed:
                 with self._guard:
                     self._inner.give_up_arrow()

@@ -4,6 +4,7 @@ It is an `AsyncConsumer` whose callbacks are left for the user's thread instead 
 """
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
@@ -88,6 +89,11 @@ class LoopSide(AsyncConsumer):
             else:
                 done.set_exception(error)
 
+        def report(error: BaseException | None) -> None:
+            # The listener may have closed the consumer, and with it the loop.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(finish, error)
+
         def call() -> None:
             try:
                 result = getattr(listener, event.value)(partitions)
@@ -98,12 +104,12 @@ class LoopSide(AsyncConsumer):
                         f"or a function"
                     )
             except Exception as error:
-                loop.call_soon_threadsafe(finish, error)
+                report(error)
             except BaseException:
-                loop.call_soon_threadsafe(finish, IllegalStateError("the listener was interrupted"))
+                report(IllegalStateError("the listener was interrupted"))
                 raise
             else:
-                loop.call_soon_threadsafe(finish, None)
+                report(None)
 
         self._queue.add(call, is_rebalance=True)
         await done

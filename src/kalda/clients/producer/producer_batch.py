@@ -10,6 +10,7 @@ by producer id and sequence, so another number of records under the same sequenc
 """
 
 import logging
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -305,7 +306,10 @@ class ProducerBatch:
                 continue
             try:
                 on_delivery(self.result.metadata_of(index), self.result.error_of(index))
-            except Exception:
+            except BaseException as error:
+                is_exit = not isinstance(error, Exception)
+                if is_exit and threading.current_thread() is threading.main_thread():
+                    raise
                 logger.exception(
                     "on_delivery of a record of %s raised an exception; it is ignored", self.topic_partition
                 )

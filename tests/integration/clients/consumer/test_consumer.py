@@ -484,3 +484,19 @@ def test_damaged_records_are_reported(
     with Consumer(bootstrap_servers=bootstrap, check_crcs=False, **EARLIEST) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         assert 1 == len(read(consumer, 1))
+
+
+def test_a_listener_may_close_its_consumer(bootstrap: str, topic_name: TopicName) -> None:
+    """The poll around it ends with the same error as each later call; a loop ends."""
+    topic = topic_name("closing")
+    create_topic(bootstrap, topic)
+
+    class Closing(ConsumerRebalanceListener):
+        def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
+            consumer.close()
+
+    consumer = Consumer(topic, bootstrap_servers=bootstrap, group_id=topic, listener=Closing())
+    for _ in range(2):
+        with pytest.raises(IllegalStateError, match="closed"):
+            consumer.poll(TIMEOUT_SECONDS)
+        assert [] == list(consumer)

@@ -14,6 +14,8 @@ from tests.integration.groups.test_coordinator_failover import make_topic as mak
 
 VALUES = 300
 PROTOCOLS = ["classic", "consumer"]
+ASSIGNMENTS = {"range": [[0, 1, 2], [3, 4, 5]], "roundrobin": [[0, 2, 4], [1, 3, 5]]}
+"""What two members get of six partitions, whichever client leads; sticky ones depend on the history."""
 
 MakeTopic = Callable[..., str]
 
@@ -69,14 +71,25 @@ def come_and_go(bootstrap: str, topic: str, group: Group) -> None:
     assert {1} == set(group.values().values())
 
 
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "cooperative-sticky"])
-def test_our_members_share_a_classic_group_with_confluent(
-    three_brokers: str, make_topic: MakeTopic, assignor: str
+@pytest.mark.parametrize(
+    ("other", "assignor"),
+    [
+        ("confluent", "range"),
+        ("confluent", "roundrobin"),
+        ("confluent", "cooperative-sticky"),
+        ("kafka-python", "range"),
+        ("kafka-python", "roundrobin"),
+        ("aiokafka", "range"),
+        ("aiokafka", "roundrobin"),
+    ],
+)
+def test_our_members_share_a_classic_group_with_other_clients(
+    three_brokers: str, make_topic: MakeTopic, other: str, assignor: str
 ) -> None:
     """The leader of either client assigns to both; sticky user data differs, the others are the same."""
     topic = make_topic(three_brokers)
     with Group(three_brokers, topic, 6, assignor=assignor) as group:
-        mixed(three_brokers, topic, group)
+        mixed(three_brokers, topic, group, other, ASSIGNMENTS.get(assignor))
 
 
 def test_our_members_share_a_consumer_protocol_group_with_confluent(
@@ -85,22 +98,32 @@ def test_our_members_share_a_consumer_protocol_group_with_confluent(
     """Both revoke before the broker gives the partition to the other."""
     topic = make_topic(three_brokers)
     with Group(three_brokers, topic, 6, protocol="consumer") as group:
-        mixed(three_brokers, topic, group)
+        mixed(three_brokers, topic, group, "confluent", None)
 
 
-def mixed(bootstrap: str, topic: str, group: Group) -> None:
-    group.join(client="confluent")
+def mixed(bootstrap: str, topic: str, group: Group, other: str, expected: list[list[int]] | None) -> None:
+    """Let members of two clients lead in turn; `expected` are the partitions of two members."""
+
+    def assigned() -> list[list[int]]:
+        return sorted(member.assigned or [] for member in group.members)
+
+    def wait_assigned() -> None:
+        group.wait_balanced()
+        if expected is not None:
+            wait_until(lambda: expected == assigned(), f"assigned {expected}; it was {assigned()}")
+
+    group.join(client=other)
     group.wait_balanced()
     group.wait_values(values())
     group.join(client="kalda")
-    group.wait_balanced()
+    wait_assigned()
     # Now ours leads, too: the coordinator chooses among those that are left.
     first = group.members[0]
     group.take_out(first)
     first.leave()
     group.wait_balanced()
-    group.join(client="confluent")
-    group.wait_balanced()
+    group.join(client=other)
+    wait_assigned()
     fill(bootstrap, topic, range(VALUES, VALUES * 2))
     group.wait_values(values(VALUES * 2))
     assert {1} == set(group.values().values())

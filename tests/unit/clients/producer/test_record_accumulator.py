@@ -1,5 +1,6 @@
 """Batches: when they begin, when they are full, in which order and when they may be sent."""
 
+import threading
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.producer.producer_batch import ProducerBatch
 from kalda.clients.producer.record_accumulator import Appended, RecordAccumulator
+from kalda.clients.producer.record_metadata import RecordMetadata
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
@@ -406,3 +408,21 @@ def test_a_batch_without_room_for_a_record_can_be_sent_at_once() -> None:
     send(records, HALF)
     assert records.try_append(TOPIC, 0, None, b"x" * 150, 0, (), None) is None
     assert {0} == records.ready(snapshot(), 0.1).nodes
+
+
+def test_a_callback_that_exits_does_not_stop_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    """On the producer's thread it ended the sender, and all futures stayed open."""
+    records = accumulator()
+    delivered: list[int] = []
+
+    def leave(metadata: RecordMetadata, error: Exception | None) -> None:
+        raise SystemExit(9)
+
+    send(records, b"a", on_delivery=leave)
+    send(records, b"b", on_delivery=lambda metadata, _: delivered.append(metadata.offset))
+    (batch,) = drain(records, 2.0)
+    thread = threading.Thread(target=batch.complete, args=(7, -1))
+    thread.start()
+    thread.join()
+    assert [8] == delivered
+    assert "SystemExit" in caplog.text
