@@ -251,7 +251,10 @@ class ProducerCore:
         on_delivery: Delivery | None,
     ) -> RecordFuture | None:
         """Append a record, for which `try_send` found no open batch, to a new one; None as there."""
-        if not self._is_plain or not (value is None or type(value) is bytes):
+        if not self._is_plain or headers or not (value is None or type(value) is bytes):
+            # The longer path checks headers.
+            return None
+        if on_delivery is not None and not _is_callable(on_delivery):
             return None
         partition_count = self._partition_counts.get(topic)
         transactions = self.transactions
