@@ -350,9 +350,11 @@ class TopicAdmin:
                     uuid_to_text(new.topic_id),
                 )
                 continue
-            self._config_store.set_topic(topic.name, before[topic.name])
             if not isinstance(error, NodeExistsError):
+                self._config_store.set_topic(topic.name, before[topic.name])
                 raise error
+            # Another broker created it meanwhile: what was in force before may be older than its settings.
+            await self._config_store.load_topics(self._cluster, [topic.name])
             message = f"Topic '{topic.name}' already exists."
             outcomes[topic.name] = ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
         return outcomes

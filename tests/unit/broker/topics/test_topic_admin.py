@@ -154,12 +154,11 @@ async def test_topics_of_one_request_may_not_collide_with_each_other() -> None:
 
 
 async def test_a_topic_that_another_broker_created_meanwhile_keeps_its_settings() -> None:
-    """Coordination knows it, this broker's metadata not yet."""
+    """Coordination knows it, this broker's metadata and settings not yet: a broker that died created it."""
     harness = AdminHarness()
     assignment = harness.add_topic("a")
-    harness.store.set_topic("a", {"retention.ms": "7"})
     harness.remove_from_metadata("a")
-    harness.store.set_topic("a", {"retention.ms": "7"})
+    harness.cluster.stored["topics", "a"] = {"retention.ms": "7"}
 
     assert {"a": ErrorCode.TOPIC_ALREADY_EXISTS} == await create(
         harness, topic("a", 1, 1, {"retention.ms": "8"})
