@@ -1,6 +1,5 @@
 """`kalda offsets`: looks up offsets of partitions by time, as `kafka-get-offsets` does."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +10,8 @@ from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import parse_partitions, parse_time_ms, parse_topic_partitions
+from kalda.tools.framework.values import parse_partitions, parse_time_ms
+from kalda.tools.partition_rules import PartitionRule, parse_rules
 from kalda.tools.topic_selection import existing_topics, topic_arguments
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ _WORDS = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiere
 @click.option(
     "--topic-partitions",
     multiple=True,
-    metavar="TOPIC:0,1",
-    help="Some partitions of a topic, or Kafka's list of patterns such as flights:0,trains:2; repeatable.",
+    metavar="RULE,...",
+    help="Topics or patterns with partitions, such as flights:0,trains:2-4 (2 and 3),fl.*:7-; repeatable.",
 )
 @click.option("--partitions", metavar="N,...", help="Only these partitions of each topic.")
 @click.option(
@@ -66,16 +66,23 @@ async def offsets(
     where no record is that new.
     """
     spec = offset_spec("--time", moment)
-    numbers = None
-    if partitions is not None:
-        numbers = parse_partitions("--partitions", partitions)
+    numbers = None if partitions is None else parse_partitions("--partitions", partitions)
+    rules = parse_rules("--topic-partitions", topic_partitions)
     async with tool.admin() as admin:
         wanted = await _partitions(
-            admin, [*names, *topic], topic_partitions, include_internal=not exclude_internal_topics
+            admin, [*names, *topic], rules, include_internal=not exclude_internal_topics
         )
         chosen = [each for each in wanted if numbers is None or each.partition in numbers]
-        if wanted and not chosen:
-            raise ToolError(f"none of the topics has a partition of --partitions={partitions}")
+        if (wanted or rules) and not chosen:
+            which = " and ".join(
+                f"{option}={text}"
+                for option, text in (
+                    ("--topic-partitions", ",".join(topic_partitions)),
+                    ("--partitions", partitions),
+                )
+                if text
+            )
+            raise ToolError(f"none of the topics has a partition of {which}")
         found = await admin.list_offsets(dict.fromkeys(chosen, spec), isolation_level=isolation_level)
     rows = []
     document: list[Json] = []
@@ -127,39 +134,25 @@ def offset_spec(option: str, text: str) -> "OffsetSpec":
     return words[_WORDS[-number - 1]]() if number < 0 else OffsetSpec.for_timestamp(number)
 
 
-def split_topics(lists: Iterable[str]) -> list[str]:
-    """Return single topics, with their partitions, from Kafka's lists of both.
-
-    >>> split_topics(["flights:0,1", "trains:2-3,flights:4,ships"])
-    ['flights:0,1', 'trains:2-3', 'flights:4', 'ships']
-    """
-    found: list[str] = []
-    for each in lists:
-        words: list[str] = []
-        for word in each.split(","):
-            if words and ":" in words[-1] and word.replace("-", "").isdecimal():
-                words[-1] += f",{word}"  # one more partition of that topic
-            else:
-                words.append(word)
-        found += words
-    return found
-
-
 async def _partitions(
-    admin: "AsyncAdmin", names: list[str], topic_partitions: tuple[str, ...], *, include_internal: bool
+    admin: "AsyncAdmin", names: list[str], rules: list[PartitionRule], *, include_internal: bool
 ) -> list[TopicPartition]:
-    given = parse_topic_partitions("--topic-partitions", split_topics(topic_partitions))
-    found = {TopicPartition(topic, number) for topic, numbers in given.items() for number in numbers or ()}
-    whole = [topic for topic, numbers in given.items() if numbers is None]
-    if names or whole or not given:
-        topics = await existing_topics(
-            admin, [*names, *whole], include_internal=include_internal, is_all_default=True
-        )
-        described = await admin.describe_topics(topics)
-        described.raise_for_errors()
-        found |= {
-            TopicPartition(each.name, partition.partition)
-            for each in described.results.values()
-            for partition in each.partitions
-        }
-    return sorted(found)
+    """Return the partitions of the named topics, and those that a rule means; all without names and rules."""
+    chosen: dict[str, list[range]] = {}
+    whole = await existing_topics(admin, names, include_internal=include_internal, is_all_default=not rules)
+    for rule in rules:
+        for topic in await existing_topics(
+            admin,
+            [rule.topic] if rule.topic else [],
+            include_internal=include_internal,
+            is_all_default=True,
+        ):
+            chosen.setdefault(topic, []).append(rule.partitions)
+    described = await admin.describe_topics([*whole, *(chosen.keys() - set(whole))])
+    described.raise_for_errors()
+    return sorted(
+        TopicPartition(topic.name, each.partition)
+        for topic in described.results.values()
+        for each in topic.partitions
+        if topic.name in whole or any(each.partition in allowed for allowed in chosen[topic.name])
+    )

@@ -43,6 +43,14 @@ def test_offsets_of_all_topics_are_found(kalda: Commands) -> None:
     assert [["flights", "1", "0", "-"]] == rows
 
 
+def test_rules_choose_partitions_as_in_kafkas_tool(kalda: Commands) -> None:
+    for rules in ("fl.*:0-1", "flights:-1", ":0"):
+        rows = kalda("offsets", "--topic-partitions", rules, "--exclude-internal-topics").rows
+        assert [["flights", "0", "10", "-"]] == rows
+    refused = kalda.refused("offsets", "--topic-partitions", "flights:2-")
+    assert "none of the topics has a partition of --topic-partitions=flights:2-" in refused.stderr
+
+
 def test_wrong_times_are_refused(kalda: Commands) -> None:
     assert "--time=-9 is not allowed: of negative numbers" in kalda.refused("offsets", "--time", "-9").stderr
     assert "--time=soon is not allowed: it takes a date" in kalda.refused("offsets", "--time", "soon").stderr

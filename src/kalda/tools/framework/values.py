@@ -7,7 +7,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
 
 from kalda.common.iso_duration import parse_duration_ms
 from kalda.common.properties import PropertiesError, parse_assignments
@@ -15,9 +14,6 @@ from kalda.common.types import TopicPartition
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.option_types import INT32_MAX
 from kalda.tools.framework.output import Json
-
-_PARTITIONS_MAX: Final = 1_000_000
-"""More than the partitions of a cluster; the limit only catches typing errors before they fill the memory."""
 
 
 def parse_time_ms(option: str, text: str) -> int:
@@ -85,7 +81,7 @@ def split_settings(text: str) -> list[str]:
 
 
 def parse_topic_partitions(option: str, words: Iterable[str]) -> dict[str, list[int] | None]:
-    """Return topics with partitions, from Kafka's ``topic`` and ``topic:0,1,5``; ranges ``0-3`` work too.
+    """Return topics with partitions, from Kafka's ``topic`` and ``topic:0,1,5``.
 
     A topic without partitions, which has None, stands for all of them.
 
@@ -105,21 +101,17 @@ def parse_topic_partitions(option: str, words: Iterable[str]) -> dict[str, list[
 
 
 def parse_partitions(option: str, text: str) -> list[int]:
-    """Return partitions from a list with commas; ranges ``0-3`` work too.
+    """Return partitions from a list with commas.
 
     Raises:
-        ToolUsageError: it has something else, or more partitions than a cluster.
+        ToolUsageError: something is no number, or none of a partition.
     """
-    numbers: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.partition("-")
-        try:
-            found = range(int(first), int(last if dash else first) + 1)
-        except ValueError:
-            found = range(0)
-        if not found or len(numbers) + len(found) > _PARTITIONS_MAX or found[-1] > INT32_MAX:
-            raise ToolUsageError(f"{option}={text} is not allowed: it takes partitions such as 0,1 or 0-3")
-        numbers += found
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = [-1]
+    if not all(0 <= number <= INT32_MAX for number in numbers):
+        raise ToolUsageError(f"{option}={text} is not allowed: it takes partitions such as 0,1")
     return numbers
 
 
