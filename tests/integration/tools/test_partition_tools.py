@@ -131,6 +131,9 @@ def test_features_are_described_and_changed(kalda: Commands) -> None:
     done = kalda.refused("features", "upgrade", "--feature", "transaction.version=9", "--json")
     assert 1 == done.code
     assert done.json["features"][0]["error"]["code"] is not None
+    done = kalda.refused("features", "disable", "--feature", "nope")
+    assert 1 == done.code
+    assert "Feature nope not found" in done.stdout + done.stderr
     assert 2 == kalda.refused("features", "upgrade").code
 
 

@@ -114,12 +114,20 @@ def test_a_level_goes_up_or_with_leave_down(
         ("group.version", 1, 2, "to a newer version"),
         ("metadata.version", 20, 1, "The controller does not support this feature"),
         ("", 1, 1, "The controller does not support this feature"),
+        ("nope", 0, 2, "Feature nope not found"),
+        ("nope", 0, 1, "Feature nope not found"),
     ],
 )
 def test_what_may_not_be_changed_is_told_with_a_reason(name: str, level: int, kind: int, reason: str) -> None:
     with pytest.raises(ApiError, match=reason) as caught:
         updated({"transaction.version": 2}, [FeatureUpdate(name, level, kind)], BROKERS)
     assert ErrorCode.INVALID_UPDATE_VERSION == caught.value.code
+
+
+def test_a_finalised_feature_that_no_broker_supports_can_be_removed() -> None:
+    """A newer broker may have finalized it before the cluster went back to this release."""
+    update = FeatureUpdate("share.version", 0, UpgradeType.SAFE_DOWNGRADE)
+    assert {} == updated({"share.version": 1}, [update], BROKERS)
 
 
 def test_no_level_is_finalised_that_a_live_broker_cannot_run() -> None:

@@ -198,6 +198,8 @@ def _reason_against(update: FeatureUpdate, present: int, brokers: Mapping[int, L
         return "The controller does not support the given upgrade type."
     if update.level < 0:
         return "A feature version cannot be less than 0."
+    if not update.level and not present and update.name not in SUPPORTED:
+        return f"Feature {update.name} not found."
     parts = {"The controller": SUPPORTED} | {f"Broker {each}": levels for each, levels in brokers.items()}
     for part, supported in parts.items():
         lowest, highest = supported.get(update.name, (0, 0))
