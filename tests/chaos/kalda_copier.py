@@ -4,12 +4,13 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, TypedDict
 
 from kalda import Consumer, ConsumerRebalanceListener, ConsumerRecord, Producer, TopicPartition
-from kalda.clients.errors import ClientError, TransactionAbortableError
+from kalda.clients.errors import ClientError, RequestTimedOutError, TransactionAbortableError
 from tests.chaos.copier import (
+    ATTEMPTS,
     CALL_SECONDS,
     GROUP,
     HEARTBEAT_INTERVAL_MS,
@@ -65,8 +66,7 @@ class KaldaCopier(ConsumerRebalanceListener):
             delivery_timeout_ms=TRANSACTION_TIMEOUT_MS + 2,
             **SETTINGS,
         )
-        with watchdog.watched("init_transactions"):
-            self._producer.init_transactions()
+        self._until_done("init_transactions", self._producer.init_transactions)
         self._consumer.subscribe([options.source], listener=self)
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> None:
@@ -98,8 +98,7 @@ class KaldaCopier(ConsumerRebalanceListener):
             self._copy(records)
         except TransactionAbortableError as error:
             say(self._number, f"aborts: {type(error).__name__}: {error}")
-            with self._watchdog.watched("abort_transaction"):
-                self._producer.abort_transaction()
+            self._until_done("abort_transaction", self._producer.abort_transaction)
             self._go_back()
             return 0
         return len(records)
@@ -109,10 +108,22 @@ class KaldaCopier(ConsumerRebalanceListener):
         for record in records:
             self._producer.send(self._target, record.value, partition=record.partition)
             ends[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        with self._watchdog.watched("send_offsets_to_transaction"):
-            self._producer.send_offsets_to_transaction(ends, self._consumer.group_metadata())
-        with self._watchdog.watched("commit_transaction"):
-            self._producer.commit_transaction()
+        group = self._consumer.group_metadata()
+        self._until_done(
+            "send_offsets_to_transaction", lambda: self._producer.send_offsets_to_transaction(ends, group)
+        )
+        self._until_done("commit_transaction", self._producer.commit_transaction)
+
+    def _until_done(self, name: str, call: Callable[[], object]) -> None:
+        """Call again what goes on after its time-out, as the error says, but not for ever."""
+        for attempts_left in reversed(range(ATTEMPTS)):
+            try:
+                with self._watchdog.watched(name):
+                    call()
+                return
+            except RequestTimedOutError:
+                if not attempts_left:
+                    raise
 
     def _go_back(self) -> None:
         """Read again what the aborted transaction had read."""
