@@ -60,12 +60,6 @@ class FetchBuffer:
                 unread[fetch.partition] = unread.get(fetch.partition, 0) + fetch.unread_bytes
         return unread
 
-    def has_fetchable(self) -> bool:
-        """Whether there are records that `take` could return now."""
-        is_fetchable = self._subscription.is_fetchable
-        with self._lock:
-            return any(is_fetchable(fetch.partition) for fetch in self._fetches)
-
     def drop_stale(self) -> None:
         """Drop what a seek, a reset or a rebalance made useless."""
         is_current = self._subscription.is_current

@@ -10,6 +10,7 @@ in the buffer, a position, an assignment, new metadata, the end of a back-off.
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from kalda.clients.config.isolation_level import IsolationLevel
@@ -48,6 +49,19 @@ _ANSWER_MARGIN_MS: Final = 5_000
 """Time for a response to arrive, beyond what the broker may wait for data."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A fetch in flight."""
+
+    node: int
+    session: FetchSession
+    fetch: NodeFetch
+    is_full: bool
+    """Whether it starts a session, or asks for none."""
+    at: float
+    """The loop's time when it was sent."""
+
+
 class Fetcher:
     """The fetches of one consumer.
 
@@ -84,6 +98,8 @@ class Fetcher:
         self._planner: Final = FetchPlanner(config, subscription)
         self._loop: Final = asyncio.get_running_loop()
         self._sessions: Final[dict[int, FetchSession]] = {}
+        # When a broker that refused a full fetch may be asked again, by the loop's time.
+        self._not_before: Final[dict[int, float]] = {}
         self._in_flight: Final[dict[int, asyncio.Future[Message]]] = {}
         self._connecting: Final[dict[int, asyncio.Task[None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -110,13 +126,17 @@ class Fetcher:
         await asyncio.gather(*self._connecting.values(), return_exceptions=True)
         # A fetch in flight may wait at the broker for longer than closing should take, and a session is
         # evicted by itself. So only idle connections carry the request that closes the session.
-        closing = [
-            self._close_session(node, session)
+        idle = [
+            (node, session)
             for node, session in self._sessions.items()
             if session.is_open and node not in self._in_flight and self._network.is_ready(node)
         ]
-        if closing and timeout_s > 0:
-            await asyncio.wait([asyncio.ensure_future(each) for each in closing], timeout=timeout_s)
+        if idle and timeout_s > 0:
+            closing = [self._loop.create_task(self._close_session(*each)) for each in idle]
+            _, late = await asyncio.wait(closing, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         for future in self._in_flight.values():
             future.cancel()
         self._in_flight.clear()
@@ -140,7 +160,7 @@ class Fetcher:
             now,
             unread=unread,
             busy=self._in_flight.keys() | self._connecting.keys(),
-            is_reachable=lambda node: network.connection_delay(node) <= 0,
+            is_reachable=lambda node: self._delay(node, now) <= 0,
         )
         self.needs_room = plan.needs_room
         if plan.needs_metadata:
@@ -176,14 +196,14 @@ class Fetcher:
         config = self._config
         version = self._network.versions(node).latest(ApiKey.FETCH, version_min=_FETCH_VERSION_MIN)
         request = session.next_request(fetch.targets, version)
-        sent_at = self._loop.time()
+        sent = _Sent(node, session, fetch, request.is_full, self._loop.time())
         try:
             self._in_flight[node] = self._network.send_nowait(
                 node,
                 self._request(request, bytes_max),
                 request.version,
                 max(config.request_timeout_ms, config.fetch_max_wait_ms + _ANSWER_MARGIN_MS),
-                lambda done: self._on_response(node, session, fetch, done, sent_at),
+                lambda done: self._on_response(sent, done),
             )
         except BrokerConnectionError as error:
             self._failed(node, session, error)
@@ -202,42 +222,41 @@ class Fetcher:
             rack_id=config.client_rack,
         )
 
-    def _on_response(
-        self,
-        node: int,
-        session: FetchSession,
-        fetch: NodeFetch,
-        future: "asyncio.Future[Message]",
-        sent_at: float,
-    ) -> None:
+    def _on_response(self, sent: _Sent, future: "asyncio.Future[Message]") -> None:
         if self._is_closed:
             if not future.cancelled():
                 future.exception()
             return
-        del self._in_flight[node]
+        del self._in_flight[sent.node]
         failure = future.exception()
         if failure is not None:
             if not isinstance(failure, ClientError):
                 raise failure
-            self._failed(node, session, failure)
+            self._failed(sent.node, sent.session, failure)
             return
         response = future.result()
         assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
         if self._metrics is not None:
-            self._metrics.response_received(self._loop.time() - sent_at, response.throttle_time_ms)
-        found = session.received(response)
+            self._metrics.response_received(self._loop.time() - sent.at, response.throttle_time_ms)
+        found = sent.session.received(response)
         has_new = False
         if found is None:
-            if response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
-                self._network.metadata.request_update()
-            logger.debug("Fetch session with broker %d starts over: error %d.", node, response.error_code)
+            self._refused(sent, response)
         else:
-            has_new = self._take(found, fetch, response)
+            has_new = self._take(found, sent.fetch, response)
         if not self._is_woken:
             self._send()
         if has_new:
             # Last: the user's thread could not run before this one waits again, and would be woken twice.
             self._on_ready()
+
+    def _refused(self, sent: _Sent, response: FetchResponse) -> None:
+        """Start the session over: at once, unless the broker refused the very request that starts one."""
+        if response.error_code == ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR:
+            self._network.metadata.request_update()
+        logger.debug("Fetch session with broker %d starts over: error %d.", sent.node, response.error_code)
+        if sent.is_full:
+            self._not_before[sent.node] = self._loop.time() + self._retry_seconds
 
     def _take(
         self, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
@@ -382,12 +401,14 @@ class Fetcher:
             del self._connecting[node]
             self.wake()
 
+    def _delay(self, node: int, now: float) -> float:
+        """Return for how many seconds no fetch may go to a broker; 0 or less for now."""
+        return max(self._network.connection_delay(node), self._not_before.get(node, 0.0) - now)
+
     def _set_timer(self, retry_at: float | None, now: float) -> None:
         """Wake up when a partition or a broker may be asked again."""
         delays = [
-            delay
-            for node in self._network.metadata.snapshot.brokers
-            if (delay := self._network.connection_delay(node)) > 0
+            delay for node in self._network.metadata.snapshot.brokers if (delay := self._delay(node, now)) > 0
         ]
         if retry_at is not None:
             delays.append(retry_at - now)
