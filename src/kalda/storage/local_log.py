@@ -4,11 +4,12 @@ High watermark, producers, leader epochs and validation belong to `unified_log`.
 return positions in files.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 from typing import Final
 
 from kalda.common.types import TopicPartition
+from kalda.records.batch import BatchHeader
 from kalda.storage.file_records import EMPTY_SLICE, FileSlice
 from kalda.storage.filesystem import Buffer
 from kalda.storage.log_config import LogConfig
@@ -68,13 +69,16 @@ class LocalLog:
         last_offset: int,
         timestamp: int,
         timestamp_offset: int,
+        batches: Sequence[tuple[int, BatchHeader]] = (),
     ) -> int:
         """Append to the active segment and move the log end offset; returns the position.
+
+        The arguments are those of `LogSegment.append`.
 
         Raises:
             OSError: nothing was appended.
         """
-        position = self.segments.active.append(data, size, last_offset, timestamp, timestamp_offset)
+        position = self.segments.active.append(data, size, last_offset, timestamp, timestamp_offset, batches)
         tail = self._tail
         tail[first_offset] = position
         if len(tail) > TAIL_POSITIONS_MAX:

@@ -7,7 +7,7 @@ readers use only what lies below `size`.
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from kalda.records.batch import BatchHeader, read_header, validate
@@ -182,10 +182,19 @@ class LogSegment:
         self.offset_index.reset()
         self.time_index.reset()
 
-    def append(self, data: Buffer, size: int, last_offset: int, timestamp: int, timestamp_offset: int) -> int:
+    def append(
+        self,
+        data: Buffer,
+        size: int,
+        last_offset: int,
+        timestamp: int,
+        timestamp_offset: int,
+        batches: Sequence[tuple[int, BatchHeader]] = (),
+    ) -> int:
         """Append whole batches of `size` bytes and return their position.
 
-        `timestamp` is their largest timestamp, `timestamp_offset` the last offset of its batch.
+        `timestamp` is their largest timestamp, `timestamp_offset` the last offset of its batch. `batches` has
+        the positions in `data` and the headers of several batches: each may be due for an index entry.
 
         Raises:
             OSError: nothing was appended.
@@ -197,6 +206,9 @@ class LogSegment:
         position = self.records.append(data, size)
         if position == 0:
             self._roll_timestamp = timestamp
+        if len(batches) > 1 and self._bytes_since_index_entry + size > self._index_interval_bytes:
+            self._index_batches(position, batches, largest)
+            return position
         if timestamp > largest.timestamp:
             largest = self._largest = TimestampOffset(timestamp, timestamp_offset)
         if self._bytes_since_index_entry > self._index_interval_bytes:
@@ -205,6 +217,22 @@ class LogSegment:
             self._bytes_since_index_entry = 0
         self._bytes_since_index_entry += size
         return position
+
+    def _index_batches(
+        self, start: int, batches: Sequence[tuple[int, BatchHeader]], largest: TimestampOffset
+    ) -> None:
+        """Do what an append of each batch by itself does; `start` is the position of the first one."""
+        waiting, interval = self._bytes_since_index_entry, self._index_interval_bytes
+        for position, header in batches:
+            if header.max_timestamp > largest.timestamp:
+                largest = TimestampOffset(header.max_timestamp, header.last_offset)
+            # The segment rolls before the next append if the index has become full.
+            if waiting > interval and self.offset_index.entries < self._entries_max:
+                self.offset_index.append(header.last_offset, start + position)
+                self.time_index.maybe_append(largest.timestamp, largest.offset)
+                waiting = 0
+            waiting += header.size
+        self._bytes_since_index_entry, self._largest = waiting, largest
 
     def should_roll(
         self, size: int, last_offset: int, timestamp: int, now_ms: int, segment_bytes: int

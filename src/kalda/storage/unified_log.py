@@ -12,7 +12,7 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from kalda.common import invariants
@@ -260,6 +260,7 @@ class UnifiedLog:
                 batches.timestamp,
                 batches.timestamp_offset,
                 self._resources.clock.time_ms(),
+                batches.headers,
             )
         except OSError as error:
             raise self.disk_errors.error("append to", error) from error
@@ -573,6 +574,7 @@ class UnifiedLog:
         timestamp: int,
         timestamp_offset: int,
         now_ms: int,
+        batches: Sequence[tuple[int, BatchHeader]] = (),
     ) -> None:
         """Append to the active segment, after a roll if one is due; raises `OSError`."""
         local = self._local
@@ -580,7 +582,7 @@ class UnifiedLog:
             size, last_offset, timestamp, now_ms, local.config.segment_bytes
         ):
             self._roll(first_offset)
-        local.append(records, size, first_offset, last_offset, timestamp, timestamp_offset)
+        local.append(records, size, first_offset, last_offset, timestamp, timestamp_offset, batches)
 
     def _note_appended(self) -> None:
         local = self._local

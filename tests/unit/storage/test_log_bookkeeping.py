@@ -6,7 +6,7 @@ import os
 import pytest
 
 from kalda.common.types import TopicPartition
-from kalda.records.batch import read_header
+from kalda.records.batch import iter_headers, read_header
 from kalda.records.control import ControlRecordType
 from kalda.storage.checkpoints import read_offset_checkpoint
 from kalda.storage.errors import LogStorageError, OutOfOrderSequenceError
@@ -155,6 +155,39 @@ def test_a_kill_does_not_shift_the_index_entries_that_follow(kill_at: int) -> No
     killed.log.segments[0].write_pending()
     path = f"{PATH}/{0:020d}.index"
     assert whole.file_system.nodes[path].content == killed.file_system.nodes[path].content
+
+
+def test_a_follower_indexes_each_batch_of_an_append() -> None:
+    """The entries are then the leader's, and `dump-log` finds at each position the offset of its entry."""
+    config = LogConfig(index_interval_bytes=150)
+    leader, follower = Broker(config), Broker(config)
+    for number in range(20):
+        # The times do not ascend.
+        append(leader.log, b"x" * number, timestamp=NOW_MS + number ^ 1)
+    copied = leader.log.read(0, 100_000, FetchIsolation.LOG_END).records.read()
+    batches = iter_headers(copied)
+    end = next(position for position, header in batches if header.base_offset == 13)
+    follower.log.append_as_follower(bytearray(copied[:end]))
+    follower.log.append_as_follower(bytearray(copied[end:]))
+    leader.log.segments[0].finish_indexes()
+    follower.log.segments[0].finish_indexes()
+    for suffix in ("index", "timeindex"):
+        path = f"{PATH}/{0:020d}.{suffix}"
+        assert leader.file_system.nodes[path].content == follower.file_system.nodes[path].content
+    assert follower.log.segments[0].offset_index.entries > 5
+    assert leader.log.segments[0].largest == follower.log.segments[0].largest
+
+
+def test_a_follower_fills_an_index_no_further_than_its_size() -> None:
+    leader = Broker(LogConfig(index_interval_bytes=0))
+    for _ in range(20):
+        append(leader.log)
+    copied = leader.log.read(0, 100_000, FetchIsolation.LOG_END).records.read()
+    follower = Broker(LogConfig(index_interval_bytes=0, segment_index_bytes=48))
+    follower.log.append_as_follower(bytearray(copied))
+    assert 3 == follower.log.segments[0].offset_index.entries
+    append(follower.log)
+    assert [0, 20] == [segment.base_offset for segment in follower.log.segments]
 
 
 @pytest.mark.parametrize("restart", ["kill", "stop"])
