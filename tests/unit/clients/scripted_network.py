@@ -66,6 +66,8 @@ class ScriptedNetwork:
         self.metadata.on_update_requested = self._count_update
         self.update_count = 0
         """How often new metadata was asked for."""
+        self.refresh_count = 0
+        """How often a caller waited for new metadata."""
         self.is_closed = False
         self.connected = set(snapshot.brokers)
         self.unreachable: set[int] = set()
@@ -154,6 +156,10 @@ class ScriptedNetwork:
         self, request: Message | VersionedRequest, response_class: type[R], *, timeout_ms: int | None = None
     ) -> R:
         return await self.send(self.candidates()[0], request, response_class, timeout_ms=timeout_ms)
+
+    async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
+        self.refresh_count += 1
+        return self.metadata.snapshot
 
     async def coordinator(self, key: str, kind: CoordinatorType) -> int:
         if self.coordinator_errors:
