@@ -4,6 +4,7 @@ All derive from `ClientError`. `code` is the broker's error code where a broker 
 whether the same call may succeed later. The exceptions of connections are those of `kalda.net.client`.
 """
 
+from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
 from kalda.net.client.client_errors import (
     BrokerConnectionError,
@@ -58,8 +59,9 @@ def error_for(code: ErrorCode, what: str, message: str | None = None) -> BrokerR
     Args:
         code: The code.
         what: The operation and the topic or group, e.g. "create topic flights".
-        message: The broker's own text, which replaces the general one of the code.
+        message: The broker's own text, which replaces the general one of the code and its remedy.
     """
+    message = message or explained(code)
     if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
         return UnknownTopicOrPartitionError(what, message)
     if code == ErrorCode.OFFSET_OUT_OF_RANGE:

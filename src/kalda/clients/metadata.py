@@ -110,6 +110,13 @@ class ClusterMetadata:
         partition = self.partition(topic_partition)
         return None if partition is None else self.brokers.get(partition.leader_id)
 
+    def broker_text(self, broker_id: int) -> str:
+        """Return a broker as messages name it: ``broker 1 (host:9092)``, or what is known of it."""
+        broker = self.brokers.get(broker_id)
+        if broker is None:
+            return "a bootstrap server" if broker_id < 0 else f"broker {broker_id}"
+        return f"broker {broker_id} ({broker.host}:{broker.port})"
+
 
 EMPTY: Final = ClusterMetadata(0, None, -1, {}, {})
 

@@ -257,8 +257,11 @@ class AdminCall(Generic[K, V]):
             else:
                 self._take_error(pending, found, now, is_moved=True)
 
-    def received(self, request: AdminRequest[K, V], response: Message, now: float) -> bool:
-        """Take the response to a request; return whether it says that another broker is responsible."""
+    def received(self, request: AdminRequest[K, V], response: Message, now: float, broker: str) -> bool:
+        """Take the response to a request; return whether it says that another broker is responsible.
+
+        `broker` is the one that answered, as errors name it.
+        """
         answers = request.read(response)
         for key in request.keys:
             if key not in self._pending:
@@ -267,14 +270,14 @@ class AdminCall(Generic[K, V]):
             if key in answers.results:
                 self._succeed(pending, answers.results[key])
             elif key in answers.errors:
-                self._take_code(pending, *answers.errors[key], now)
+                self._take_code(pending, *answers.errors[key], now, broker)
             elif key in answers.failures:
                 self._fail(pending, answers.failures[key])
             elif key in answers.unfinished:
                 pending.is_in_flight = False
                 pending.not_before = now
             else:
-                what = f"{self.operation.what(key)}: the broker's response does not mention it"
+                what = f"{self.operation.what(key)}: the response of {broker} does not mention it"
                 self._fail(pending, error_for(ErrorCode.UNKNOWN_SERVER_ERROR, what))
         return any(code in self.operation.route.moved_codes for code, _ in answers.errors.values())
 
@@ -312,10 +315,12 @@ class AdminCall(Generic[K, V]):
                 return Place.ANY if broker_id is None else broker_id
         return pending.node_id
 
-    def _take_code(self, pending: _Pending[K], code: ErrorCode, message: str | None, now: float) -> None:
+    def _take_code(
+        self, pending: _Pending[K], code: ErrorCode, message: str | None, now: float, broker: str
+    ) -> None:
         """Take an error code of a response: the broker moved, try again, or the end."""
         operation = self.operation
-        error = error_for(code, operation.what(pending.key), message)
+        error = error_for(code, f"{operation.what(pending.key)} at {broker}", message)
         moved_codes = operation.route.moved_codes
         is_final = code in operation.final_codes
         if is_final or code not in moved_codes | operation.route.retry_codes | operation.retry_codes:

@@ -225,7 +225,8 @@ class _Run(Generic[K, V]):
                 was_sent = not isinstance(error, UnsupportedApiError)
                 self._call.failed(request.keys, error, self._clock.monotonic(), was_sent=was_sent)
             else:
-                if self._call.received(request, response, self._clock.monotonic()):
+                broker = self._client.metadata.snapshot.broker_text(broker_id_of(node_id))
+                if self._call.received(request, response, self._clock.monotonic(), broker):
                     # The next round asks the metadata for the controller.
                     self._client.metadata.request_update()
             self._has_news.set()

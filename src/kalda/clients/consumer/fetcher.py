@@ -243,7 +243,7 @@ class Fetcher:
         if found is None:
             self._refused(sent, response)
         else:
-            has_new = self._take(found, sent.fetch, response)
+            has_new = self._take(sent.node, found, sent.fetch, response)
         if not self._is_woken:
             self._send()
         if has_new:
@@ -259,7 +259,7 @@ class Fetcher:
             self._not_before[sent.node] = self._loop.time() + self._retry_seconds
 
     def _take(
-        self, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
+        self, node: int, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
     ) -> bool:
         """Take the partitions of a response; return whether there are new records."""
         has_new = False
@@ -274,7 +274,7 @@ class Fetcher:
             if data.current_leader.leader_id >= 0 and data.current_leader.leader_epoch >= 0:
                 leaders[partition] = data.current_leader.leader_id, data.current_leader.leader_epoch
             if self._planner.is_wanted(partition, asked):
-                self._partition_failed(partition, asked, code)
+                self._partition_failed(node, partition, asked, code)
         if leaders:
             endpoints = [
                 BrokerEndpoint(each.node_id, each.host, each.port, each.rack)
@@ -344,7 +344,7 @@ class Fetcher:
             response_metrics=response_metrics,
         )
 
-    def _partition_failed(self, partition: TopicPartition, asked: Asked, code: ErrorCode) -> None:
+    def _partition_failed(self, node: int, partition: TopicPartition, asked: Asked, code: ErrorCode) -> None:
         self._planner.failed(partition, self._loop.time() + self._retry_seconds)
         outcome = outcome_of(code)
         if outcome is Outcome.OUT_OF_RANGE:
@@ -357,7 +357,8 @@ class Fetcher:
         elif outcome is Outcome.RETRY:
             logger.info("Fetch of %s at offset %d: %s; retrying.", partition, asked.offset, code.name)
         else:
-            self._on_error(error_for(code, f"fetch of {partition} at offset {asked.offset}"))
+            broker = self._network.metadata.snapshot.broker_text(node)
+            self._on_error(error_for(code, f"fetch of {partition} at offset {asked.offset} from {broker}"))
 
     def _out_of_range(self, partition: TopicPartition, asked: Asked) -> None:
         subscription = self._subscription

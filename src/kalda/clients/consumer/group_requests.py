@@ -26,6 +26,8 @@ class GroupRequests:
         self._metrics: Final = metrics
         self.client: Final = client
         self.group_id: Final = group_id
+        self._coordinator_id = -1
+        """The broker that the last request was for."""
         self._may_be_held = False
         """Whether a JoinGroup or SyncGroup was sent and not answered, also if nothing awaits it any more."""
 
@@ -36,6 +38,10 @@ class GroupRequests:
             ClientError: there is none now, or the client may not use the group.
         """
         await self.client.coordinator(self.group_id, CoordinatorType.GROUP)
+
+    def coordinator_text(self) -> str:
+        """Return the broker of the last request, as messages name it."""
+        return self.client.metadata.snapshot.broker_text(self._coordinator_id)
 
     def forget_coordinator(self) -> None:
         """Look the coordinator up again before the next request."""
@@ -57,7 +63,7 @@ class GroupRequests:
             ClientError: as `NetworkClient.coordinator` and `NetworkClient.send`.
         """
         node_id = await self.client.coordinator(self.group_id, CoordinatorType.GROUP)
-        broker_id = broker_id_of(node_id)
+        broker_id = self._coordinator_id = broker_id_of(node_id)
         is_held = response_class in (JoinGroupResponse, SyncGroupResponse)
         is_behind = self._may_be_held and not is_held and self.client.in_flight_count(node_id) > 0
         if is_behind and broker_id in self.client.metadata.snapshot.brokers:

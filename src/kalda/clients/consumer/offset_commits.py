@@ -177,7 +177,7 @@ class OffsetCommits:
         )
         response = await self._requests.send(request, OffsetFetchResponse)
         try:
-            return read_fetch_response(group_id, response)
+            return read_fetch_response(group_id, response, self._requests.coordinator_text)
         except ClientError as error:
             if error.code in COORDINATOR_MOVED:
                 self._requests.forget_coordinator()
@@ -219,6 +219,7 @@ class OffsetCommits:
                     self._requests.group_id,
                     response,
                     lambda code: self._member.on_commit_refused(code, identity),
+                    self._requests.coordinator_text,
                 )
             except ClientError as error:
                 if error.code in COORDINATOR_MOVED:

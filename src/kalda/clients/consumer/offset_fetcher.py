@@ -29,6 +29,7 @@ from kalda.clients.errors import ClientError, RequestTimedOutError, UnsupportedA
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import ListOffsetsResponse
 from kalda.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
@@ -78,7 +79,7 @@ class OffsetFetcher:
             last = error or last
             found.update(result.found)
             for partition, code in result.failed.items():
-                raise error_for(code, f"offset of {partition}")
+                raise self._refused(code, f"offset of {partition}", partition)
             for partition in result.found:
                 wanted.pop(partition, None)
             if not wanted:
@@ -129,7 +130,7 @@ class OffsetFetcher:
             subscription.retry_later(rest, loop.time() + self._retry_seconds)
             self._network.metadata.request_update()
         for partition, code in result.failed.items():
-            raise error_for(code, f"reset of the position in {partition}")
+            raise self._refused(code, f"reset of the position in {partition}", partition)
 
     async def validate_positions(self) -> None:
         """Ask the leaders whether they hold the log up to the positions; failures are retried later.
@@ -206,8 +207,14 @@ class OffsetFetcher:
             subscription.retry_later(rest, loop.time() + self._retry_seconds)
             self._network.metadata.request_update()
         for partition, code in result.failed.items():
-            raise error_for(code, f"validation of the position in {partition}")
+            raise self._refused(code, f"validation of the position in {partition}", partition)
         return truncations
+
+    def _refused(self, code: ErrorCode, what: str, partition: TopicPartition) -> ClientError:
+        """Return the error of a partition's leader, which it names where it is known."""
+        snapshot = self._network.metadata.snapshot
+        leader = snapshot.leader(partition)
+        return error_for(code, what if leader is None else f"{what} at {snapshot.broker_text(leader.id)}")
 
     async def _ask(self, timestamps: Mapping[TopicPartition, int]) -> tuple[Offsets, ClientError | None]:
         """Ask the leaders once; return what they said, and a failure that a retry may cure."""

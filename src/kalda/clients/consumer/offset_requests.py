@@ -84,11 +84,15 @@ def commit_request(group_id: str, offsets: Offsets, identity: CommitIdentity) ->
 
 
 def read_commit_response(
-    group_id: str, response: OffsetCommitResponse, on_membership_error: Callable[[ErrorCode], ClientError]
+    group_id: str,
+    response: OffsetCommitResponse,
+    on_membership_error: Callable[[ErrorCode], ClientError],
+    coordinator: Callable[[], str],
 ) -> None:
     """Check that all offsets were committed.
 
-    `on_membership_error` processes a code of `MEMBERSHIP_ERRORS` and returns what to raise.
+    `on_membership_error` processes a code of `MEMBERSHIP_ERRORS` and returns what to raise; `coordinator`
+    names the broker for messages.
 
     Raises:
         ClientError: an offset was not committed; retriable codes are those that Java retries.
@@ -104,13 +108,15 @@ def read_commit_response(
                 continue
             if code in MEMBERSHIP_ERRORS:
                 raise on_membership_error(code)
-            what = f"the commit of group {group_id} for {TopicPartition(topic.name, each.partition_index)}"
+            partition = TopicPartition(topic.name, each.partition_index)
+            what = f"the commit of group {group_id} for {partition} at {coordinator()}"
             if code.retriable and code not in _RETRIED:
                 raise PermanentCommitError(code, what)
             raise error_for(code, what)
     if unauthorized:
         names = ", ".join(sorted(unauthorized))
-        raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"the commit of group {group_id} for {names}")
+        what = f"the commit of group {group_id} for {names} at {coordinator()}"
+        raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
 
 
 def fetch_request(
@@ -140,7 +146,7 @@ def fetch_request(
 
 
 def read_fetch_response(
-    group_id: str, response: OffsetFetchResponse
+    group_id: str, response: OffsetFetchResponse, coordinator: Callable[[], str]
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
     """Return the committed offsets; None for a partition without one.
 
@@ -152,7 +158,7 @@ def read_fetch_response(
     code = ErrorCode.of(response.error_code if group is None else group.error_code)
     what = f"the committed offsets of group {group_id}"
     if code is not ErrorCode.NONE:
-        raise error_for(code, what)
+        raise error_for(code, f"{what} at {coordinator()}")
     committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
     unstable: list[TopicPartition] = []
     for topic in topics:
@@ -162,7 +168,7 @@ def read_fetch_response(
             if code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 unstable.append(partition)
             elif code is not ErrorCode.NONE:
-                raise PermanentCommitError(code, f"{what} for {partition}")
+                raise PermanentCommitError(code, f"{what} for {partition} at {coordinator()}")
             elif each.committed_offset < 0:
                 committed[partition] = None
             else:
@@ -172,7 +178,8 @@ def read_fetch_response(
                 )
     if unstable:
         names = ", ".join(map(str, unstable))
-        raise error_for(ErrorCode.UNSTABLE_OFFSET_COMMIT, f"{what} for {names} (a transaction is under way)")
+        what = f"{what} for {names} at {coordinator()} (a transaction is under way)"
+        raise error_for(ErrorCode.UNSTABLE_OFFSET_COMMIT, what)
     return committed
 
 

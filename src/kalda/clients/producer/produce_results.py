@@ -12,12 +12,20 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from kalda.clients.errors import BrokerResponseError, ClientError, RequestTimedOutError, error_for
+from kalda.clients.errors import (
+    BrokerConnectionError,
+    BrokerResponseError,
+    ClientError,
+    RequestTimedOutError,
+    UnsupportedApiError,
+    error_for,
+)
 from kalda.clients.metadata import Metadata
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.producer.producer_batch import ProducerBatch
 from kalda.clients.producer.record_accumulator import RecordAccumulator
 from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.messages.produce import NodeEndpoint, PartitionProduceResponse
@@ -122,8 +130,10 @@ class ProduceResults:
         self._keeps_order: Final = keeps_order
         self._delivery_timeout_s: Final = accumulator.settings.delivery_timeout_s
 
-    def apply(self, batch: ProducerBatch, result: PartitionResult, now: float) -> None:
-        """Take the result of one attempt to send a batch."""
+    def apply(
+        self, batch: ProducerBatch, result: PartitionResult, now: float, node: int | None = None
+    ) -> None:
+        """Take the result of one attempt to send a batch to a broker; errors name the broker."""
         code = result.code
         batch.is_in_request = False
         if code in UNCERTAIN:
@@ -136,13 +146,13 @@ class ProduceResults:
             # The broker has the batch but no longer knows its offset.
             self._complete(batch, result)
         elif self._can_retry(batch, result, now):
-            self._log_retry(batch, result)
+            self._log_retry(batch, result, node)
             self._accumulator.reenqueue(batch, now)
             self.retry_count += batch.record_count
             if self._metrics is not None:
                 self._metrics.batch_retried(batch.topic_partition.topic, batch.record_count)
         else:
-            self._fail(batch, result)
+            self._fail(batch, result, node)
         if code in STALE_METADATA:
             self._metadata.request_update()
         if self._keeps_order:
@@ -156,8 +166,11 @@ class ProduceResults:
             brokers = [BrokerEndpoint(each.node_id, each.host, each.port, each.rack) for each in endpoints]
             self._metadata.update_leaders(leaders, brokers)
 
-    def expire(self, batch: ProducerBatch, now: float) -> None:
-        """Fail a batch that was not delivered within `delivery.timeout.ms`."""
+    def expire(self, batch: ProducerBatch, now: float, unreachable: Mapping[int, ClientError]) -> None:
+        """Fail a batch that was not delivered within `delivery.timeout.ms`.
+
+        `unreachable` has the last failure of each broker that could not be connected to.
+        """
         what = (
             f"{batch.record_count} records for {batch.topic_partition} were not delivered within "
             f"{round((now - batch.created) * 1000)} ms (`delivery.timeout.ms`="
@@ -166,7 +179,9 @@ class ProduceResults:
         if batch.has_sequence:
             what += "; they were sent, and the broker may have written them"
             batch.may_be_written = True
-        self._fail_with(batch, RequestTimedOutError(what), {})
+        what += f"; {self._reason_of_delay(batch, unreachable)}"
+        error = RequestTimedOutError(what)
+        self._fail_with(batch, error, {})
 
     def abort(self, batch: ProducerBatch, error: ClientError) -> None:
         """Fail a batch because the producer closes, the transaction ends, or nothing can be sent any more."""
@@ -177,6 +192,23 @@ class ProduceResults:
             self._transactions.sequences.remove_in_flight(batch)
         batch.fail(error)
         self._accumulator.completed(batch)
+
+    def _reason_of_delay(self, batch: ProducerBatch, unreachable: Mapping[int, ClientError]) -> str:
+        """Return what held a batch up, as far as it is known, and what to do."""
+        snapshot = self._metadata.snapshot
+        leader = snapshot.leader(batch.topic_partition)
+        if leader is None:
+            return "the partition has no leader now: look whether its brokers run"
+        broker = snapshot.broker_text(leader.id)
+        failure = unreachable.get(leader.id)
+        if failure is not None:
+            return f"its leader, {broker}, cannot be reached: {failure}"
+        if batch.last_failure:
+            return f"its leader is {broker}; last: {batch.last_failure}"
+        return (
+            f"its leader, {broker}, is slower than the records come, or does not answer: "
+            "raise `delivery.timeout.ms`, or lower `request.timeout.ms` to try again sooner"
+        )
 
     def _count_errors(self, batch: ProducerBatch) -> None:
         self.error_count += batch.record_count
@@ -226,16 +258,19 @@ class ProduceResults:
             len(parts),
         )
 
-    def _fail(self, batch: ProducerBatch, result: PartitionResult) -> None:
-        what = f"records for {batch.topic_partition}"
+    def _fail(self, batch: ProducerBatch, result: PartitionResult, node: int | None) -> None:
+        broker = "" if node is None else f" at {self._metadata.snapshot.broker_text(node)}"
+        what = f"records for {batch.topic_partition}{broker}"
         if result.cause is not None:
-            error: ClientError = result.cause
+            error: ClientError = _with_topic(result.cause, what)
         else:
             error = _error(result.code, what, result.message)
         record_errors: dict[int, Exception] = {}
         if result.record_errors:
             for index, message in result.record_errors.items():
-                record_errors[index] = _error(result.code, f"a record for {batch.topic_partition}", message)
+                record_errors[index] = _error(
+                    result.code, f"a record for {batch.topic_partition}{broker}", message
+                )
             error = _error(
                 result.code,
                 what,
@@ -276,18 +311,29 @@ class ProduceResults:
                 return True
         return False
 
-    def _log_retry(self, batch: ProducerBatch, result: PartitionResult) -> None:
+    def _log_retry(self, batch: ProducerBatch, result: PartitionResult, node: int | None) -> None:
+        broker = "" if node is None else f" from {self._metadata.snapshot.broker_text(node)}"
+        batch.last_failure = f"{result.code.name}{broker}: {result.message or explained(result.code)}"
         # The first retry of a batch is routine while leaders move.
         level = logging.DEBUG if batch.attempts == 0 else logging.WARNING
         logger.log(
             level,
-            "%d records for %s are sent again (attempt %d): %s%s",
+            "%d records for %s are sent again (attempt %d): %s",
             batch.record_count,
             batch.topic_partition,
             batch.attempts + 2,
-            result.code.name,
-            "" if result.message is None else f", {result.message}",
+            batch.last_failure,
         )
+
+
+def _with_topic(cause: ClientError, what: str) -> ClientError:
+    """Return the failure of a request as that of the records of one partition, of the same class."""
+    kind = type(cause)
+    if kind not in (BrokerConnectionError, RequestTimedOutError, UnsupportedApiError):
+        return cause
+    error = kind(f"{what}: {cause}")
+    error.__cause__ = cause
+    return error
 
 
 def _error(code: ErrorCode, what: str, message: str | None) -> BrokerResponseError:

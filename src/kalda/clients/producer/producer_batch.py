@@ -72,6 +72,7 @@ class ProducerBatch:
         "is_in_request",
         "is_split",
         "is_transactional",
+        "last_failure",
         "leader_epoch",
         "may_be_written",
         "producer_epoch",
@@ -100,6 +101,8 @@ class ProducerBatch:
         """The end of the back-off after the last failed attempt."""
         self.attempts = 0
         """How often it was sent and has to be sent again."""
+        self.last_failure = ""
+        """Why it has to be sent again; empty before the first failure."""
         self.leader_epoch = -1
         """The partition's leader epoch at the last attempt; with a newer leader it is sent without
         back-off."""
@@ -272,6 +275,7 @@ class ProducerBatch:
             part = ProducerBatch(self.topic_partition, new_builder(), self.created, size_max)
             part.is_split = True
             part.attempts = self.attempts
+            part.last_failure = self.last_failure
             part.may_be_written = self.may_be_written
             part.try_append(*arguments)
             parts.append(part)

@@ -91,6 +91,8 @@ class Sender:
         self._version_min: Final = PRODUCE_VERSION_MIN_ZSTD if uses_zstd else PRODUCE_VERSION_MIN
         self._in_flight: Final[list[InFlight]] = []
         self._connecting: Final[dict[int, asyncio.Task[None]]] = {}
+        self._unreachable: Final[dict[int, ClientError]] = {}
+        """Why a broker could not be connected to, until it can."""
         # By broker: what its connection offers, the highest version allowed, and the version that follows.
         self._versions: Final[dict[int, tuple[NodeApiVersions, int | None, int]]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -244,7 +246,7 @@ class Sender:
     def _expire(self, check: ReadyCheck, now: float) -> None:
         """Fail what has expired, and ask for metadata where leaders are not known."""
         for batch in check.expired:
-            self._results.expire(batch, now)
+            self._results.expire(batch, now, self._unreachable)
         self._expire_in_flight(now)
         if check.unknown_leader_topics:
             for topic in check.unknown_leader_topics:
@@ -290,7 +292,9 @@ class Sender:
     async def _connect(self, node: int) -> None:
         try:
             await self._client.ready(node)
+            self._unreachable.pop(node, None)
         except ClientError as error:
+            self._unreachable[node] = error
             # The network client backs off and asks for metadata; the batches wait for their time-out.
             logger.debug("No connection to broker %d: %s", node, error)
             await asyncio.sleep(self._client.connection_delay(node))
@@ -314,7 +318,7 @@ class Sender:
                 lambda done: self._on_response(node, in_flight, done, now),
             )
         except ClientError as error:
-            self._apply_failure(in_flight, error, now)
+            self._apply_failure(node, in_flight, error, now)
             return False
         self.request_count += 1
         self._in_flight.append(in_flight)
@@ -365,10 +369,10 @@ class Sender:
                     "A Produce request to broker %d failed in an unexpected way", node, exc_info=error
                 )
                 error = _fault(error)
-            self._apply_failure(in_flight, error, now)
+            self._apply_failure(node, in_flight, error, now)
         elif self._settings.acks == 0:
             for batch in in_flight.values():
-                self._results.apply(batch, PartitionResult(ErrorCode.NONE), now)
+                self._results.apply(batch, PartitionResult(ErrorCode.NONE), now, node)
         else:
             response = done.result()
             assert isinstance(response, ProduceResponse), f"a {type(response).__name__} answers Produce"
@@ -396,14 +400,15 @@ class Sender:
                 result = PartitionResult.of(partition)
                 if result.leader is not None:
                     leaders[topic_partition] = result.leader
-                self._results.apply(batch, result, now)
+                self._results.apply(batch, result, now, node)
         for batch in missing.values():
-            message = f"the response of broker {node} leaves the partition out"
-            self._results.apply(batch, PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, message=message), now)
+            message = "the broker's response leaves the partition out"
+            result = PartitionResult(ErrorCode.UNKNOWN_SERVER_ERROR, message=message)
+            self._results.apply(batch, result, now, node)
         self._results.update_leaders(leaders, response.node_endpoints)
 
     def _apply_failure(
-        self, in_flight: Mapping[TopicPartition, ProducerBatch], error: ClientError, now: float
+        self, node: int, in_flight: Mapping[TopicPartition, ProducerBatch], error: ClientError, now: float
     ) -> None:
         """Take the failure of a whole request; a broker may have processed it."""
         if isinstance(error, UnsupportedApiError):
@@ -416,7 +421,7 @@ class Sender:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
         result = PartitionResult(code, message=str(error), cause=error)
         for batch in in_flight.values():
-            self._results.apply(batch, result, now)
+            self._results.apply(batch, result, now, node)
 
     def _expire_in_flight(self, now: float) -> None:
         """Fail the batches in flight whose time is over; their requests go on until `request.timeout.ms`."""
@@ -424,7 +429,7 @@ class Sender:
         for in_flight in self._in_flight:
             for batch in in_flight.values():
                 if batch.created + timeout <= now and not batch.is_done:
-                    self._results.expire(batch, now)
+                    self._results.expire(batch, now, self._unreachable)
 
     def _next_in_flight_expiry(self) -> float:
         timeout = self._accumulator.settings.delivery_timeout_s
@@ -442,7 +447,7 @@ class Sender:
         """Fail what has expired while nothing may be drained; return when the next batch expires."""
         check = self._accumulator.ready(self._client.metadata.snapshot, now)
         for batch in check.expired:
-            self._results.expire(batch, now)
+            self._results.expire(batch, now, self._unreachable)
         self._expire_in_flight(now)
         return min(check.next_expiry, self._next_in_flight_expiry())
 

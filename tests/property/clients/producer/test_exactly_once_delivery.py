@@ -139,7 +139,7 @@ class Simulation:
                 )
         check = self.accumulator.ready(self.metadata, self.now)
         for batch in check.expired:
-            self.results.expire(batch, self.now)
+            self.results.expire(batch, self.now, {})
         if not check.nodes or len(self.in_flight) >= self.in_flight_max:
             return
         for batches in self.accumulator.drain(check, check.nodes, self.metadata, self.now).values():

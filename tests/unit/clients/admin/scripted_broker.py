@@ -56,7 +56,7 @@ def run(
                 assert api_key is not None
                 version = offered.latest(api_key)
                 response = answer(through_codec(request.message, version))
-                call.received(request, through_codec(response, version), now)
+                call.received(request, through_codec(response, version), now, "broker 1 (h:9092)")
         if not dispatches:
             now = call.next_due()
             call.expire(now)

@@ -82,7 +82,7 @@ def answer(call: AdminCall[str, str], dispatch: Dispatch[str], now: float, **cod
     """Answer a dispatch with an error code for each key of the response."""
     (request,) = call.operation.requests(dispatch.keys, CONTEXT)
     results = [DeletableGroupResult(group_id=key, error_code=code) for key, code in codes.items()]
-    call.received(request, DeleteGroupsResponse(results=results), now)
+    call.received(request, DeleteGroupsResponse(results=results), now, "broker 1 (h:9092)")
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_partial_failure_keeps_what_succeeded() -> None:
     assert {"a": "A"} == outcomes.results
     error = outcomes.errors["b"]
     assert ErrorCode.INVALID_GROUP_ID == error.code
-    assert "delete b: INVALID_GROUP_ID: so says the broker" == str(error)
+    assert "delete b at broker 1 (h:9092): INVALID_GROUP_ID: so says the broker" == str(error)
 
 
 def test_a_key_that_the_response_leaves_out_fails() -> None:
@@ -138,7 +138,9 @@ def test_a_key_that_the_response_leaves_out_fails() -> None:
 
     answer(call, dispatch, 0.0, a=ErrorCode.NONE)
 
-    with pytest.raises(BrokerResponseError, match="delete b: the broker's response does not mention it"):
+    with pytest.raises(
+        BrokerResponseError, match=r"delete b: the response of broker 1 \(h:9092\) does not mention it"
+    ):
         call.outcomes()["b"]
 
 
@@ -225,7 +227,9 @@ def test_when_the_time_is_up_the_last_failure_is_the_cause() -> None:
     assert {"a": "A"} == outcomes.results
     error = outcomes.errors["b"]
     assert isinstance(error, RequestTimedOutError)
-    assert str(error).startswith("delete b: gave up after 10000 ms; last: delete b: NOT_CONTROLLER")
+    assert str(error).startswith(
+        "delete b: gave up after 10000 ms; last: delete b at broker 1 (h:9092): NOT_"
+    )
     assert isinstance(error.__cause__, BrokerResponseError)
 
 

@@ -66,7 +66,9 @@ def test_a_timed_out_creation_is_not_repeated() -> None:
         CreateTopics([NewTopic("flights")], False), ["flights"], in_order(CreateTopicsResponse(topics=[late]))
     )
 
-    assert "create topic flights: REQUEST_TIMED_OUT: slow" == str(outcomes.errors["flights"])
+    assert "create topic flights at broker 1 (h:9092): REQUEST_TIMED_OUT: slow" == str(
+        outcomes.errors["flights"]
+    )
 
 
 def test_a_quota_that_refuses_is_waited_for() -> None:

@@ -79,6 +79,9 @@ class Coordinator:
         partition = OffsetCommitResponsePartition(partition_index=0, error_code=code)
         return OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[partition])])
 
+    def coordinator_text(self) -> str:
+        return "broker 1 (h:9092)"
+
     def forget_coordinator(self) -> None:
         self.forgotten += 1
 

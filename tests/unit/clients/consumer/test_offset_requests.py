@@ -96,14 +96,16 @@ def test_a_commit_without_a_member_fits_every_version(version: int) -> None:
 def test_a_refused_commit_is_retried_for_javas_codes(code: ErrorCode, is_retriable: bool) -> None:
     """A commit that can never succeed must not be repeated until the time is up."""
     with pytest.raises(ClientError, match="t-1") as caught:
-        read_commit_response("g", answer(ErrorCode.NONE, code), unexpected)
+        read_commit_response("g", answer(ErrorCode.NONE, code), unexpected, coordinator)
     assert (code, is_retriable) == (caught.value.code, caught.value.is_retriable)
 
 
 def test_unauthorized_topics_are_named_together() -> None:
     """The user can fix all of them at once."""
-    with pytest.raises(ClientError, match=r"for t: TOPIC_AUTHORIZATION_FAILED"):
-        read_commit_response("g", answer(*[ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2), unexpected)
+    with pytest.raises(ClientError, match=r"for t at broker 1 \(h:9092\): TOPIC_AUTHORIZATION_FAILED"):
+        read_commit_response(
+            "g", answer(*[ErrorCode.TOPIC_AUTHORIZATION_FAILED] * 2), unexpected, coordinator
+        )
 
 
 def test_errors_of_the_membership_are_for_the_member_to_judge() -> None:
@@ -115,7 +117,7 @@ def test_errors_of_the_membership_are_for_the_member_to_judge() -> None:
         return CommitFailedError("gone")
 
     with pytest.raises(CommitFailedError):
-        read_commit_response("g", answer(ErrorCode.UNKNOWN_MEMBER_ID), refused)
+        read_commit_response("g", answer(ErrorCode.UNKNOWN_MEMBER_ID), refused, coordinator)
     assert [ErrorCode.UNKNOWN_MEMBER_ID] == seen
 
 
@@ -138,20 +140,24 @@ def test_committed_offsets_are_read(batched: bool) -> None:
     """An offset of -1 means that nothing was committed."""
     values = [(0, 7, 2, "note", ErrorCode.NONE), (1, -1, -1, "", ErrorCode.NONE)]
     expected = {TopicPartition("t", 0): OffsetAndMetadata(7, "note", 2), TopicPartition("t", 1): None}
-    assert expected == read_fetch_response("g", fetched(values, batched))
+    assert expected == read_fetch_response("g", fetched(values, batched), coordinator)
 
 
 def test_unstable_offsets_are_retried() -> None:
     """A transaction with these offsets is under way; its end decides what is committed."""
     with pytest.raises(ClientError, match="t-0") as caught:
-        read_fetch_response("g", fetched([(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)], True))
+        read_fetch_response(
+            "g", fetched([(0, -1, -1, "", ErrorCode.UNSTABLE_OFFSET_COMMIT)], True), coordinator
+        )
     assert caught.value.is_retriable
 
 
 def test_an_unknown_topic_has_no_committed_offset_to_wait_for() -> None:
     """Java does not retry it either."""
     with pytest.raises(ClientError, match="t-0") as caught:
-        read_fetch_response("g", fetched([(0, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)], True))
+        read_fetch_response(
+            "g", fetched([(0, -1, -1, "", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)], True), coordinator
+        )
     assert not caught.value.is_retriable
 
 
@@ -161,7 +167,7 @@ def test_an_error_of_the_group_is_raised() -> None:
         groups=[OffsetFetchResponseGroup(group_id="g", topics=[], error_code=ErrorCode.NOT_COORDINATOR)]
     )
     with pytest.raises(ClientError) as caught:
-        read_fetch_response("g", response)
+        read_fetch_response("g", response, coordinator)
     assert ErrorCode.NOT_COORDINATOR is caught.value.code
 
 
@@ -192,3 +198,8 @@ def fetched(values: list[tuple[int, int, int, str, ErrorCode]], batched: bool) -
     return OffsetFetchResponse(
         groups=[OffsetFetchResponseGroup(group_id="g", topics=topics, error_code=ErrorCode.NONE)]
     )
+
+
+def coordinator() -> str:
+    """Name the broker that answers."""
+    return "broker 1 (h:9092)"
