@@ -88,6 +88,17 @@ def check_offset(what: str, value: object) -> None:
         raise ValueError(f"{what}={value} is not allowed: it takes at most {_OFFSET_MAX}")
 
 
+def check_timestamp(what: str, value: object) -> None:
+    """Refuse what cannot be the timestamp of a record; `what` names it in the message.
+
+    Raises:
+        ValueError: it is not an int, is negative, or larger than a request can carry.
+    """
+    check_offset(what, value)
+    if isinstance(value, int) and value < 0:
+        raise ValueError(f"{what}={value} is not allowed: it takes milliseconds since the epoch, at least 0")
+
+
 def check_headers(headers: object) -> None:
     """Refuse what cannot be the headers of a record.
 

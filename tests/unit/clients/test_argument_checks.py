@@ -11,6 +11,7 @@ from kalda.clients.argument_checks import (
     check_max_records,
     check_offset,
     check_timeout,
+    check_timestamp,
     check_topic_name,
     checked_partition,
     checked_partitions,
@@ -180,3 +181,10 @@ def test_a_listener_is_an_object_with_the_methods(listener: object) -> None:
 def test_a_timeout_is_a_number() -> None:
     with pytest.raises(ValueError, match="nan"):
         check_timeout(float("nan"))
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2, "5", 1.5, None, True, 2**63])
+def test_a_time_to_seek_to_is_no_special_timestamp(timestamp: object) -> None:
+    """-1 and -2 of ListOffsets are the ends of the log, which have methods of their own."""
+    with pytest.raises(ValueError, match="timestamp_ms="):
+        check_timestamp("timestamp_ms", timestamp)

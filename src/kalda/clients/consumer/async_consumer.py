@@ -25,6 +25,7 @@ from kalda.clients.argument_checks import (
     check_listener,
     check_max_records,
     check_timeout,
+    check_timestamp,
     checked_partition,
     checked_partitions,
 )
@@ -43,7 +44,7 @@ from kalda.clients.consumer.consumer_setup import (
 )
 from kalda.clients.consumer.group_port import Offsets, OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
-from kalda.clients.consumer.offset_reset import EARLIEST, LATEST
+from kalda.clients.consumer.offset_reset import EARLIEST, LATEST, to_time
 from kalda.clients.consumer.rebalance_listener import (
     ConsumerInterceptor,
     ConsumerRebalanceListener,
@@ -293,6 +294,25 @@ class AsyncConsumer(ConsumerQueries):
         """
         core = self._usable_core()
         core.reset(checked_partitions(partitions), LATEST)
+        core.positions_changed()
+
+    async def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on from the first record of a time or later, by default in all assigned partitions.
+
+        A partition without such a record goes on behind its last one. `offsets_for_times` asks for the
+        offsets without a move.
+
+        Args:
+            timestamp_ms: The time, in milliseconds since the epoch.
+            partitions: Which of the assigned partitions.
+
+        Raises:
+            IllegalStateError: a partition is not assigned.
+            ValueError: the time is negative, or not an int.
+        """
+        check_timestamp("timestamp_ms", timestamp_ms)
+        core = self._usable_core()
+        core.reset(checked_partitions(partitions), to_time(timestamp_ms))
         core.positions_changed()
 
     # Records

@@ -204,6 +204,10 @@ class Consumer:
         """Go on behind the last record of partitions, by default of all assigned ones."""
         self._run(self._inner.seek_to_end(partitions))
 
+    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go on from the first record of a time or later; see `AsyncConsumer.seek_to_time`."""
+        self._run(self._inner.seek_to_time(timestamp_ms, partitions))
+
     def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
         """Return the offset of the next record; see `AsyncConsumer.position`."""
         return self._run(self._inner.position(partition, timeout_s))

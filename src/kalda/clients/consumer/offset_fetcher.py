@@ -115,7 +115,7 @@ class OffsetFetcher:
             if offset is None and resets[partition].timestamp(now_ms) >= 0
         ]
         if after_end:
-            # No record is as young as by_duration asks for: start at the end, as Java does.
+            # No record is as young as by_duration or a seek asks for: the end, as Java does for by_duration.
             ends, _ = await self._ask(dict.fromkeys(after_end, -1))
             result.found.update(ends.found)
         for partition, found in result.found.items():

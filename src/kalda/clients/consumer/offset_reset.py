@@ -1,4 +1,6 @@
-"""Parses `auto.offset.reset`: where to start without a committed offset, or when the position is gone.
+"""Says where a partition starts: by `auto.offset.reset`, or by a seek to an end of the log or to a time.
+
+`auto.offset.reset` has effect without a committed offset, or when the position is gone.
 
 `by_duration:` (KIP-1106) takes an ISO-8601 duration as java.time.Duration.parse reads it: days, hours,
 minutes and seconds, such as ``P7D`` or ``PT1H30M``. Months and years have no fixed length and are refused.
@@ -22,6 +24,8 @@ class ResetKind(Enum):
     LATEST = "latest"
     NONE = "none"
     BY_DURATION = "by_duration"
+    TO_TIME = "to_time"
+    """The first record of a time or later; no value of the setting."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,8 @@ class OffsetReset:
     kind: ResetKind
     duration_ms: int = 0
     """How far back `BY_DURATION` starts; 0 for the other kinds."""
+    timestamp_ms: int = 0
+    """Where `TO_TIME` starts, in milliseconds since the epoch; 0 for the other kinds."""
 
     def timestamp(self, now_ms: int) -> int:
         """Return the timestamp to look up with ListOffsets, given the wall clock's milliseconds."""
@@ -39,17 +45,26 @@ class OffsetReset:
             return EARLIEST_TIMESTAMP
         if self.kind is ResetKind.LATEST:
             return LATEST_TIMESTAMP
+        if self.kind is ResetKind.TO_TIME:
+            return self.timestamp_ms
         return max(now_ms - self.duration_ms, 0)
 
     def __str__(self) -> str:
         if self.kind is ResetKind.BY_DURATION:
             return f"{self.duration_ms} ms ago"
+        if self.kind is ResetKind.TO_TIME:
+            return f"timestamp {self.timestamp_ms}"
         return str(self.kind.value)
 
 
 EARLIEST: Final = OffsetReset(ResetKind.EARLIEST)
 LATEST: Final = OffsetReset(ResetKind.LATEST)
 NONE: Final = OffsetReset(ResetKind.NONE)
+
+
+def to_time(timestamp_ms: int) -> OffsetReset:
+    """Return the reset to the first record whose timestamp is at or after a time; to the end without one."""
+    return OffsetReset(ResetKind.TO_TIME, timestamp_ms=timestamp_ms)
 
 
 def parse_offset_reset(text: str) -> OffsetReset:

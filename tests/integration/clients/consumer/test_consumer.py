@@ -215,6 +215,33 @@ def test_seeking_goes_anywhere(bootstrap: str, topic_name: TopicName) -> None:
             consumer.seek(partition, -1)
 
 
+def test_seeking_to_a_time(bootstrap: str, topic_name: TopicName) -> None:
+    """A partition without a record of that time goes to its end, whatever `auto.offset.reset` is."""
+    topic = topic_name("seek-time")
+    create_topic(bootstrap, topic, 2)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(10):
+        producer.produce(topic, b"v", partition=0, timestamp=1_000 + 10 * number)
+    producer.produce(topic, b"v", partition=1, timestamp=900)
+    producer.flush(TIMEOUT_SECONDS)
+    first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    with Consumer(bootstrap_servers=bootstrap, **EARLIEST) as consumer:
+        consumer.assign([first, second])
+        consumer.seek_to_time(1_035)
+        assert (4, 1) == (consumer.position(first), consumer.position(second))
+        consumer.seek_to_time(0, [second])
+        assert (4, 0) == (consumer.position(first), consumer.position(second))
+        consumer.seek_to_time(1_090, [first])
+        consumer.pause([second])
+        assert [9] == [record.offset for record in consumer.poll(10)]
+        consumer.seek_to_time(1_091, [first])
+        assert 10 == consumer.position(first)
+        with pytest.raises(IllegalStateError, match="not assigned"):
+            consumer.seek_to_time(0, [TopicPartition(topic, 2)])
+        with pytest.raises(ValueError, match="timestamp_ms=-1"):
+            consumer.seek_to_time(-1)
+
+
 def test_offsets_are_found_by_time(bootstrap: str, topic_name: TopicName) -> None:
     topic = topic_name("times")
     create_topic(bootstrap, topic)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.clients.consumer.offset_reset import EARLIEST, LATEST, NONE, parse_offset_reset
+from kalda.clients.consumer.offset_reset import EARLIEST, LATEST, NONE, parse_offset_reset, to_time
 
 NOW_MS = 1_700_000_000_000
 
@@ -67,3 +67,11 @@ def test_other_values_are_refused_with_what_is_allowed(text: str) -> None:
 
 def test_a_duration_longer_than_time_itself_starts_at_the_epoch() -> None:
     assert 0 == parse_offset_reset("by_duration:P99999999D").timestamp(NOW_MS)
+
+
+def test_a_seek_to_a_time_asks_for_that_time() -> None:
+    """However often the look-up is repeated, it does not move with the clock."""
+    assert 1_234 == to_time(1_234).timestamp(NOW_MS)
+    assert 1_234 == to_time(1_234).timestamp(NOW_MS + 60_000)
+    assert "timestamp 1234" == str(to_time(1_234))
+    assert to_time(1_234) != to_time(1_235)
