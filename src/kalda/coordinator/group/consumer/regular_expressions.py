@@ -5,13 +5,18 @@ match the whole name of a topic. All expressions of a group are resolved togethe
 one, when topics have changed since (at most every 10 s), and every 10 minutes in any case. Each group has at
 most one resolution at a time. It runs in slices that are short enough for the event loop, and heartbeats do
 not wait for it.
+
+The first slice runs right behind the heartbeat that needs it, before any other request. A client acknowledges
+its join within a millisecond, and a resolution after that would cost it a whole heartbeat interval.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.pending import Pending
 from kalda.common.regex import RegexError, compile_regex
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
@@ -20,6 +25,8 @@ from kalda.coordinator.group.consumer.member import RegularExpression
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
+
+logger: Final = logging.getLogger(__name__)
 
 NAMES_PER_SLICE_MAX: Final = 1000
 """Names that one slice matches at most; an expression can take a millisecond for a single name."""
@@ -92,7 +99,7 @@ class RegexRefresh:
         self._asked.clear()
 
     def maybe_start(self, group: ConsumerGroup, new_regex: str | None) -> None:
-        """Schedule a resolution of the group's expressions if one is due.
+        """Start a resolution of the group's expressions behind the running operation, if one is due.
 
         `new_regex` is an expression that a member is about to subscribe by.
         """
@@ -109,7 +116,15 @@ class RegexRefresh:
             if age < (REFRESH_MIN_INTERVAL_MS if is_stale else REFRESH_MAX_INTERVAL_MS):
                 return
         self._asked.add(group.group_id)
-        self._schedule(group.group_id)
+        first = self._shard.context.write(partial(self._step, group.group_id))
+        first.add_done(partial(self._on_first_step, group.group_id))
+
+    def _on_first_step(self, group_id: str, done: Pending[None]) -> None:
+        """Log an unexpected error; after an `ApiError`, such as a failed append, a heartbeat starts again."""
+        if done.error is not None and not isinstance(done.error, ApiError):
+            logger.error("group %s: resolving regular expressions failed", group_id, exc_info=done.error)
+            self._under_way.pop(group_id, None)
+            self._asked.discard(group_id)
 
     def _schedule(self, group_id: str) -> None:
         self._shard.context.schedule(

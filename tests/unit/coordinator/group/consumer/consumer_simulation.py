@@ -79,6 +79,7 @@ class FakeContext:
         self._apply = apply
         self.now_ms = now_ms
         self.timers: dict[str, tuple[int, Callable[[], Result[Any]]]] = {}
+        self._deferred: list[tuple[Callable[[], Result[Any]], Pending[Any]]] = []
 
     def time_ms(self) -> int:
         return self.now_ms
@@ -96,9 +97,21 @@ class FakeContext:
         return key in self.timers
 
     def write(self, operation: Callable[[], Result[Any]]) -> Pending[Any]:
+        """Run the operation behind the one that is running, as the runtime does."""
         done: Pending[Any] = Pending()
-        done.complete(self._apply(operation()))
+        self._deferred.append((operation, done))
         return done
+
+    def run_deferred(self) -> None:
+        """Run the writes that the shard started during an operation."""
+        while self._deferred:
+            operation, done = self._deferred.pop(0)
+            try:
+                result = operation()
+            except ApiError as error:
+                done.fail(error)
+            else:
+                done.complete(self._apply(result))
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass; timers run in order, each at its time."""
@@ -182,6 +195,7 @@ class ConsumerSimulation:
         self.shard.check_invariants(result.records)
         if result.on_written is not None:
             result.on_written(ErrorCode.NONE)
+        self.context.run_deferred()
         return result.response
 
     # The coordinator.
@@ -219,6 +233,7 @@ class ConsumerSimulation:
         try:
             result = self.protocol.heartbeat(request, version, "client", "/host")
         except ApiError as error:
+            self.context.run_deferred()
             return ConsumerGroupHeartbeatResponse(error_code=error.code, error_message=error.message)
         response = self._apply(result)
         assert isinstance(response, ConsumerGroupHeartbeatResponse)

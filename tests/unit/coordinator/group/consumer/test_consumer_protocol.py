@@ -131,6 +131,34 @@ def test_offsets_of_subscribed_topics_are_not_deleted(simulation: ConsumerSimula
     assert not simulation.group.is_subscribed("other")
 
 
+def test_a_member_that_acknowledges_its_join_at_once_gets_the_topics_of_its_expression(
+    simulation: ConsumerSimulation,
+) -> None:
+    """Clients do so within a millisecond; a later resolution would cost them a heartbeat interval."""
+    topic_id = simulation.topics.put("orders", 1)
+    client = simulation.client("b", regex="ord.*")
+    simulation.beat(client)
+    simulation.beat(client)
+
+    assert {(topic_id, 0)} == client.given or {(topic_id, 0)} == client.owned
+
+
+def test_an_expression_over_many_topics_is_resolved_in_several_slices(simulation: ConsumerSimulation) -> None:
+    """The event loop serves other requests between them."""
+    for number in range(NAMES_PER_SLICE_MAX):
+        simulation.topics.put(f"other-{number}", 1)
+    topic_id = simulation.topics.put("orders", 1)
+    client = simulation.client("b", regex="ord.*")
+    simulation.beat(client)
+    simulation.beat(client)
+    assert not client.given
+    assert not client.owned
+
+    simulation.advance(10)
+    simulation.beat(client)
+    assert {(topic_id, 0)} == client.given or {(topic_id, 0)} == client.owned
+
+
 def test_a_description_tells_members_and_targets(simulation: ConsumerSimulation) -> None:
     simulation.beat(simulation.client("a", "t"))
     simulation.beat(simulation.client("b", "t", assignor="range"))
