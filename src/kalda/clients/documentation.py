@@ -34,6 +34,10 @@ Serializers, deserializers, partitioners, interceptors and listeners are Python 
 the [classes](python.md), not settings.
 """
 
+_COMMON: Final = """\
+Where the table of one client above has another default, that one counts.
+"""
+
 _SECURITY: Final = """\
 The settings of TLS and SASL have no effect yet. Their defaults are accepted; a value that asks for protection
 is refused, so that a connection never seems encrypted when it is not.
@@ -47,7 +51,7 @@ def client_page() -> str:
     parts = [_INTRODUCTION]
     for title, config in (("Producer", ProducerConfig), ("Consumer", ConsumerConfig), ("Admin", AdminConfig)):
         parts.append(f"## {title}\n\n{config_table(_declared(config, (CommonClientConfig,)), {})}")
-    parts.append(f"## All clients\n\n{config_table(common, {})}")
+    parts.append(f"## All clients\n\n{_COMMON}\n{config_table(common, {})}")
     parts.append(f"## Security\n\n{_SECURITY}\n{config_table(security, {})}")
     return "\n".join(parts)
 
@@ -63,9 +67,13 @@ def write_page(directory: Path) -> None:
 
 
 def _declared(config: type[Settings], bases: Iterable[type[Settings]]) -> list[ConfigKey]:
-    """Return what a class declares beyond some of its bases."""
-    known = {name for base in bases for name in base.definitions()}
-    return [key for name, key in config.definitions().items() if name not in known]
+    """Return what a class declares beyond some of its bases, or with another default."""
+    known = {name: key for base in bases for name, key in base.definitions().items()}
+    return [
+        key
+        for name, key in config.definitions().items()
+        if name not in known or known[name].default != key.default
+    ]
 
 
 if __name__ == "__main__":

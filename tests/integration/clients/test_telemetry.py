@@ -113,7 +113,10 @@ async def test_a_cluster_without_telemetry_is_not_asked_again_and_again() -> Non
 
 async def test_an_admin_client_pushes_too() -> None:
     subscriber = Subscriber(is_delta=False)
-    async with subscriber.broker, AsyncAdmin(bootstrap_servers=subscriber.broker.address) as admin:
+    async with (
+        subscriber.broker,
+        AsyncAdmin(bootstrap_servers=subscriber.broker.address, enable_metrics_push=True) as admin,
+    ):
         assert ME == await admin.client_instance_id(20)
     assert [] == [each for each in subscriber.pushed if not each.terminating]
 

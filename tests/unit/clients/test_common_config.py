@@ -2,6 +2,7 @@ from enum import Enum
 
 import pytest
 
+from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import ClientConfigError
 
@@ -163,3 +164,14 @@ def test_java_settings_without_a_meaning_here_pass_where_they_are_harmless(name:
 def test_a_java_class_that_would_have_to_run_is_refused() -> None:
     with pytest.raises(ClientConfigError, match=r"`metric.reporters`=com.example.Reporter"):
         CommonClientConfig.from_properties(SERVERS | {"metric.reporters": "com.example.Reporter"})
+
+
+def test_an_admin_client_has_javas_name_and_pushes_no_metrics() -> None:
+    """Programs with many clients tell them apart by `client.id`; an admin client lives for few calls."""
+    first, second = (AdminConfig.from_options({"bootstrap_servers": "h:1"}) for _ in range(2))
+    assert first.client_id.startswith("adminclient-")
+    assert int(first.client_id.removeprefix("adminclient-")) + 1 == int(
+        second.client_id.removeprefix("adminclient-")
+    )
+    assert "mine" == AdminConfig.from_options({"bootstrap_servers": "h:1", "client_id": "mine"}).client_id
+    assert not first.enable_metrics_push

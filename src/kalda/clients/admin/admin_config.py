@@ -1,8 +1,15 @@
 """Declares the settings of the admin client: those that all clients share, and its own."""
 
+import itertools
+from collections.abc import Iterator
+from typing import Final
+
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.common.config_def import at_least
-from kalda.common.settings import INT_MAX, LOW, integer, long
+from kalda.common.settings import INT_MAX, LOW, boolean, integer, long
+
+_CLIENT_NUMBERS: Final[Iterator[int]] = itertools.count(1)
+"""Numbers the clients of this process that have no `client.id`."""
 
 
 class AdminConfig(CommonClientConfig):
@@ -22,3 +29,12 @@ class AdminConfig(CommonClientConfig):
     connections_max_idle_ms = long(
         300_000, "Close a connection that was not used for this long; -1 never.", at_least(-1)
     )
+    enable_metrics_push = boolean(
+        False, "Whether to send metrics to the cluster when it subscribes to them (KIP-714).", importance=LOW
+    )
+
+    def check_rules(self) -> None:
+        """Name a client without `client.id` ``adminclient-1`` and so on, as Java does."""
+        super().check_rules()
+        if not self.client_id:
+            vars(self)["client_id"] = f"adminclient-{next(_CLIENT_NUMBERS)}"

@@ -20,6 +20,7 @@ from kalda.clients.admin.transaction_methods import TransactionMethods
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import Metadata
+from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.network_metrics import NetworkMetrics
 from kalda.clients.metrics.registry import ClientMetrics, MetricValues
 from kalda.clients.metrics.sensor import SampleConfig
@@ -62,6 +63,7 @@ class AsyncAdmin(
             {"client-id": config.client_id},
             SampleConfig(config.metrics_sample_window_ms / 1000, config.metrics_num_samples),
         )
+        add_client_info(self._metrics)
         self._client: Final = NetworkClient(
             config, Metadata(), metrics=NetworkMetrics(self._metrics, "admin-client")
         )

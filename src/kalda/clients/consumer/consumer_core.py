@@ -39,6 +39,7 @@ from kalda.clients.consumer.subscription_state import (
 )
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
+from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.consumer_metrics import FetchMetrics, PollMetrics
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.registry import ClientMetrics
@@ -82,6 +83,7 @@ class ConsumerCore:
             SampleConfig(config.metrics_sample_window_ms / 1000, config.metrics_num_samples),
             self.clock,
         )
+        add_client_info(self.metrics)
         self.poll_metrics: Final = PollMetrics(self.metrics)
         self.fetch_metrics: Final = FetchMetrics(self.metrics)
         self.buffer: Final = FetchBuffer(

@@ -47,16 +47,32 @@ class Metric:
     measure: Measure
 
 
+@dataclass(frozen=True, slots=True)
+class TextMetric:
+    """A registered metric whose value is text that does not change, e.g. a version."""
+
+    name: MetricName
+    description: str
+    text: str
+
+
 def tags_of(tags: Mapping[str, str]) -> Tags:
     """Return tags in the form that names have."""
     return tuple(sorted(tags.items()))
 
 
 class MetricValues(dict[MetricName, float]):
-    """The values of all metrics at one moment, by `MetricName`."""
+    """The values of all metrics at one moment, by `MetricName`; `texts` has those that are not numbers."""
 
-    def __init__(self, values: Mapping[MetricName, float], client_tags: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        values: Mapping[MetricName, float],
+        client_tags: Mapping[str, str],
+        texts: Mapping[MetricName, str] | None = None,
+    ) -> None:
         super().__init__(values)
+        self.texts: Final = dict(texts or {})
+        """The metrics whose value is text: the client's version, ``("app-info", "version", tags)``."""
         self._client_tags: Final = dict(client_tags)
 
     def value(self, group: str, name: str, **tags: str) -> float:
@@ -69,6 +85,14 @@ class MetricValues(dict[MetricName, float]):
         """
         given = {tag.replace("_", "-"): value for tag, value in tags.items()}
         return self[MetricName(group, name, tags_of(self._client_tags | given))]
+
+    def text(self, group: str, name: str) -> str:
+        """Return a value that is text, e.g. ``values.text("app-info", "version")``.
+
+        Raises:
+            KeyError: there is no such metric.
+        """
+        return self.texts[MetricName(group, name, tags_of(self._client_tags))]
 
 
 class ClientMetrics:
@@ -84,6 +108,7 @@ class ClientMetrics:
         self.tags: Final = dict(tags)
         self._samples: Final = SampleConfig() if samples is None else samples
         self._metrics: Final[dict[MetricName, Metric]] = {}
+        self._texts: Final[dict[MetricName, TextMetric]] = {}
         self._lock: Final = threading.Lock()
 
     def now(self) -> float:
@@ -109,6 +134,12 @@ class ClientMetrics:
         with self._lock:
             self._metrics[key] = Metric(key, description, kind, measure)
         return key
+
+    def add_text(self, group: str, name: str, description: str, text: str) -> None:
+        """Register a metric whose value is text; telemetry leaves it out."""
+        key = MetricName(group, name, tags_of(self.tags))
+        with self._lock:
+            self._texts[key] = TextMetric(key, description, text)
 
     def add_total(
         self,
@@ -150,12 +181,26 @@ class ClientMetrics:
             for key in [key for key in self._metrics if wanted <= set(key.tags)]:
                 del self._metrics[key]
 
+    def count(self) -> int:
+        """Return how many metrics are registered, with those that are text."""
+        with self._lock:
+            return len(self._metrics) + len(self._texts)
+
+    def texts(self) -> list[TextMetric]:
+        """Return the registered metrics that are text."""
+        with self._lock:
+            return list(self._texts.values())
+
     def all(self) -> list[Metric]:
-        """Return all registered metrics."""
+        """Return the registered metrics that are numbers."""
         with self._lock:
             return list(self._metrics.values())
 
     def values(self) -> MetricValues:
         """Return the present value of each metric; NaN where nothing was recorded in the period."""
         now = self.now()
-        return MetricValues({metric.name: metric.measure(now) for metric in self.all()}, self.tags)
+        return MetricValues(
+            {metric.name: metric.measure(now) for metric in self.all()},
+            self.tags,
+            {metric.name: metric.text for metric in self.texts()},
+        )

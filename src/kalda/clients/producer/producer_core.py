@@ -32,6 +32,7 @@ from kalda.clients.errors import (
     error_for,
 )
 from kalda.clients.metadata import ClusterMetadata, Metadata, TopicMetadata
+from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.metrics.registry import ClientMetrics
@@ -130,6 +131,7 @@ class ProducerCore:
             SampleConfig(config.metrics_sample_window_ms / 1000, config.metrics_num_samples),
             self.clock,
         )
+        add_client_info(self.metrics)
         self.producer_metrics: Final = ProducerMetrics(self.metrics)
         self.client: Final = NetworkClient(
             config, self.metadata, self.clock, NetworkMetrics(self.metrics, "producer")

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics, FetchMetrics, PollMetrics
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
@@ -15,6 +16,7 @@ MARK = "<!-- The tables below are made by tests/unit/clients/metrics/test_metric
 
 def every_metric() -> ClientMetrics:
     metrics = ClientMetrics({"client-id": ""})
+    add_client_info(metrics)
     for kind in ("producer", "consumer", "admin-client"):
         NetworkMetrics(metrics, kind).node(0)
     for group in ("producer-metrics", "consumer-metrics"):
@@ -38,6 +40,11 @@ def tables() -> str:
         kind = "total" if metric.kind is MetricKind.SUM else "value"
         row = f"| `{metric.name.name}` | {kind} | {metric.description} |"
         groups.setdefault((metric.name.group, tags), []).append(row)
+    for text in every_metric().texts():
+        tags = tuple(name for name, _ in text.name.tags)
+        groups.setdefault((text.name.group, tags), []).append(
+            f"| `{text.name.name}` | text | {text.description} |"
+        )
     parts = []
     for (group, tags), rows in sorted(groups.items()):
         shown = ", ".join(f"`{tag}`" for tag in tags)

@@ -1,5 +1,7 @@
 import threading
 
+from kalda import __version__
+from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics, FetchMetrics, PollMetrics
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
@@ -239,3 +241,18 @@ def test_what_a_member_of_a_group_did() -> None:
         "last-rebalance-seconds-ago": 30.0,
     }
     assert expected == {name: values.value("consumer-coordinator-metrics", name) for name in expected}
+
+
+def test_a_client_says_what_it_is() -> None:
+    """The groups and names are Java's; the version is no number."""
+    metrics, clock = registry()
+    started_ms = clock.time_ms()
+    add_client_info(metrics)
+    clock.advance(5.0)
+
+    values = metrics.values()
+
+    assert __version__ == values.text("app-info", "version")
+    assert "unknown" == values.text("app-info", "commit-id")
+    assert started_ms == values.value("app-info", "start-time-ms")
+    assert 4 == values.value("kafka-metrics-count", "count")
