@@ -30,6 +30,8 @@ class CuttableProxy:
         self._listener: Final = socket.create_server(("127.0.0.1", port), backlog=128)
         self._pairs: Final[dict[socket.socket, socket.socket]] = {}
         self._pending: Final[dict[socket.socket, bytearray]] = {}
+        self._ended: Final[set[socket.socket]] = set()
+        """Those that send no more; what they sent before is still forwarded."""
         self._thread: Final = threading.Thread(target=self._run, name=f"proxy {port}", daemon=True)
         self._thread.start()
         SHARED_SOCKETS.append(self._descriptors)
@@ -101,16 +103,18 @@ class CuttableProxy:
                 del self._pending[sock][:sent]
             if events & selectors.EVENT_READ:
                 data = sock.recv(_CHUNK_BYTES)
+                self._pending[self._pairs[sock]] += data
                 if not data:
-                    raise ConnectionResetError
-                other = self._pairs[sock]
-                self._pending[other] += data
-                self._watch(other)
+                    self._ended.add(sock)
         except BlockingIOError:
             pass
         except OSError:
             self._drop(sock)
             return
+        for each, other in ((sock, self._pairs[sock]), (self._pairs[sock], sock)):
+            if each in self._ended and not self._pending[other]:
+                self._drop(sock)
+                return
         self._watch(sock)
         self._watch(self._pairs[sock])
 
@@ -121,7 +125,7 @@ class CuttableProxy:
     def _watch(self, sock: socket.socket) -> None:
         events = 0
         if not self._is_cut.is_set():
-            if len(self._pending[self._pairs[sock]]) < _BUFFERED_BYTES_MAX:
+            if sock not in self._ended and len(self._pending[self._pairs[sock]]) < _BUFFERED_BYTES_MAX:
                 events |= selectors.EVENT_READ
             if self._pending[sock]:
                 events |= selectors.EVENT_WRITE
@@ -139,4 +143,5 @@ class CuttableProxy:
                 self._selector.unregister(each)
             self._pairs.pop(each, None)
             self._pending.pop(each, None)
+            self._ended.discard(each)
             each.close()
