@@ -165,7 +165,7 @@ def test_features_that_nobody_knows_are_refused(admin: Admin) -> None:
 
     outcomes = admin.update_features({"no.such.feature": update}, validate_only=True)
 
-    with pytest.raises(ClientError, match=r"update feature no\.such\.feature: INVALID_UPDATE_VERSION"):
+    with pytest.raises(ClientError, match=r"no\.such\.feature at broker .*: INVALID_UPDATE_VERSION"):
         outcomes.raise_for_errors()
 
 
