@@ -1,7 +1,7 @@
 """One measurement of one client, in a process of its own: ``CLIENT VERB BOOTSTRAP TOPIC SIZE COUNT``.
 
 It prints one JSON object: ``seconds`` of ``produce`` and ``consume``, ``p50_ms`` and ``p99_ms`` of
-``latency``.
+``acknowledged`` (until the broker's answer) and ``received`` (until the record is in a consumer's hands).
 """
 
 import asyncio
@@ -229,7 +229,37 @@ def confluent_consume(bootstrap: str, topic: str, _size: int, count: int) -> flo
     return seconds
 
 
-def kalda_latency(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+def kalda_acknowledged(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+    """Return the seconds from `send` to its result, one record at a time."""
+    from kalda import Producer
+
+    found = []
+    value = bytes(size)
+    with Producer(bootstrap_servers=bootstrap, acks=1, enable_idempotence=False, linger_ms=0) as producer:
+        for _ in range(count + _WARM_UP_ROUNDS):
+            begin = time.perf_counter()
+            producer.send(topic, value, partition=0).result(_TIMEOUT_SECONDS)
+            found.append(time.perf_counter() - begin)
+    return found
+
+
+def confluent_acknowledged(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+    """Return the seconds from `produce` to its delivery report, one message at a time."""
+    import confluent_kafka
+
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 0})
+    found = []
+    value = bytes(size)
+    for _ in range(count + _WARM_UP_ROUNDS):
+        begin = time.perf_counter()
+        producer.produce(topic, value, partition=0)
+        left = producer.flush(_TIMEOUT_SECONDS)
+        found.append(time.perf_counter() - begin)
+        assert not left
+    return found
+
+
+def kalda_received(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
     """Return the seconds from `send` to the record in the consumer's hands, one at a time."""
     from kalda import Consumer, Producer, TopicPartition
 
@@ -249,7 +279,7 @@ def kalda_latency(bootstrap: str, topic: str, size: int, count: int) -> list[flo
     return found
 
 
-def confluent_latency(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
+def confluent_received(bootstrap: str, topic: str, size: int, count: int) -> list[float]:
     """Return the seconds from `produce` to the message in the consumer's hands, one at a time."""
     import confluent_kafka
 
@@ -290,9 +320,11 @@ _THROUGHPUT: Final[dict[str, Callable[[str, str, int, int], float]]] = {
     "kalda poll_arrow": kalda_poll_arrow,
     "confluent consume": confluent_consume,
 }
-_LATENCY: Final[dict[str, Callable[[str, str, int, int], list[float]]]] = {
-    "kalda": kalda_latency,
-    "confluent": confluent_latency,
+_LATENCY: Final[dict[tuple[str, str], Callable[[str, str, int, int], list[float]]]] = {
+    ("kalda", "acknowledged"): kalda_acknowledged,
+    ("confluent", "acknowledged"): confluent_acknowledged,
+    ("kalda", "received"): kalda_received,
+    ("confluent", "received"): confluent_received,
 }
 
 
@@ -300,8 +332,9 @@ def main(arguments: list[str]) -> None:
     """Run one measurement and print its figures."""
     client, verb, bootstrap, topic, size, count = arguments
     result: dict[str, Any]
-    if verb == "latency":
-        seconds = sorted(_LATENCY[client](bootstrap, topic, int(size), int(count))[_WARM_UP_ROUNDS:])
+    if (client, verb) in _LATENCY:
+        measure = _LATENCY[client, verb]
+        seconds = sorted(measure(bootstrap, topic, int(size), int(count))[_WARM_UP_ROUNDS:])
         result = {
             "p50_ms": seconds[len(seconds) // 2] * 1000,
             "p99_ms": seconds[len(seconds) * 99 // 100] * 1000,
