@@ -8,7 +8,7 @@ the topics that a client asks for. Else no later metadata request of that client
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, TypeGuard
 
 from kalda.clients.errors import ClientConfigError
 from kalda.common.types import TopicPartition
@@ -82,7 +82,7 @@ def check_offset(what: str, value: object) -> None:
     Raises:
         ValueError: it is not an int, or one that a request cannot carry.
     """
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not _is_integer(value):
         raise ValueError(f"{what}={value!r} is a {type(value).__name__}; it takes an int")
     if not -_OFFSET_MAX <= value <= _OFFSET_MAX:
         raise ValueError(f"{what}={value} is not allowed: it takes at most {_OFFSET_MAX}")
@@ -124,7 +124,7 @@ def check_callback(name: str, value: object) -> None:
     """Refuse what cannot be called; None is no callback.
 
     Raises:
-        ValueError: it is so.
+        ValueError: it is neither a function nor None.
     """
     if value is not None and not callable(value):
         raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it takes a function, or None")
@@ -146,7 +146,7 @@ def check_max_records(value: object) -> None:
     Raises:
         ValueError: it is not an int, or less than 1.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not _is_integer(value) or value < 1:
         raise ValueError(f"max_records={value!r} is not allowed: it takes an int, at least 1")
 
 
@@ -179,7 +179,7 @@ def check_object(name: str, value: object, methods: Iterable[str]) -> None:
     """Refuse an argument that is a class, or an object without one of these methods.
 
     Raises:
-        ClientConfigError: it is so; the message names the argument and the method.
+        ClientConfigError: the argument is a class or lacks a method; the message names both.
     """
     if isinstance(value, type):
         raise ClientConfigError(
@@ -192,5 +192,5 @@ def check_object(name: str, value: object, methods: Iterable[str]) -> None:
             )
 
 
-def _is_integer(value: object) -> bool:
+def _is_integer(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)

@@ -23,8 +23,7 @@ from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTop
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """One partition; `leader_id` is -1 while it has none, `leader_epoch` -1 where the broker has no
-    epochs."""
+    """One partition; `leader_id` -1 stands for none, `leader_epoch` -1 for a broker without epochs."""
 
     topic_partition: TopicPartition
     leader_id: int
@@ -198,8 +197,7 @@ class Metadata:
             self.request_update(is_urgent=True)
 
     def request_update(self, *, is_urgent: bool = False) -> int:
-        """Ask for an update, as soon as the back-off allows or at once; return the present snapshot's
-        version."""
+        """Ask for an update, at once or after the back-off; return the present snapshot's version."""
         self._is_update_requested = True
         self._is_update_urgent |= is_urgent
         if self.on_update_requested is not None:
@@ -247,8 +245,7 @@ class Metadata:
         return self._replace(replace(found, topics=topics))
 
     def has_retriable_errors(self) -> bool:
-        """Whether the snapshot lacks a leader or a topic that may appear soon, so that it is worth asking
-        again."""
+        """Whether the snapshot lacks a leader or a topic that may appear soon."""
         brokers = self.snapshot.brokers
         return any(
             topic.error.retriable

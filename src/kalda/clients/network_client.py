@@ -40,8 +40,7 @@ R = TypeVar("R", bound=Message)
 T = TypeVar("T")
 
 COORDINATOR_ID_BASE: Final = 2**31 - 1
-"""Node ids count down from here for the second connection to a broker, which coordinators use (as in
-Java)."""
+"""Node ids count down from here for coordinators' connections, the second to a broker, as in Java."""
 
 HEDGE_SECONDS: Final = 0.5
 """How long `send_to_any` waits for one broker before it asks the next as well. A broker answers such requests
@@ -209,8 +208,7 @@ class NetworkClient:
         return 0 if node is None else node.in_flight_count
 
     def connection_delay(self, node_id: int) -> float:
-        """Return for how many seconds no request may go to a broker: back-off after a failure, or a
-        throttle."""
+        """Return the seconds until a request may go to a broker: a failure's back-off, or a throttle."""
         node = self._nodes.get(node_id)
         return 0.0 if node is None else node.delay()
 
@@ -235,8 +233,7 @@ class NetworkClient:
         return self._node(node_id).send(request, version, timeout_ms / 1000, on_response)
 
     def hold_writes(self, node_id: int) -> None:
-        """Keep the requests to a broker back until `write_held`, in the same turn of the loop: one system
-        call for all."""
+        """Keep requests to a broker back until `write_held`; see `PipelinedConnection.hold_writes`."""
         self._nodes[node_id].hold_writes()
 
     def write_held(self, node_id: int) -> None:
@@ -264,8 +261,7 @@ class NetworkClient:
         return bootstrap + known if self._is_bootstrap_first else known + bootstrap
 
     async def coordinator(self, key: str, kind: CoordinatorType) -> int:
-        """Return the node id of a group's or transactional id's coordinator, asking a broker unless it is
-        known.
+        """Return the node id of a group's or transactional id's coordinator; ask a broker if it is unknown.
 
         One attempt. The id stands for a connection of its own to that broker.
 
@@ -276,8 +272,7 @@ class NetworkClient:
         return await self._coordinators.find(key, kind)
 
     async def coordinators(self, keys: Iterable[str], kind: CoordinatorType) -> dict[str, int | ClientError]:
-        """Return the coordinator of each key, or the error that stands in its place; raises as
-        `coordinator`."""
+        """Return each key's coordinator, or the error in its place; raises as `coordinator`."""
         return await self._coordinators.find_all(keys, kind)
 
     def forget_coordinator(self, key: str, kind: CoordinatorType) -> None:

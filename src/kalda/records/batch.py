@@ -340,8 +340,7 @@ def pack_header(
     base_sequence: int,
     record_count: int,
 ) -> None:
-    """Write a header over the first `HEADER_SIZE` bytes of `batch`, behind which its records already
-    stand."""
+    """Write the header of the records behind the first `HEADER_SIZE` bytes of `batch`."""
     _HEADER.pack_into(
         batch,
         0,

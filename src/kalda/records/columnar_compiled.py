@@ -19,8 +19,7 @@ from kalda.records.columnar_fields import HEADERS_TYPE, as_strings
 from kalda.records.columnar_selection import Selection
 
 _RECORD_SIZE_MIN: Final = 7
-"""A record has six varints and a byte of attributes. A larger record count is refused before memory is
-taken."""
+"""Six varints and a byte of attributes; a larger count of records is refused without taking memory."""
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
 _NO_HEADER_ENTRIES: Final = pa.array([], HEADERS_TYPE.value_type)

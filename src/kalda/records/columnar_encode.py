@@ -90,8 +90,7 @@ class RecordColumns:
             if column is not None:
                 sizes += binary_sizes(column)
         self.bounds: Integers = np.cumsum(sizes)
-        """The running sum of the rows' sizes in a batch, each a bound at most 35 bytes above the exact
-        size."""
+        """The running sum of the rows' sizes in a batch, each at most 35 bytes above the exact size."""
 
     def __len__(self) -> int:
         return len(self.values)

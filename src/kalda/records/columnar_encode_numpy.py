@@ -32,8 +32,7 @@ def encode_records(
 
 
 def header_bytes(headers: pa.Array) -> pa.Array:
-    """Return each row's headers as encoded in a record, the count first. Raises `ValueError` for a null
-    key."""
+    """Return each row's encoded headers, the count first. Raises `ValueError` for a null key."""
     entries = headers.flatten()
     keys = as_binary(entries.field("key"))
     values = as_binary(entries.field("value"))

@@ -17,8 +17,7 @@ else:
     _extension_interface = _columns.INTERFACE
 
 INTERFACE: Final = 3
-"""The arguments that the extension's functions take. An editable install may have built an older
-extension."""
+"""The version of the extension's functions; an editable install may have an older extension."""
 
 is_built: Final = _extension_interface == INTERFACE
 """Whether the extension can be used."""

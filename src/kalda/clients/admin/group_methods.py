@@ -240,8 +240,7 @@ class GroupMethods(AdminMethods):
     async def delete_consumer_group_offsets(
         self, partitions: Mapping[str, Iterable[TopicPartition]], *, timeout_ms: int | None = None
     ) -> Outcomes[str, PartitionOutcomes]:
-        """Delete committed offsets of partitions that no member subscribes to (brokers 2.4 and newer,
-        KIP-496).
+        """Delete committed offsets of partitions without a subscribed member (KIP-496, brokers from 2.4).
 
         Args:
             partitions: By group id, the partitions.

@@ -1,5 +1,4 @@
-"""Declares the settings that producer, consumer and admin client share, and reads them from Python or Kafka
-names.
+"""Declares the settings that all clients share, and reads them from Python's or Kafka's names.
 
 The names, defaults and meanings are those of Apache Kafka's clients 4.x. A class for each client inherits
 from `CommonClientConfig` and adds its own. `from_options` reads keyword arguments (``linger_ms=5``), and

@@ -160,8 +160,7 @@ class AsyncProducer(AsyncTransactionalProducer):
             raise
 
     async def send_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowFuture":
-        """Send the rows of an Arrow record batch; return one future for all of them. See
-        `Producer.send_arrow`.
+        """Send an Arrow record batch; return one future for all rows. See `Producer.send_arrow`.
 
         The rows are encoded on a thread of the loop's default executor.
         """

@@ -1,5 +1,4 @@
-"""Defines `ProducerBatch`: the records that go to one partition together, from the first append to the
-result.
+"""Defines `ProducerBatch`: records that go to one partition together, from append to result.
 
 The counterpart of Java's `ProducerBatch`. It decides neither when it is sent nor what follows an error;
 that is `RecordAccumulator` and `Sender`. The accumulator's lock guards it until it is drained, afterwards
@@ -34,8 +33,7 @@ from kalda.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
 logger: Final = logging.getLogger(__name__)
 
 RECORD_OVERHEAD_MAX: Final = 1 + 5 * VARINT_BYTES_MAX + VARLONG_BYTES_MAX
-"""A record's bytes beside key, value and headers, at most: attributes, four lengths, offset and time
-delta."""
+"""Most bytes of a record beside key, value and headers: attributes, four lengths, two deltas."""
 
 
 def record_size_max(key: Buffer | None, value: Buffer | None, headers: Sequence[Header]) -> int:
@@ -104,8 +102,7 @@ class ProducerBatch:
         self.last_failure = ""
         """Why it has to be sent again; empty before the first failure."""
         self.leader_epoch = -1
-        """The partition's leader epoch at the last attempt; with a newer leader it is sent without
-        back-off."""
+        """The leader epoch of the last attempt; to a newer leader the batch goes without back-off."""
         self.is_in_request = False
         """Whether it was drained and the result of that attempt is not known."""
         self.may_be_written = False

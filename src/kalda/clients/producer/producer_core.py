@@ -217,7 +217,7 @@ class ProducerCore:
         timestamp_ms: int | None,
         on_delivery: Delivery | None,
     ) -> RecordFuture | None:
-        """Append a record to an open batch if that is possible without ado; None for all other cases."""
+        """Append a record of the usual form to an open batch; None for all other cases."""
         if not self._is_plain or not (value is None or type(value) is bytes):
             return None
         if key is not None:
@@ -379,8 +379,7 @@ class ProducerCore:
         return PendingRecord(topic, key, value, headers, partition, timestamp_ms, None)
 
     def append(self, record: PendingRecord, reserved: int) -> RecordFuture:
-        """Append an encoded record, for which memory is reserved, and wake the sender where it has to
-        look."""
+        """Append an encoded record in reserved memory, and wake the sender where it has to look."""
         appended = self.accumulator.append(
             record.topic,
             record.partition,

@@ -61,8 +61,7 @@ class PartitionQueue:
         self.topic_partition: Final = topic_partition
         self.batches: Final[deque[ProducerBatch]] = deque()
         self.is_muted = False
-        """Whether a request is in flight, where only one may be (`max.in.flight.requests.per.connection`
-        1)."""
+        """Whether the one request that may be in flight is (`max.in.flight.requests.per.connection` 1)."""
 
 
 class TopicQueues:
@@ -205,8 +204,7 @@ class RecordAccumulator:
         now: float,
         snapshot: ClusterMetadata,
     ) -> Appended | None:
-        """Do what `reserve` and `append` do; None where memory is missing or the record is above
-        `batch.size`.
+        """Reserve and append; None where memory is missing or the record is above `batch.size`.
 
         Raises:
             IllegalStateError: the producer is closed.

@@ -224,8 +224,7 @@ class RecordFuture:
                 )
 
     def add_done_callback(self, callback: "Callable[[RecordFuture], None]") -> None:
-        """Call ``callback(future)`` once when the future is done, on the producer's loop thread; now if it
-        is.
+        """Call ``callback(future)`` once the future is done, on the loop's thread; now if it is done.
 
         An exception of the callback is logged.
         """

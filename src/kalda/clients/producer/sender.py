@@ -192,8 +192,7 @@ class Sender:
         self._wake_idle_waiters()
 
     def _set_timer(self, delay: float) -> None:
-        """Look again after `delay` seconds; a timer that is due before stays, since looking twice is
-        harmless."""
+        """Look again after `delay` seconds; a timer that is due earlier stays."""
         assert self._loop is not None, "the sender was started"
         timer, at = self._timer, self._loop.time() + delay
         if timer is not None and not timer.cancelled() and timer.when() <= at:

@@ -35,8 +35,7 @@ OnResponse = Callable[["asyncio.Future[Message]"], object]
 """Called with the future of a response when it is done."""
 
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
-"""Bytes that one connection receives before other callbacks get their turn: about a millisecond of
-copying."""
+"""Bytes that one connection receives before other callbacks run: about a millisecond of copying."""
 
 JOINED_BYTES_MAX: Final = 64 * 1024
 """Requests up to this size are copied into one piece: that costs less than to pass several to the kernel."""
