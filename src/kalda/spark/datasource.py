@@ -7,9 +7,14 @@ the package `pyspark_kalda`, so that no registration is needed.
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from kalda.spark.options import SourceOptions, parse_batch_options, parse_common_options, parse_stream_options
-from kalda.spark.reader import KaldaBatchReader, KaldaStreamReader
-from kalda.spark.schema import check_schema, source_schema
+from kalda.spark.source.options import (
+    SourceOptions,
+    parse_batch_options,
+    parse_common_options,
+    parse_stream_options,
+)
+from kalda.spark.source.reader import KaldaBatchReader, KaldaStreamReader
+from kalda.spark.source.schema import check_schema, source_schema
 
 
 class KaldaDataSource(DataSource):

@@ -4,9 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.common.types import TopicPartition
-from kalda.spark.limits import limit_offsets
-from kalda.spark.offsets import from_spark_offset, to_spark_offset
-from kalda.spark.plan import OffsetRange, plan_ranges
+from kalda.spark.source.limits import limit_offsets
+from kalda.spark.source.offsets import from_spark_offset, to_spark_offset
+from kalda.spark.source.plan import OffsetRange, plan_ranges
 
 topic_partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d_e-f"]), st.integers(0, 20))
 offsets = st.integers(0, 2**62)

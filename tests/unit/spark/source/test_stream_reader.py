@@ -7,13 +7,13 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from kalda.spark.data_loss import DataLossError
-from kalda.spark.discovery import Discovery
-from kalda.spark.offsets import SparkOffset
-from kalda.spark.options import parse_stream_options
-from kalda.spark.reader import KaldaStreamReader, RangePartition
-from kalda.spark.schema import source_schema
-from tests.unit.spark.cluster_fakes import FakeCluster
+from kalda.spark.source.data_loss import DataLossError
+from kalda.spark.source.discovery import Discovery
+from kalda.spark.source.offsets import SparkOffset
+from kalda.spark.source.options import parse_stream_options
+from kalda.spark.source.reader import KaldaStreamReader, RangePartition
+from kalda.spark.source.schema import source_schema
+from tests.unit.spark.source.cluster_fakes import FakeCluster
 
 ALL = ReadAllAvailable()
 

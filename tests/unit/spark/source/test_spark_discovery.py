@@ -2,9 +2,9 @@ import pytest
 
 from kalda.clients.errors import UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
-from kalda.spark.discovery import END_OFFSET_TRIES, Discovery
-from kalda.spark.options import OptionError, parse_stream_options
-from tests.unit.spark.cluster_fakes import FakeCluster
+from kalda.spark.source.discovery import END_OFFSET_TRIES, Discovery
+from kalda.spark.source.options import OptionError, parse_stream_options
+from tests.unit.spark.source.cluster_fakes import FakeCluster
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from kalda.common.types import TopicPartition
-from kalda.spark.offsets import (
+from kalda.spark.source.offsets import (
     OffsetFormatError,
     anchor_offset,
     from_spark_offset,

@@ -13,8 +13,8 @@ from kalda.clients.errors import UnknownTopicOrPartitionError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.spark.offsets import EARLIEST, LATEST, PartitionOffsets
-from kalda.spark.options import (
+from kalda.spark.source.offsets import EARLIEST, LATEST, PartitionOffsets
+from kalda.spark.source.options import (
     Assign,
     AtOffsets,
     AtTimestamp,

@@ -5,7 +5,7 @@ to this source keeps its batch sizes.
 """
 
 from kalda.common.types import TopicPartition
-from kalda.spark.offsets import PartitionOffsets
+from kalda.spark.source.offsets import PartitionOffsets
 
 
 def limit_offsets(

@@ -15,8 +15,8 @@ from typing import Final, TypeVar
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.log_reader.log_reader_config import WITHOUT_EFFECT, LogReaderConfig
 from kalda.common.types import TopicPartition
-from kalda.spark.java_regex import UnsupportedPatternError, translate_java_regex
-from kalda.spark.offsets import (
+from kalda.spark.source.java_regex import UnsupportedPatternError, translate_java_regex
+from kalda.spark.source.offsets import (
     EARLIEST,
     LATEST,
     OffsetFormatError,

@@ -4,7 +4,7 @@ import pytest
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.common.types import TopicPartition
-from kalda.spark.options import (
+from kalda.spark.source.options import (
     Assign,
     AtOffsets,
     AtTimestamp,

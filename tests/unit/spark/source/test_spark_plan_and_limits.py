@@ -1,6 +1,6 @@
 from kalda.common.types import TopicPartition
-from kalda.spark.limits import limit_offsets
-from kalda.spark.plan import OffsetRange, plan_ranges
+from kalda.spark.source.limits import limit_offsets
+from kalda.spark.source.plan import OffsetRange, plan_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 

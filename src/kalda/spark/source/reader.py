@@ -22,10 +22,10 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from kalda.common.types import TopicPartition
-from kalda.spark.data_loss import report_data_loss
-from kalda.spark.discovery import Discovery
-from kalda.spark.limits import limit_offsets
-from kalda.spark.offsets import (
+from kalda.spark.source.data_loss import report_data_loss
+from kalda.spark.source.discovery import Discovery
+from kalda.spark.source.limits import limit_offsets
+from kalda.spark.source.offsets import (
     PartitionOffsets,
     SparkOffset,
     anchor_offset,
@@ -33,9 +33,9 @@ from kalda.spark.offsets import (
     is_anchor,
     to_spark_offset,
 )
-from kalda.spark.options import SourceOptions
-from kalda.spark.plan import OffsetRange, plan_ranges
-from kalda.spark.range_reader import read_range
+from kalda.spark.source.options import SourceOptions
+from kalda.spark.source.plan import OffsetRange, plan_ranges
+from kalda.spark.source.range_reader import read_range
 
 
 class RangePartition(InputPartition):

@@ -28,10 +28,10 @@ from kalda.protocol.messages.fetch import (
 )
 from kalda.protocol.schema import Message, VersionRange
 from kalda.records.record import RecordBatchBuilder
-from kalda.spark.data_loss import DataLossError
-from kalda.spark.options import SourceOptions, parse_batch_options
-from kalda.spark.plan import OffsetRange
-from kalda.spark.range_reader import fetch_range
+from kalda.spark.source.data_loss import DataLossError
+from kalda.spark.source.options import SourceOptions, parse_batch_options
+from kalda.spark.source.plan import OffsetRange
+from kalda.spark.source.range_reader import fetch_range
 from tests.unit.clients.metadata_responses import partition, response, topic
 from tests.virtual_time import VirtualTimeLoop
 

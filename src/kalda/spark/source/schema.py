@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from kalda.common.types import TopicPartition
 from kalda.records.columnar import ColumnarBatch
-from kalda.spark.options import OptionError
+from kalda.spark.source.options import OptionError
 
 ROWS_MAX: Final = 10_000
 """Rows of one Arrow batch: Spark's default for `spark.sql.execution.arrow.maxRecordsPerBatch`."""

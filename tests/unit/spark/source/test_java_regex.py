@@ -1,6 +1,6 @@
 import pytest
 
-from kalda.spark.java_regex import UnsupportedPatternError, translate_java_regex
+from kalda.spark.source.java_regex import UnsupportedPatternError, translate_java_regex
 
 
 @pytest.mark.parametrize(

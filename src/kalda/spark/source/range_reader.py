@@ -16,10 +16,10 @@ from kalda.clients.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionE
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.records.columnar import decode_batches
-from kalda.spark.data_loss import report_data_loss
-from kalda.spark.options import SourceOptions
-from kalda.spark.plan import OffsetRange
-from kalda.spark.schema import RowBatches
+from kalda.spark.source.data_loss import report_data_loss
+from kalda.spark.source.options import SourceOptions
+from kalda.spark.source.plan import OffsetRange
+from kalda.spark.source.schema import RowBatches
 
 logger: Final = logging.getLogger(__name__)
 
