@@ -27,7 +27,8 @@ class KaldaDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns; options that no kind of query accepts are refused here, before it starts."""
-        return source_schema(include_headers=parse_common_options(self.options).include_headers)
+        options = parse_common_options(self.options)
+        return source_schema(include_headers=options.include_headers, rows=options.rows)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
@@ -41,5 +42,5 @@ class KaldaDataSource(DataSource):
 
 
 def _checked(schema: StructType, options: SourceOptions) -> StructType:
-    check_schema(schema, include_headers=options.include_headers)
+    check_schema(schema, include_headers=options.include_headers, rows=options.rows)
     return schema

@@ -96,6 +96,14 @@ class NoMatch(Enum):
     LATEST = "latest"
 
 
+class RowKind(Enum):
+    """What a row of the source is."""
+
+    RECORDS = "records"
+    RANGES = "ranges"
+    """The range of offsets that a task would read; a pipeline's own task then reads the records."""
+
+
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """The parsed options of one query; pickled to the executors."""
@@ -112,6 +120,7 @@ class SourceOptions:
     offsets_per_trigger_max: int | None = None
     poll_timeout_ms: int = 120_000
     """How long an executor waits for records that the plan says are there."""
+    rows: RowKind = RowKind.RECORDS
 
 
 def parse_common_options(options: Mapping[str, str]) -> SourceOptions:
@@ -196,6 +205,7 @@ def _parse(lowered: Mapping[str, str], default_start: Edge) -> SourceOptions:
         records_per_partition_max=_parse_positive(lowered, "maxRecordsPerPartition"),
         offsets_per_trigger_max=_parse_positive(lowered, "maxOffsetsPerTrigger"),
         poll_timeout_ms=_parse_positive(lowered, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        rows=_parse_rows(lowered),
     )
 
 
@@ -281,6 +291,14 @@ def _parse_no_match(lowered: Mapping[str, str]) -> NoMatch:
         return NoMatch(text.strip().lower())
     except ValueError:
         raise OptionError(f"`{name}`={text!r} is neither error nor latest") from None
+
+
+def _parse_rows(lowered: Mapping[str, str]) -> RowKind:
+    text = lowered.get("rows", RowKind.RECORDS.value)
+    try:
+        return RowKind(text.strip().lower())
+    except ValueError:
+        raise OptionError(f"`rows`={text!r} is neither records nor ranges") from None
 
 
 def _parse_boolean(lowered: Mapping[str, str], name: str, *, default: bool) -> bool:

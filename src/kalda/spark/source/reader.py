@@ -33,9 +33,10 @@ from kalda.spark.source.offsets import (
     is_anchor,
     to_spark_offset,
 )
-from kalda.spark.source.options import SourceOptions
+from kalda.spark.source.options import RowKind, SourceOptions
 from kalda.spark.source.plan import OffsetRange, plan_ranges
 from kalda.spark.source.range_reader import read_range
+from kalda.spark.source.schema import range_row
 
 
 class RangePartition(InputPartition):
@@ -197,6 +198,8 @@ def _plan(options: SourceOptions, starts: PartitionOffsets, ends: PartitionOffse
 
 def _read(options: SourceOptions, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
     # Spark makes one partition of nothing out of an empty plan.
-    if isinstance(partition, RangePartition):
-        return read_range(options, schema, partition.offset_range)
-    return iter(())
+    if not isinstance(partition, RangePartition):
+        return iter(())
+    if options.rows is RowKind.RANGES:
+        return iter((range_row(partition.offset_range),))
+    return read_range(options, schema, partition.offset_range)

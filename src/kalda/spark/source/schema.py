@@ -26,7 +26,8 @@ from pyspark.sql.types import (
 
 from kalda.common.types import TopicPartition
 from kalda.records.columnar import ColumnarBatch
-from kalda.spark.source.options import OptionError
+from kalda.spark.source.options import OptionError, RowKind
+from kalda.spark.source.plan import OffsetRange
 
 ROWS_MAX: Final = 10_000
 """Rows of one Arrow batch: Spark's default for `spark.sql.execution.arrow.maxRecordsPerBatch`."""
@@ -34,8 +35,10 @@ ROWS_MAX: Final = 10_000
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 
-def source_schema(*, include_headers: bool) -> StructType:
-    """Return the columns of the source; `includeHeaders` adds the last one."""
+def source_schema(*, include_headers: bool, rows: RowKind = RowKind.RECORDS) -> StructType:
+    """Return the columns of the source; `includeHeaders` adds the last one of records."""
+    if rows is RowKind.RANGES:
+        return range_schema()
     fields = [
         StructField("key", BinaryType()),
         StructField("value", BinaryType()),
@@ -51,7 +54,30 @@ def source_schema(*, include_headers: bool) -> StructType:
     return StructType(fields)
 
 
-def check_schema(requested: StructType, *, include_headers: bool) -> None:
+def range_schema() -> StructType:
+    """Return the columns under `rows=ranges`: one row says which offsets ``[start, end)`` a task reads."""
+    return StructType(
+        [
+            StructField("topic", StringType(), nullable=False),
+            StructField("partition", IntegerType(), nullable=False),
+            StructField("start", LongType(), nullable=False),
+            StructField("end", LongType(), nullable=False),
+        ]
+    )
+
+
+def range_row(offset_range: OffsetRange) -> pa.RecordBatch:
+    """Return the one row of a task under `rows=ranges`."""
+    row = {
+        "topic": offset_range.topic_partition.topic,
+        "partition": offset_range.topic_partition.partition,
+        "start": offset_range.start,
+        "end": offset_range.end,
+    }
+    return pa.RecordBatch.from_pylist([row], schema=to_arrow_schema(range_schema(), timezone="UTC"))
+
+
+def check_schema(requested: StructType, *, include_headers: bool, rows: RowKind = RowKind.RECORDS) -> None:
     """Accept the source's own schema and any choice of its columns, in any order.
 
     Spark does not pass the columns that a query uses to a Python source; naming fewer with ``.schema()``
@@ -60,6 +86,10 @@ def check_schema(requested: StructType, *, include_headers: bool) -> None:
     Raises:
         OptionError: a column does not exist or has another type here.
     """
+    if rows is RowKind.RANGES:
+        if requested != range_schema():
+            raise OptionError(f"under `rows`=ranges the schema is {range_schema().simpleString()}")
+        return
     known = {field.name: field.dataType for field in source_schema(include_headers=include_headers)}
     for field in requested:
         if known.get(field.name) != field.dataType:
