@@ -79,6 +79,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         f"{_TOOLS}.zk.command:zk",
         "Read and change the tree of the coordination server or of a ZooKeeper ensemble.",
     ),
+    "pipeline": ToolEntry(
+        "kalda.pipelines.cli.group:pipeline",
+        "Run data pipelines on Spark: topics to tables and topics, declared in a file.",
+    ),
     "completion": ToolEntry(f"{_TOOLS}.completion:completion", "Print the completion script of a shell."),
 }
 """The tools by command name, in the order of the list of commands."""

@@ -1,0 +1,1 @@
+"""The pipeline file: what it may contain, and how it is read."""
