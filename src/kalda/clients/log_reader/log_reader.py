@@ -8,6 +8,7 @@ What a maintainer must not break: the loop thread starts with the first call, so
 before a fork and used after it.
 """
 
+import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -24,6 +25,8 @@ from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIME
 class LogReader:
     """Reads a cluster; its connections and its thread live from the first call to `close`.
 
+    Several threads may use a reader at the same time.
+
     Example:
         ```python
         with LogReader(LogReaderConfig.from_options({"bootstrap_servers": "localhost:9092"})) as reader:
@@ -34,6 +37,7 @@ class LogReader:
     def __init__(self, config: LogReaderConfig) -> None:
         self.config: Final = config
         self._core: LogReaderCore | None = None
+        self._start_lock: Final = threading.Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -45,7 +49,8 @@ class LogReader:
 
     def close(self) -> None:
         """Close the connections and end the thread; the reader can be used again afterwards."""
-        core, self._core = self._core, None
+        with self._start_lock:
+            core, self._core = self._core, None
         if core is not None:
             core.close()
 
@@ -104,9 +109,10 @@ class LogReader:
 
     @property
     def _running(self) -> LogReaderCore:
-        if self._core is None:
-            self._core = LogReaderCore(self.config)
-        return self._core
+        with self._start_lock:
+            if self._core is None:
+                self._core = LogReaderCore(self.config)
+            return self._core
 
 
 class PartitionFetcher:

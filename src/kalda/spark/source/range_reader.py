@@ -20,6 +20,7 @@ from kalda.spark.source.data_loss import report_data_loss
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.schema import RowBatches
+from kalda.spark.worker import pooled_reader, prepare_worker
 
 logger: Final = logging.getLogger(__name__)
 
@@ -41,9 +42,10 @@ def read_range(
         ClientError: the cluster could not be read.
         RecordsError: a batch is corrupt.
     """
+    prepare_worker()
     rows = RowBatches(schema, offset_range.topic_partition)
     want_headers = "headers" in schema.names
-    with LogReader(options.client) as reader:
+    with pooled_reader(options.client) as reader:
         for position, fetched in fetch_range(reader, options, offset_range):
             data = memoryview(fetched.records)
             while True:
