@@ -1,0 +1,289 @@
+"""Converts one JSON value at a time, strictly: the definition of which JSON values are good, and of their
+rows.
+
+`kalda.formats.json_format` uses this for batches that Arrow's reader refuses, so a row that Arrow accepts
+must have the same columns here. The rules are those of Spark's ``from_json``, except that a value which does
+not fit is bad and never null in silence:
+
+- a missing field is null, a field that is not declared is ignored, of two equal keys the last one counts;
+- a ``string`` field takes any value: what is not a text becomes its JSON text;
+- numbers do not become whole numbers by rounding, texts do not become numbers.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable
+from decimal import Context, Decimal, InvalidOperation
+from typing import Final
+
+import pyarrow as pa
+
+from kalda.formats.ddl import DEPTH_MAX
+from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, BadValueError
+from kalda.formats.moments import base64_bytes, date_days, timestamp_micros
+
+Convert = Callable[[object, str], object]
+"""Converts a parsed JSON value at a path to what ``pyarrow.array`` takes, or raises `BadValueError`."""
+
+EPOCH_MICROS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
+_TEXT_MAX: Final = 60
+_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
+
+
+class NumberText(str):
+    """The text of a number with a fraction or an exponent, so that decimals stay exact."""
+
+    __slots__ = ()
+
+
+class NonFinite(float):
+    """One of the words NaN, Infinity and -Infinity."""
+
+    __slots__ = ()
+
+
+_DECODER: Final = json.JSONDecoder(parse_float=NumberText, parse_constant=NonFinite)
+
+
+def parse_json(value: bytes) -> object:
+    """Return a parsed JSON value; numbers with a fraction stay text.
+
+    Raises:
+        BadValueError: The bytes are not UTF-8 or not one JSON value.
+    """
+    try:
+        text = value.decode()
+    except UnicodeDecodeError as error:
+        raise BadValueError(INVALID_TEXT, f"not UTF-8: {error.reason} at byte {error.start}") from error
+    try:
+        parsed: object = _DECODER.decode(text)
+    except json.JSONDecodeError as error:
+        raise BadValueError(MALFORMED, f"not JSON: {error.msg} at character {error.pos}") from error
+    except RecursionError as error:
+        raise BadValueError(MALFORMED, "not JSON that can be read: it nests too deeply") from error
+    except ValueError as error:  # a whole number of thousands of digits
+        raise BadValueError(MALFORMED, f"not JSON that can be read: {error}") from error
+    return parsed
+
+
+def json_text(value: object) -> str:
+    """Return the shortest JSON text of a parsed value, numbers as they were written."""
+    if isinstance(value, NumberText):
+        return str(value)
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{_text(key)}:{json_text(child)}" for key, child in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(json_text, value)) + "]"
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def converter(kind: pa.DataType, timestamps: str) -> Convert:
+    """Return the function that converts parsed values to a type.
+
+    Args:
+        kind: The declared type.
+        timestamps: ``iso``, or the unit of numbers: ``epoch_s``, ``epoch_ms``, ``epoch_us``.
+    """
+    types = pa.types
+    if types.is_struct(kind):
+        return _struct(kind, timestamps)
+    if types.is_list(kind):
+        return _list(converter(kind.value_type, timestamps))
+    if types.is_map(kind):
+        return _map(converter(kind.item_type, timestamps))
+    if types.is_timestamp(kind):
+        return _timestamp(timestamps)
+    if types.is_integer(kind):
+        bits = kind.bit_width - (1 if types.is_signed_integer(kind) else 0)
+        return _integer(-(1 << bits) if types.is_signed_integer(kind) else 0, (1 << bits) - 1, str(kind))
+    if types.is_decimal(kind):
+        return _decimal(kind.precision, kind.scale)
+    if types.is_floating(kind):
+        return _double
+    if types.is_date(kind):
+        return _parsed(date_days, "a date like 2026-11-22")
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return _parsed(base64_bytes, "base64 text")
+    if types.is_boolean(kind):
+        return _boolean
+    assert types.is_string(kind) or types.is_large_string(kind), f"a schema of JSON values has type {kind}"
+    return _string
+
+
+def _struct(kind: pa.DataType, timestamps: str) -> Convert:
+    fields = [(f.name, converter(f.type, timestamps), f.nullable) for f in kind]
+
+    def convert(value: object, path: str) -> object:
+        if not isinstance(value, dict):
+            raise mismatch(path, "an object", value)
+        row: dict[str, object] = {}
+        get = value.get
+        for name, convert_field, optional in fields:
+            found = get(name)
+            if found is not None:
+                row[name] = convert_field(found, f"{path}.{name}" if path else name)
+            elif not optional:
+                raise BadValueError(NULL_FIELD, f"{path + '.' if path else ''}{name} is null; it is NOT NULL")
+        return row
+
+    return convert
+
+
+def _list(element: Convert) -> Convert:
+    def convert(value: object, path: str) -> object:
+        if not isinstance(value, list):
+            raise mismatch(path, "an array", value)
+        return [None if item is None else element(item, f"{path}[]") for item in value]
+
+    return convert
+
+
+def _map(item: Convert) -> Convert:
+    def convert(value: object, path: str) -> object:
+        if not isinstance(value, dict):
+            raise mismatch(path, "an object", value)
+        return [(_string(k, path), None if v is None else item(v, f"{path}.{k}")) for k, v in value.items()]
+
+    return convert
+
+
+def _timestamp(form: str) -> Convert:
+    if form == "iso":
+        return _parsed(timestamp_micros, "an ISO 8601 timestamp (or set timestamp_format=epoch_ms)")
+    factor = EPOCH_MICROS[form]
+    limit = (1 << 63) // factor - 1
+
+    def convert(value: object, path: str) -> object:
+        if type(value) is not int or not -limit <= value <= limit:
+            raise mismatch(path, f"a whole number of {form.removeprefix('epoch_')} since 1970", value)
+        return value * factor
+
+    return convert
+
+
+def _parsed(parse: Callable[[str], object | None], expected: str) -> Convert:
+    def convert(value: object, path: str) -> object:
+        parsed = parse(value) if type(value) is str else None
+        if parsed is None:
+            raise mismatch(path, expected, value)
+        return parsed
+
+    return convert
+
+
+def _integer(lowest: int, highest: int, name: str) -> Convert:
+    def convert(value: object, path: str) -> object:
+        if type(value) is not int or not lowest <= value <= highest:
+            raise mismatch(path, f"a whole number of type {name}", value)
+        return value
+
+    return convert
+
+
+def _decimal(precision: int, scale: int) -> Convert:
+    unit = Decimal(1).scaleb(-scale)
+    context = Context(prec=precision)
+
+    def convert(value: object, path: str) -> object:
+        if type(value) is int or (isinstance(value, str) and _NUMBER.fullmatch(value)):
+            try:
+                number = Decimal(value)
+                fitted = number.quantize(unit, context=context)
+            except InvalidOperation:
+                fitted = None
+            if fitted == number:
+                return fitted
+        raise mismatch(path, f"a number that fits decimal({precision},{scale})", value)
+
+    return convert
+
+
+def _double(value: object, path: str) -> object:
+    if type(value) is NumberText:
+        number = float(value)
+        if math.isinf(number):
+            raise mismatch(path, "a number that fits double", value)
+        return number
+    if type(value) is int:
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise mismatch(path, "a number that fits double", value) from error
+    if type(value) is NonFinite:
+        return float(value)
+    raise mismatch(path, "a number", value)
+
+
+def _boolean(value: object, path: str) -> object:
+    if type(value) is not bool:
+        raise mismatch(path, "true or false", value)
+    return value
+
+
+def _string(value: object, path: str) -> str:
+    text = value if type(value) is str else json_text(value)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise BadValueError(INVALID_TEXT, f"{path or 'the value'} has half a surrogate pair") from error
+    return text
+
+
+def mismatch(path: str, expected: str, value: object) -> BadValueError:
+    """Return the failure of a value that is not of the declared type."""
+    text = json_text(value)
+    if len(text) > _TEXT_MAX:
+        text = text[:_TEXT_MAX] + "…"
+    text = text.encode(errors="replace").decode()
+    return BadValueError(MISMATCH, f"{path or 'the value'} is {text}; {expected} is expected")
+
+
+def infer(values: list[object]) -> pa.DataType | None:
+    """Return the type of parsed values, None when all are null.
+
+    Kinds that differ become ``string``, as in Spark: a whole number and a number with a fraction are a
+    double, a whole number beyond 64 bits too. Texts stay texts, whatever they look like.
+    """
+    return _infer(values, 0)
+
+
+def _infer(values: list[object], depth: int) -> pa.DataType | None:
+    kinds = {_kind(value) for value in values if value is not None}
+    if not kinds:
+        return None
+    if depth > DEPTH_MAX:
+        return pa.string()
+    if kinds == {"object"}:
+        children: dict[str, list[object]] = {}
+        for value in values:
+            if isinstance(value, dict):
+                for key, child in value.items():
+                    children.setdefault(key, []).append(child)
+        fields = [(key, _infer(found, depth + 1)) for key, found in children.items()]
+        return pa.struct([pa.field(key, kind) for key, kind in fields if kind is not None]) or None
+    if kinds == {"array"}:
+        item = _infer([item for value in values if isinstance(value, list) for item in value], depth + 1)
+        return None if item is None else pa.list_(item)
+    if len(kinds) == 1:
+        return {"bool": pa.bool_(), "int": pa.int64(), "double": pa.float64(), "string": pa.string()}[
+            kinds.pop()
+        ]
+    return pa.float64() if kinds == {"int", "double"} else pa.string()
+
+
+def _kind(value: object) -> str:
+    if isinstance(value, dict):
+        return "object"
+    if isinstance(value, list):
+        return "array"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if -(1 << 63) <= value < 1 << 63 else "double"
+    return "double" if isinstance(value, NumberText | NonFinite) else "string"

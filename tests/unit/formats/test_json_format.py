@@ -1,0 +1,233 @@
+"""Decoding of JSON values."""
+
+import pickle
+from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder
+
+
+def decode(values: Sequence[bytes | None], schema: str | None = None, **options: str) -> Decoded:
+    decoder = pickle.loads(pickle.dumps(open_decoder(FormatSpec("json", schema, options=options))))
+    decoded: Decoded = decoder.decode(pa.array(values, pa.binary()))
+    return decoded
+
+
+def classes(decoded: Decoded) -> list[tuple[int, str]]:
+    return [(failure.row, failure.error_class) for failure in decoded.errors]
+
+
+def test_columns_have_the_declared_types() -> None:
+    """A pipeline's table has these columns."""
+    schema = "id bigint, ok boolean, x double, d decimal(6,2), day date, at timestamp, s string"
+    schema += ", b binary, n array<int>"
+    value = (
+        b'{"id":1,"ok":true,"x":1,"d":12.5,"day":"2026-11-22","at":"2026-11-22T10:00:00.5+01:00",'
+        b'"s":"\xc3\xa9","b":"AAE=","n":[1,null]}'
+    )
+
+    decoded = decode([value], schema)
+
+    expected = {
+        "id": 1,
+        "ok": True,
+        "x": 1.0,
+        "d": Decimal("12.50"),
+        "day": date(2026, 11, 22),
+        "at": datetime(2026, 11, 22, 9, 0, 0, 500_000, UTC),
+        "s": "é",
+        "b": b"\0\1",
+        "n": [1, None],
+    }
+    assert [expected] == decoded.columns.to_pylist()
+    assert () == decoded.errors
+
+
+@pytest.mark.parametrize(
+    ("bad", "error_class"),
+    [
+        (b"", "MalformedValue"),
+        (b" ", "MalformedValue"),
+        (b'{"a":1', "MalformedValue"),
+        (b'{"a":1}{"a":2}', "MalformedValue"),
+        (b'{"a":1}\n{"a":2}', "MalformedValue"),
+        (b'{"a":1},{"a":2}', "MalformedValue"),
+        (b'{"a":"}', "MalformedValue"),
+        (b'{"a":{"b":1}', "MalformedValue"),
+        (b'{"a":01}', "MalformedValue"),
+        (b'{"a":Inf}', "MalformedValue"),
+        (b'{"a":-NaN}', "MalformedValue"),
+        (b'{"a":1}\0', "MalformedValue"),
+        (b'{"s":"\xff"}', "InvalidText"),
+        (b'{"s":"\\ud800"}', "InvalidText"),
+        (b"[1]", "TypeMismatch"),
+        (b"null", "TypeMismatch"),
+        (b'{"a":"1"}', "TypeMismatch"),
+        (b'{"a":1.0}', "TypeMismatch"),
+        (b'{"a":99999999999999999999}', "TypeMismatch"),
+        (b'{"a":true}', "TypeMismatch"),
+        (b'{"x":1e999}', "TypeMismatch"),
+        (b'{"d":123456.7}', "TypeMismatch"),
+        (b'{"d":1.234}', "TypeMismatch"),
+        (b'{"t":"2026-13-01"}', "TypeMismatch"),
+        (b'{"t":1700000000000}', "TypeMismatch"),
+        (b'{"n":{"m":1}}', "TypeMismatch"),
+    ],
+)
+def test_a_bad_value_is_the_only_one_that_is_lost(bad: bytes, error_class: str) -> None:
+    """Whatever the bytes, rows before and after keep their place."""
+    schema = "a bigint, x double, d decimal(6,2), s string, t timestamp, n array<int>"
+    values = [b'{"a":1}', bad, b'{"a":3}', None, bad, b'{"a":6}']
+
+    decoded = decode(values, schema)
+
+    assert [(1, error_class), (4, error_class)] == classes(decoded)
+    rows = decoded.columns.to_pylist()
+    assert [1, None, 3, None, None, 6] == [row and row["a"] for row in rows]
+
+
+def test_values_that_open_and_close_each_other_shift_no_row() -> None:
+    """One value that is two rows and one that is none would otherwise cancel out."""
+    values = [b'{"a":1}{"a":2}', b'{"b":"}', b'{"}', b'{"a":4}', b"{}"]
+
+    decoded = decode(values, "a bigint")
+
+    assert [0, 1, 2] == [failure.row for failure in decoded.errors]
+    assert [None, None, None, {"a": 4}, {"a": None}] == decoded.columns.to_pylist()
+
+
+def test_pretty_printed_and_nan_and_duplicate_keys_are_accepted() -> None:
+    """Newlines between tokens are JSON; of two equal keys the last one counts, as in Spark."""
+    values = [b'{\n "a": 1\r\n}', b' {"a":2} ', b'{"a":3,"a":4}', b'{"x":NaN}', b'{"x":-Infinity}']
+
+    decoded = decode(values, "a bigint, x double")
+
+    assert () == decoded.errors
+    assert [1, 2, 4, None, None] == decoded.columns.field("a").to_pylist()
+    assert "nan" == str(decoded.columns.field("x")[3])
+
+
+def test_a_string_takes_any_value_as_its_text() -> None:
+    decoded = decode([b'{"s":{"k":[1,1.50,"\xc3\xa9",null]}}', b'{"s":7}', b'{"s":"t"}'], "s string")
+
+    assert ['{"k":[1,1.50,"é",null]}', "7", "t"] == decoded.columns.field("s").to_pylist()
+
+
+def test_not_null_is_enforced_also_in_nested_fields() -> None:
+    """A row that lacks a required field is bad; the columns stay nullable because bad rows are null."""
+    decoded = decode(
+        [b'{"a":1}', b"{}", b'{"a":1,"n":{"b":null}}', b'{"a":1,"n":{"b":2}}'],
+        "a bigint NOT NULL, n struct<b int NOT NULL>",
+    )
+
+    assert [(1, "NullField"), (2, "NullField")] == classes(decoded)
+    assert "n.b is null; it is NOT NULL" == decoded.errors[1].message
+    assert all(field.nullable for field in decoded.columns.type)
+
+
+def test_maps_are_read() -> None:
+    decoded = decode([b'{"m":{"k":1,"l":null}}', b'{"m":{"k":"x"}}'], "m map<string,int>")
+
+    assert [{"m": [("k", 1), ("l", None)]}, None] == decoded.columns.to_pylist()
+    assert 'm.k is "x"; a whole number of type int32 is expected' == decoded.errors[0].message
+
+
+def test_timestamps_may_be_numbers() -> None:
+    decoded = decode(
+        [b'{"t":1500}', b'{"t":"x"}', b'{"t":9223372036854775807}'],
+        "t timestamp",
+        timestamp_format="epoch_ms",
+    )
+
+    assert datetime(1970, 1, 1, 0, 0, 1, 500_000, UTC) == decoded.columns.field("t")[0].as_py()
+    assert [(1, "TypeMismatch"), (2, "TypeMismatch")] == classes(decoded)
+
+
+def test_nanoseconds_and_mixed_zones_are_read() -> None:
+    """Java writes nanoseconds; Arrow's parser refuses them for microseconds."""
+    decoded = decode(
+        [b'{"t":"2026-01-01T00:00:00.123456789Z"}', b'{"t":"2026-01-01 00:00"}', b'{"t":"2026-01-01"}'],
+        "t timestamp",
+    )
+
+    assert () == decoded.errors
+    assert [123_456, 0, 0] == [t.microsecond for t in decoded.columns.field("t").to_pylist()]
+
+
+def test_inferred_columns_follow_from_the_batch() -> None:
+    """Texts that look like timestamps stay texts, so the next batch does not change the type."""
+    value = (
+        b'{"a":1,"t":"2026-01-01T00:00:00Z","n":null,"e":{"x":null},"l":[],"s":{"t":"2026-01-01","z":null}}'
+    )
+
+    decoded = decode([value, b'{"a":1.5}', None])
+
+    assert {"a": "double", "t": "string", "s": "struct<t: string>"} == {
+        field.name: str(field.type) for field in decoded.columns.type
+    }
+    assert [1.0, 1.5, None] == decoded.columns.field("a").to_pylist()
+
+
+def test_inferred_columns_of_several_kinds_are_texts() -> None:
+    decoded = decode([b'{"a":1,"l":[1,"x"]}', b'{"a":"k"}', b"{", b"{}", b"3"])
+
+    assert ["1", "k", None, None, None] == decoded.columns.field("a").to_pylist()
+    assert ["1", "x"] == decoded.columns.field("l")[0].as_py()
+    assert [(2, "MalformedValue"), (4, "TypeMismatch")] == classes(decoded)
+
+
+@pytest.mark.parametrize("values", [[], [None], [b"{}"], [b"{}", None], [b"x"]])
+def test_batches_without_columns_have_rows(values: list[bytes | None]) -> None:
+    """The number of rows is the number of values, with or without a schema."""
+    assert len(values) == len(decode(values).columns)
+    assert len(values) == len(decode(values, "a int").columns)
+
+
+def test_a_slice_of_an_array_is_decoded() -> None:
+    """Offsets of a slice do not start at 0."""
+    values = pa.array([b"junk", b'{"a":1}', b'{"a":2}'], pa.large_binary()).slice(1)
+
+    decoded = open_decoder(FormatSpec("json", "a int")).decode(values)
+
+    assert [{"a": 1}, {"a": 2}] == decoded.columns.to_pylist()
+
+
+def test_values_nested_deeply_do_not_crash() -> None:
+    deep = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+
+    assert 2 == len(decode([deep, b"{"]).columns)
+    assert 2 == len(decode([deep, b"{"], "a string").columns)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (FormatSpec("jsn"), "'jsn' is not a format (did you mean 'json'?)"),
+        (FormatSpec("json", options={"timestampformat": "x"}), "did you mean 'timestamp_format'?"),
+        (
+            FormatSpec("json", options={"timestamp_format": "x"}),
+            "not one of iso, epoch_s, epoch_ms, epoch_us",
+        ),
+        (FormatSpec("json", "a bigit"), "'bigit' is not a type (did you mean 'bigint'?)"),
+        (FormatSpec("json", "a map<int,int>"), "a is a map with keys of type int32"),
+        (FormatSpec("json", schema_file="/nowhere/x"), "schema_file '/nowhere/x' cannot be read"),
+        (FormatSpec("json", "a int", "/nowhere/x"), "give one"),
+        (FormatSpec("raw", "a int"), "format raw takes no schema"),
+    ],
+)
+def test_wrong_specs_name_what_is_allowed(spec: FormatSpec, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        open_decoder(spec)
+
+    assert message in str(caught.value)
+
+
+def test_texts_that_are_not_utf_8_are_bad() -> None:
+    decoded = open_decoder(FormatSpec("string")).decode(pa.array([b"a", b"\xff", None], pa.binary()))
+
+    assert [{"value": "a"}, None, None] == decoded.columns.to_pylist()
+    assert [(1, "InvalidText")] == classes(decoded)
