@@ -100,6 +100,15 @@ def check_schema(requested: StructType, *, include_headers: bool, rows: RowKind 
             )
 
 
+def source_column(name: str, decoded: ColumnarBatch, topic_partition: TopicPartition) -> pa.Array:
+    """Return a column of the source for decoded records, with the type that it has in Spark.
+
+    Raises:
+        KeyError: the source has no column of that name.
+    """
+    return _COLUMNS[name](decoded, topic_partition)
+
+
 class RowBatches:
     """Turns the decoded records of one partition into Arrow batches of a requested schema."""
 

@@ -1,0 +1,190 @@
+"""Processes one range of offsets on an executor: read, decode, transform, write, account.
+
+A job is a plain value, so that any scheduler can run it: Spark, or a test. Only the result goes back to the
+driver: names and statistics of files, the account, and what the tasks left prepared in topics.
+
+What a maintainer must not break: a job commits nothing, so that it can run twice for the same range. Its rows
+become visible by the driver's commit, which names the files of one run.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
+from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
+from kalda.pipelines.direct.row_steps import without_offsets
+from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
+from kalda.records.columnar import ColumnarBatch
+from kalda.spark.source.options import SourceOptions
+from kalda.spark.source.plan import OffsetRange
+from kalda.spark.worker import pooled_reader, prepare_worker
+
+
+class BadRecordError(ValueError):
+    """A record cannot be decoded, and the pipeline's `on_error` is `fail`; the message names its place."""
+
+
+class LostRowsError(ValueError):
+    """A target wrote another number of rows than it was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeMetrics:
+    """What processing one range took."""
+
+    seconds: float
+    network_bytes: int
+    files_bytes: int
+    """Bytes that were read in place."""
+    decode_seconds: float
+    """Time in decoding record batches to columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeResult:
+    """What a task returns to the driver."""
+
+    account: RangeAccount
+    rows: Written
+    dead_letters: Written | None
+    """What the dead-letter queue got; None without one or without a bad record."""
+    metrics: RangeMetrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeJob:
+    """What every task of a batch does with its range.
+
+    Args:
+        source: what is read and how; its selection and positions have no effect here.
+        rows: how records become rows.
+        target: where rows go.
+        dead_letters: where records go that are no rows; None refuses the batch at the first one.
+        event_time: a timestamp column of the rows whose bounds go into the account.
+    """
+
+    query_id: str
+    batch_id: int
+    source: SourceOptions
+    rows: RowPlan
+    target: RowsTarget
+    dead_letters: DeadLetterTarget | None = None
+    event_time: str | None = None
+
+    def run(self, offset_range: OffsetRange, part: int) -> RangeResult:
+        """Process one range; `part` is its number in the batch.
+
+        Raises:
+            DataLossError: records of the range are gone, and `failOnDataLoss` is true.
+            BadRecordError: a record cannot be decoded and there is no dead-letter queue.
+            StepError: a step of the transform cannot be applied.
+            ClientError, RecordsError, OSError: reading or writing failed.
+        """
+        return _RangeRun(self, offset_range, part).run()
+
+
+class _RangeRun:
+    """One run of a job on one range."""
+
+    def __init__(self, job: RangeJob, offset_range: OffsetRange, part: int) -> None:
+        self._job: Final = job
+        self._range: Final = offset_range
+        self._part: Final = part
+        self._count: Final = OffsetCount(offset_range)
+        self._meter: Final = ReadMeter()
+        self._given = 0
+        self._filtered = 0
+        self._bad = 0
+        self._times: list[tuple[int, int]] = []
+        self._letters: DeadLetters | None = None
+
+    def run(self) -> RangeResult:
+        prepare_worker()
+        began = time.perf_counter()
+        job, task = self._job, (self._job.query_id, self._job.batch_id, self._part)
+        if job.dead_letters is not None:
+            self._letters = job.dead_letters.open(*task)
+        try:
+            with pooled_reader(job.source.client) as reader:
+                records = read_columns(
+                    reader,
+                    job.source,
+                    self._range,
+                    want_headers=job.rows.want_headers or job.dead_letters is not None,
+                    meter=self._meter,
+                )
+                written = job.target.write(self._rows(records), *task)
+            self._count.finish()
+            if written.rows != self._given:
+                raise LostRowsError(
+                    f"{self._range.topic_partition}: the target wrote {written.rows} of {self._given} rows"
+                )
+            letters = self._letters.finish() if self._letters is not None and self._bad else None
+        except BaseException:
+            if self._letters is not None:
+                self._letters.abandon()
+            raise
+        return RangeResult(self._account(written), written, letters, self._metrics(began))
+
+    def _rows(self, records: Iterator[ColumnarBatch]) -> Iterator[pa.RecordBatch]:
+        job = self._job
+        for decoded in records:
+            self._count.add(decoded.offsets)
+            made = job.rows.rows_of(decoded, self._range.topic_partition)
+            if made.failures:
+                self._put_aside(decoded, made.failures)
+            rows, dropped = job.rows.transform(made.rows)
+            self._filtered += dropped
+            if not rows.num_rows:
+                continue
+            self._given += rows.num_rows
+            rows = without_offsets(rows)
+            if job.event_time is not None:
+                self._note_times(rows.column(job.event_time))
+            yield rows
+
+    def _put_aside(self, decoded: ColumnarBatch, failures: Sequence[DecodeFailure]) -> None:
+        self._bad += len(failures)
+        if self._letters is None:
+            first = failures[0]
+            offset = decoded.offsets[first.row].as_py()
+            raise BadRecordError(
+                f"{self._range.topic_partition} at offset {offset}: {first.error_class}: {first.message}; "
+                "set on_error to dlq or skip to go on without such records"
+            )
+        self._letters.add(decoded, self._range.topic_partition, failures)
+
+    def _note_times(self, column: pa.Array) -> None:
+        bounds = pc.min_max(column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False))
+        least, most = bounds["min"], bounds["max"]
+        if least.is_valid:
+            self._times.append((least.value, most.value))
+
+    def _account(self, written: Written) -> RangeAccount:
+        return RangeAccount(
+            topic=self._range.topic_partition.topic,
+            partition=self._range.topic_partition.partition,
+            start=self._range.start,
+            end=self._range.end,
+            records=self._count.records,
+            rows_out=written.rows,
+            dlq=self._bad,
+            filtered=self._filtered,
+            gaps=self._count.gaps,
+            event_time_min=min((least for least, _ in self._times), default=None),
+            event_time_max=max((most for _, most in self._times), default=None),
+        )
+
+    def _metrics(self, began: float) -> RangeMetrics:
+        return RangeMetrics(
+            seconds=time.perf_counter() - began,
+            network_bytes=self._meter.network_bytes,
+            files_bytes=self._meter.files_bytes,
+            decode_seconds=self._meter.decode_seconds,
+        )

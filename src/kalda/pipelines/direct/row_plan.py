@@ -1,0 +1,178 @@
+"""Says how the records of a topic become rows, and makes them: columns, value format, steps, event time.
+
+A plan is a value that is pickled to the executors; it reads nothing. What a maintainer must not break: the
+rows are those that the same pipeline makes when Spark executes it, in names, types and values.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from kalda.common.types import TopicPartition
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, RowStep, apply_steps, without_offsets
+from kalda.records.columnar import ColumnarBatch
+from kalda.spark.source.schema import source_column
+
+SOURCE_TYPES: Final[Mapping[str, pa.DataType]] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
+}
+"""The columns of the source and their types."""
+
+
+class RowPlanError(ValueError):
+    """The columns of a plan contradict each other, e.g. a field of the value is called like a kept column."""
+
+
+class DecodeFailure(Protocol):
+    """Why one value could not be decoded; `kalda.formats` has the class."""
+
+    @property
+    def row(self) -> int:
+        """The index of the value."""
+        ...
+
+    @property
+    def error_class(self) -> str:
+        """A short name of the kind of error."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """What is wrong, for the dead-letter queue."""
+        ...
+
+    @property
+    def schema_id(self) -> int | None:
+        """The schema of the registry that the value names."""
+        ...
+
+
+class DecodedValues(Protocol):
+    """The columns of decoded values; `kalda.formats` has the class."""
+
+    @property
+    def columns(self) -> pa.StructArray:
+        """One row for each value, null where it is bad or null."""
+        ...
+
+    @property
+    def errors(self) -> Sequence[DecodeFailure]:
+        """The bad values, in order."""
+        ...
+
+
+class ValueDecoder(Protocol):
+    """The part of a decoder of `kalda.formats` that a plan uses."""
+
+    def schema(self) -> pa.Schema | None:
+        """Return the fields of the values; None where they are known only with data."""
+        ...
+
+    def decode(self, values: pa.Array) -> DecodedValues:
+        """Decode a column of values."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedRows:
+    """The rows of one decode, and the records that are none because their value is bad."""
+
+    rows: pa.RecordBatch
+    """With the hidden column of offsets."""
+    failures: Sequence[DecodeFailure]
+    """`row` is the index in the decoded records."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """How records become rows.
+
+    Args:
+        keep: columns of the source in the rows, before the steps.
+        decoder: turns the values into columns of their own, which come first; None: the rows have the
+            source's columns only.
+        steps: what happens to the rows then.
+    """
+
+    keep: tuple[str, ...]
+    decoder: ValueDecoder | None = None
+    steps: tuple[RowStep, ...] = ()
+
+    @property
+    def want_headers(self) -> bool:
+        """Whether the rows have headers before the steps."""
+        return "headers" in self.keep
+
+    def input_schema(self) -> pa.Schema | None:
+        """Return the columns before the steps; None where the values' are known only with data.
+
+        Raises:
+            RowPlanError: a kept column is unknown or has the name of a field.
+        """
+        fields: list[pa.Field] = []
+        if self.decoder is not None:
+            values = self.decoder.schema()
+            if values is None:
+                return None
+            fields += list(values)
+        names = {field.name for field in fields}
+        for name in self.keep:
+            if name not in SOURCE_TYPES:
+                raise RowPlanError(f"there is no column {name}; the source has {', '.join(SOURCE_TYPES)}")
+            if name in names:
+                raise RowPlanError(f"the values have a field {name}, so the record's {name} cannot be kept")
+            fields.append(pa.field(name, SOURCE_TYPES[name]))
+        return pa.schema(fields)
+
+    def output_schema(self) -> pa.Schema | None:
+        """Return the columns behind the steps, found by applying these to a batch without rows.
+
+        Raises:
+            StepError: a step cannot be applied to such a batch.
+        """
+        schema = self.input_schema()
+        if schema is None:
+            return None
+        rows = pa.RecordBatch.from_pylist([], schema=schema.append(pa.field(OFFSET_COLUMN, pa.int64())))
+        for step in self.steps:
+            rows = step.apply(rows)
+        return without_offsets(rows).schema
+
+    def rows_of(self, decoded: ColumnarBatch, topic_partition: TopicPartition) -> DecodedRows:
+        """Return the rows of some records, before the steps."""
+        columns: list[pa.Array] = []
+        names: list[str] = []
+        failures: Sequence[DecodeFailure] = ()
+        if self.decoder is not None:
+            values = self.decoder.decode(decoded.values)
+            failures = values.errors
+            fields = values.columns.type
+            columns += values.columns.flatten()
+            names += [fields.field(index).name for index in range(fields.num_fields)]
+        columns += [source_column(name, decoded, topic_partition) for name in self.keep]
+        names += [*self.keep, OFFSET_COLUMN]
+        columns.append(decoded.offsets)
+        rows = pa.RecordBatch.from_arrays(columns, names=names)
+        if failures:
+            rows = rows.filter(_all_but(rows, failures))
+        return DecodedRows(rows, failures)
+
+    def transform(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """Return the rows behind the steps and how many were dropped; raises as `apply_steps`."""
+        return apply_steps(rows, self.steps)
+
+
+def _all_but(rows: pa.RecordBatch, failures: Sequence[DecodeFailure]) -> pa.BooleanArray:
+    good = np.ones(rows.num_rows, dtype=np.bool_)
+    good[[each.row for each in failures]] = False
+    return pa.array(good)

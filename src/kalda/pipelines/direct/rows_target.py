@@ -1,0 +1,86 @@
+"""Defines where a task's rows and its bad records go.
+
+Targets are values that are pickled to the executors; they open what they need in `write` or `open`. What a
+maintainer must not break: nothing that a target writes is visible before the driver commits the batch.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+
+from kalda.common.types import TopicPartition
+from kalda.pipelines.direct.row_plan import DecodeFailure
+from kalda.records.columnar import ColumnarBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task wrote."""
+
+    rows: int
+    """Counted by the writer."""
+    files: tuple[object, ...] = ()
+    """Files of a table that no commit names yet."""
+    prepared: object | None = None
+    """The handle of a prepared transaction."""
+
+
+class RowsTarget(Protocol):
+    """Takes the rows of one task."""
+
+    def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
+        """Write all rows; they stay invisible. Part `part` of a batch may be written again."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """Takes the bad records of one task, while it runs."""
+
+    def add(
+        self, records: ColumnarBatch, topic_partition: TopicPartition, failures: Sequence[DecodeFailure]
+    ) -> None:
+        """Take the records that the failures name by their row."""
+        ...
+
+    def finish(self) -> Written:
+        """Return what was written; it stays invisible until the batch is committed."""
+        ...
+
+    def abandon(self) -> None:
+        """Give up after a failure of the task."""
+        ...
+
+
+class DeadLetterTarget(Protocol):
+    """Opens a task's way to the dead-letter queue."""
+
+    def open(self, query_id: str, batch_id: int, part: int) -> DeadLetters:
+        """Return it; nothing is sent before the first bad record."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SkipTarget:
+    """Drops bad records after they were counted: `on_error` is `skip`."""
+
+    def open(self, query_id: str, batch_id: int, part: int) -> DeadLetters:
+        """Return a queue without an end."""
+        return _Skipped()
+
+
+class _Skipped:
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(
+        self, records: ColumnarBatch, topic_partition: TopicPartition, failures: Sequence[DecodeFailure]
+    ) -> None:
+        self._count += len(failures)
+
+    def finish(self) -> Written:
+        return Written(self._count)
+
+    def abandon(self) -> None:
+        pass

@@ -1,0 +1,169 @@
+"""A task of direct execution against a real broker, without Spark."""
+
+import json
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import confluent_kafka
+import confluent_kafka.admin
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from kalda.common.types import TopicPartition
+from kalda.pipelines.direct.range_job import BadRecordError, LostRowsError, RangeJob
+from kalda.pipelines.direct.row_plan import RowPlan
+from kalda.pipelines.direct.row_steps import FilterStep
+from kalda.pipelines.direct.rows_target import SkipTarget, Written
+from kalda.spark.source.options import SourceOptions, parse_batch_options
+from kalda.spark.source.plan import OffsetRange
+from kalda.spark.worker import close_readers
+
+T0 = 1_700_000_000_000
+
+
+@dataclass(frozen=True)
+class OneFile:
+    """Writes a task's rows to one Parquet file."""
+
+    directory: Path
+    lost: int = 0
+
+    def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
+        rows = pa.Table.from_batches(batches)
+        pq.write_table(rows, self.directory / f"{query_id}-{batch_id}-{part}.parquet")
+        return Written(rows.num_rows - self.lost)
+
+
+@dataclass(frozen=True)
+class Failure:
+    row: int
+    error_class: str = "MalformedValue"
+    message: str = "broken"
+    schema_id: int | None = None
+
+
+@dataclass(frozen=True)
+class DecodedNumbers:
+    columns: pa.StructArray
+    errors: Sequence[Failure]
+
+
+class Numbers:
+    """Decodes ``{"n": 1}`` one by one."""
+
+    def schema(self) -> pa.Schema:
+        return pa.schema({"n": pa.int64()})
+
+    def decode(self, values: pa.Array) -> DecodedNumbers:
+        rows: list[dict[str, int] | None] = []
+        errors = []
+        for index, value in enumerate(values.to_pylist()):
+            try:
+                rows.append(json.loads(value))
+            except ValueError:
+                rows.append(None)
+                errors.append(Failure(index))
+        return DecodedNumbers(pa.array(rows, pa.struct({"n": pa.int64()})), errors)
+
+
+@pytest.fixture
+def options(bootstrap: str) -> Iterable[SourceOptions]:
+    yield parse_batch_options({"kafka.bootstrap.servers": bootstrap, "subscribe": "unused"})
+    close_readers()
+
+
+@pytest.fixture
+def topic(bootstrap: str, topic_name: Callable[[str], str]) -> str:
+    """1,000 records in one partition, each hundredth is no JSON."""
+    name = topic_name("direct")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([confluent_kafka.admin.NewTopic(name, 1, 1)])[name].result(30)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 100})
+    for number in range(1000):
+        value = b"bad" if number % 100 == 7 else b'{"n": %d}' % number
+        producer.produce(name, value, key=b"k%d" % number, partition=0, timestamp=T0 + number)
+    assert 0 == producer.flush(30)
+    return name
+
+
+def test_a_range_is_written_with_the_records_own_columns(
+    options: SourceOptions, topic: str, tmp_path: Path
+) -> None:
+    columns = ("key", "value", "topic", "partition", "offset", "timestamp")
+    job = RangeJob(
+        query_id="q",
+        batch_id=3,
+        source=options,
+        rows=RowPlan(columns),
+        target=OneFile(tmp_path),
+        event_time="timestamp",
+    )
+    result = pickle.loads(pickle.dumps(job)).run(OffsetRange(TopicPartition(topic, 0), 100, 900), 5)
+
+    rows = pq.read_table(tmp_path / "q-3-5.parquet")
+    assert list(columns) == rows.schema.names
+    assert job.rows.output_schema() == rows.schema
+    assert list(range(100, 900)) == rows["offset"].to_pylist()
+    assert b"k100" == rows["key"][0].as_py()
+    account = result.account
+    assert (800, 800, 0, 0, 0) == (
+        account.records,
+        account.rows_out,
+        account.dlq,
+        account.filtered,
+        account.gaps,
+    )
+    assert (T0 + 100, T0 + 899) == (account.event_time_min, account.event_time_max)
+    assert result.metrics.network_bytes > 800 * 10
+
+
+def test_bad_and_filtered_records_are_counted_where_they_leave(
+    options: SourceOptions, topic: str, tmp_path: Path
+) -> None:
+    job = RangeJob(
+        query_id="q",
+        batch_id=0,
+        source=options,
+        rows=RowPlan(("offset",), Numbers(), (FilterStep(pc.field("n") >= 500),)),
+        target=OneFile(tmp_path),
+        dead_letters=SkipTarget(),
+    )
+    result = job.run(OffsetRange(TopicPartition(topic, 0), 0, 1000), 0)
+
+    account = result.account
+    assert (1000, 495, 10, 495) == (account.records, account.rows_out, account.dlq, account.filtered)
+    rows = pq.read_table(tmp_path / "q-0-0.parquet")
+    assert ["n", "offset"] == rows.schema.names
+    assert rows["n"].to_pylist() == rows["offset"].to_pylist()
+
+
+def test_a_bad_record_stops_a_batch_that_has_no_place_for_it(
+    options: SourceOptions, topic: str, tmp_path: Path
+) -> None:
+    job = RangeJob(
+        query_id="q",
+        batch_id=0,
+        source=options,
+        rows=RowPlan((), Numbers()),
+        target=OneFile(tmp_path),
+    )
+    with pytest.raises(BadRecordError, match=rf"{topic}-0 at offset 107: MalformedValue: broken; set on_err"):
+        job.run(OffsetRange(TopicPartition(topic, 0), 100, 900), 0)
+
+
+def test_a_target_that_writes_fewer_rows_than_it_got_is_an_error(
+    options: SourceOptions, topic: str, tmp_path: Path
+) -> None:
+    job = RangeJob(
+        query_id="q",
+        batch_id=0,
+        source=options,
+        rows=RowPlan(("value",)),
+        target=OneFile(tmp_path, lost=1),
+    )
+    with pytest.raises(LostRowsError, match="the target wrote 799 of 800 rows"):
+        job.run(OffsetRange(TopicPartition(topic, 0), 100, 900), 0)
