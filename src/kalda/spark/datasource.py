@@ -1,13 +1,22 @@
-"""The data source `kalda` for PySpark: ``spark.read.format("kalda")`` and ``spark.readStream`` likewise.
+"""The data source `kalda` for PySpark: ``spark.read.format("kalda")``, and likewise streams and writes.
 
-It accepts the options of Spark's own Kafka connector and returns the same columns. Spark discovers it through
+It accepts the options of Spark's own Kafka connector and has the same columns. Spark discovers it through
 the package `pyspark_kalda`, so that no registration is needed.
 """
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from kalda.spark.sink.options import parse_sink_options
+from kalda.spark.sink.writers import KaldaBatchWriter, KaldaStreamWriter
 from kalda.spark.source.options import (
+    OptionError,
     SourceOptions,
     parse_batch_options,
     parse_common_options,
@@ -39,6 +48,18 @@ class KaldaDataSource(DataSource):
         """Return the reader of a streaming query."""
         options = parse_stream_options(self.options)
         return KaldaStreamReader(options, _checked(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return the writer of a batch query."""
+        if overwrite:
+            raise OptionError("save mode overwrite is not allowed for topics; use mode append")
+        return KaldaBatchWriter(parse_sink_options(self.options, is_stream=False), schema)
+
+    def streamWriter(  # noqa: N802  # the API's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return the writer of a streaming query; output mode complete appends all rows of each result."""
+        return KaldaStreamWriter(parse_sink_options(self.options, is_stream=True), schema)
 
 
 def _checked(schema: StructType, options: SourceOptions) -> StructType:
