@@ -17,7 +17,7 @@ def test_a_batch_write_has_all_columns(spark: "SparkSession", topics: Topics, op
         "CAST(concat('v', id) AS BINARY) AS value",
         "CAST(id % 2 AS INT) AS partition",
         "timestamp_millis(1000 + id) AS timestamp",
-        "array(named_struct('key', 'h', 'value', CAST(id AS BINARY))) AS headers",
+        "array(named_struct('key', 'h', 'value', CAST(CAST(id AS STRING) AS BINARY))) AS headers",
         f"'{name}' AS topic",
     )
     rows.write.format("kalda").options(**options()).mode("append").save()

@@ -13,7 +13,6 @@ from pyspark.sql.types import (
 from kalda.spark.sink.rows import RowError, TopicRows, check_write_schema
 from kalda.spark.source.options import OptionError
 
-
 TYPES: dict[str, DataType] = {
     "string": StringType(),
     "binary": BinaryType(),
