@@ -8,6 +8,10 @@ are frozen and picklable, because tasks on executors receive them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
+
+FILE_TARGET_BYTES: Final = 128 * 1024 * 1024
+"""The size of files that query engines like: large enough to amortize opening one."""
 
 
 def _nothing() -> Mapping[str, str]:
@@ -281,7 +285,7 @@ class TableSpec:
     event_time: str | None = None
     """A column with a timestamp."""
     late: Late | None = None
-    file_target_bytes: int = 128 * 1024 * 1024
+    file_target_bytes: int = FILE_TARGET_BYTES
     max_latency_ms: int | None = None
     """How long small batches may wait to become one file; None: every batch is committed."""
     evolve: Evolve = Evolve.NONE

@@ -1,0 +1,47 @@
+"""Where the things of a pipeline file are: URIs of tables, clusters by name, the catalog, the registry."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kalda.pipelines.spec.model import Cluster
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+_TABLE_NAME: Final = re.compile(r"[^\W.][\w-]*(?:\.[^\W.][\w-]*)*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Locations:
+    """What names in a file refer to."""
+
+    directory: Path
+    """The directory of the file, where relative paths begin."""
+    warehouse: str
+    catalog: Mapping[str, str]
+    registry: Mapping[str, str]
+    clusters: Mapping[str, Cluster]
+
+    def table(self, name: str) -> str | None:
+        """Return the URI of a table, or None for a name that is neither a URI nor a dotted name.
+
+        `lake.orders` is ``<warehouse>/lake/orders``; a path with a slash is relative to the file.
+        """
+        if "/" in name:
+            return to_uri(name, self.directory)
+        if _TABLE_NAME.fullmatch(name) is None:
+            return None
+        return f"{self.warehouse}/{name.replace('.', '/')}"
+
+
+def to_uri(text: str, directory: Path) -> str:
+    """Return a URI for a URI or a path.
+
+    >>> to_uri("state", Path("/srv/pipelines")), to_uri("s3://lake/x/", Path("/"))
+    ('file:///srv/pipelines/state', 's3://lake/x')
+    """
+    text = text.rstrip("/") or "/"
+    if _SCHEME.match(text):
+        return text
+    return f"file://{(directory / Path(text).expanduser()).absolute()}"

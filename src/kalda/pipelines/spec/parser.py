@@ -1,0 +1,143 @@
+"""Reads a pipeline file: YAML to the values of `kalda.pipelines.spec.model`, or all of its faults at once.
+
+It connects to nothing. The pipelines of the file are read by `kalda.pipelines.spec.pipeline_parser`.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kalda.pipelines.spec import sections, values
+from kalda.pipelines.spec.errors import FaultList, PipelineFileError
+from kalda.pipelines.spec.locations import Locations, to_uri
+from kalda.pipelines.spec.model import Cluster, PipelineFile, PipelineSpec, Place, SparkSettings
+from kalda.pipelines.spec.nodes import SectionReader, Source, Value, compose
+from kalda.pipelines.spec.pipeline_parser import PipelineParser, read_defaults
+
+FILE_BYTES_MAX: Final = 1 << 20
+"""A pipeline takes some hundred bytes; a larger file is a wrong one."""
+
+MAIN_CLUSTER: Final = "main"
+"""The name under which the key `cluster` is known."""
+_ADDRESS: Final = "bootstrap.servers"
+
+
+def read_pipeline_file(
+    path: Path, *, bootstrap_servers: str | None = None, variables: Mapping[str, str] | None = None
+) -> PipelineFile:
+    """Read a file.
+
+    Args:
+        path: the file.
+        bootstrap_servers: replaces the address of the main cluster.
+        variables: what ``${NAME}`` stands for; the environment if None.
+
+    Raises:
+        OSError: the file cannot be read.
+        PipelineFileError: the file is wrong; the error has every fault.
+    """
+    with path.open("rb") as file:
+        content = file.read(FILE_BYTES_MAX + 1)
+    start = Place(str(path), 1, 1)
+    faults = FaultList()
+    if len(content) > FILE_BYTES_MAX:
+        faults.add(start, f"the file has more than {FILE_BYTES_MAX} bytes; is it a pipeline file?")
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        faults.add(start, f"the file is not text in UTF-8: {error.reason} at byte {error.start}")
+    faults.check()
+    return parse_pipeline_file(
+        text,
+        str(path),
+        directory=path.resolve().parent,
+        bootstrap_servers=bootstrap_servers,
+        variables=os.environ if variables is None else variables,
+    )
+
+
+def parse_pipeline_file(
+    text: str,
+    name: str,
+    *,
+    directory: Path,
+    bootstrap_servers: str | None = None,
+    variables: Mapping[str, str],
+) -> PipelineFile:
+    """Read the text of a file; relative paths in it begin at `directory`.
+
+    Raises:
+        PipelineFileError: the file is wrong; the error has every fault.
+    """
+    faults = FaultList()
+    source = Source(name, variables, faults)
+    root = compose(source, text)
+    faults.check()
+    assert root is not None, "the absence of a root is a fault"
+    reader = root.section(sections.FILE)
+    storage = to_uri(reader.required("storage", values.TEXT), directory)
+    warehouse = reader.optional("warehouse", values.TEXT)
+    locations = Locations(
+        directory=directory,
+        warehouse=f"{storage}/tables" if warehouse is None else to_uri(warehouse, directory),
+        catalog=reader.texts("catalog"),
+        registry=reader.texts("registry"),
+        clusters=_clusters(reader, bootstrap_servers, variables),
+    )
+    result = PipelineFile(
+        path=name,
+        name=reader.required("name", values.NAME),
+        storage=storage,
+        warehouse=locations.warehouse,
+        clusters=locations.clusters,
+        spark=reader.build("spark", _spark) or SparkSettings(),
+        pipelines=_pipelines(reader, locations),
+    )
+    faults.check()
+    return result
+
+
+def _clusters(
+    reader: SectionReader, bootstrap_servers: str | None, variables: Mapping[str, str]
+) -> dict[str, Cluster]:
+    properties = reader.texts("cluster")
+    if bootstrap_servers is not None:
+        properties[_ADDRESS] = bootstrap_servers
+    properties.setdefault(_ADDRESS, variables.get("KALDA_BOOTSTRAP_SERVER") or "127.0.0.1:9092")
+    found = {MAIN_CLUSTER: Cluster(name=MAIN_CLUSTER, properties=properties)}
+    more = reader.get("clusters")
+    for name, value in more.entries().items() if more is not None else ():
+        if name == MAIN_CLUSTER:
+            value.fault(f"the name {MAIN_CLUSTER} is that of the key cluster; choose another one")
+        if _ADDRESS not in value.entries():
+            value.fault(f"cluster {name} has no {_ADDRESS}: it takes HOST:PORT,...")
+        found[name] = Cluster(name=name, properties=value.texts())
+    return found
+
+
+def _spark(value: Value) -> SparkSettings:
+    reader = value.section(sections.SPARK)
+    return SparkSettings(
+        master=reader.one("master", values.TEXT, "local[*]"), settings=reader.texts("settings")
+    )
+
+
+def _pipelines(reader: SectionReader, locations: Locations) -> tuple[PipelineSpec, ...]:
+    parser = PipelineParser(locations, read_defaults(reader.get("defaults"), locations))
+    value = reader.get("pipelines")
+    if value is None:
+        return ()
+    found: dict[str, PipelineSpec] = {}
+    for item in value.items("a list of pipelines"):
+        spec = parser.parse(item)
+        if spec.name in found and spec.name:
+            item.fault(
+                f"the name {spec.name} is taken by the pipeline in line {found[spec.name].place.line}; each "
+                "pipeline has a checkpoint of its own"
+            )
+        found.setdefault(spec.name, spec)
+    return tuple(found.values())
+
+
+__all__ = ["MAIN_CLUSTER", "PipelineFileError", "parse_pipeline_file", "read_pipeline_file"]

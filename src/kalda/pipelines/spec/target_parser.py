@@ -1,0 +1,105 @@
+"""Reads the key `to` of a pipeline."""
+
+from typing import Final
+
+from kalda.pipelines.spec import sections, values
+from kalda.pipelines.spec.locations import Locations
+from kalda.pipelines.spec.model import (
+    FILE_TARGET_BYTES,
+    Compact,
+    Delivery,
+    Evolve,
+    Late,
+    TableFormat,
+    TableSpec,
+    TopicTarget,
+    ValueFormat,
+    WriteMode,
+)
+from kalda.pipelines.spec.nodes import SectionReader, Value
+
+_UPSERT_KEYS: Final = ("keys", "order_by", "deletes")
+_LATE_WORDS: Final = ("keep", "drop", "dlq")
+
+
+def read_table_target(value: Value, locations: Locations, format_: TableFormat) -> TableSpec:
+    """Read `to` with a table."""
+    reader = value.section(sections.TO_TABLE)
+    table = reader.required("table", values.TEXT)
+    path = locations.table(table)
+    if path is None and table:
+        (reader.get("table") or value).refuse("a name such as lake.orders, or a URI")
+    schema = reader.get("schema")
+    target = TableSpec(
+        table=table,
+        path=path or "",
+        format=reader.one("format", sections.TABLE_FORMAT, format_),
+        partition_by=reader.many("partition_by", values.COLUMN),
+        mode=reader.one("mode", sections.MODE, WriteMode.APPEND),
+        keys=reader.many("keys", values.COLUMN),
+        order_by=reader.optional("order_by", values.COLUMN),
+        deletes=reader.optional("deletes", values.TEXT),
+        event_time=reader.optional("event_time", values.COLUMN),
+        late=reader.build("late", lambda each: _late(each, locations)),
+        file_target_bytes=reader.one("file_target", values.SIZE, FILE_TARGET_BYTES),
+        max_latency_ms=reader.optional("max_latency", values.DURATION),
+        evolve=Evolve.NONE
+        if schema is None
+        else schema.section(sections.SCHEMA).one("evolve", sections.EVOLVE, Evolve.NONE),
+        compact=reader.build("compact", _compact),
+        catalog={**locations.catalog, **reader.texts("catalog")},
+        options=reader.texts("options"),
+        place=value.place,
+    )
+    _check_table(reader, target)
+    return target
+
+
+def _check_table(reader: SectionReader, target: TableSpec) -> None:
+    if target.mode is WriteMode.APPEND:
+        reader.forbid(_UPSERT_KEYS, "it belongs to mode: upsert")
+    elif not target.keys:
+        reader.value.fault("mode: upsert needs keys: the columns that identify a row")
+    if target.mode is WriteMode.UPSERT and target.format is TableFormat.PARQUET:
+        (reader.get("format") or reader.value).fault(
+            "format: parquet is not allowed with mode: upsert: plain files cannot replace rows; it takes "
+            "delta "
+            "or iceberg"
+        )
+    if target.late is not None and target.event_time is None:
+        reader.value.fault("late needs event_time: the column with the time of the event")
+
+
+def _late(value: Value, locations: Locations) -> Late:
+    reader = value.section(sections.LATE)
+    after = reader.required("after", values.TEXT)
+    path = None
+    if after and after not in _LATE_WORDS:
+        path = locations.table(after)
+        if path is None:
+            (reader.get("after") or value).refuse("keep, drop, dlq, or the name of a table such as lake.late")
+    return Late(allow_ms=reader.required("allow", values.DURATION), after=after, path=path)
+
+
+def _compact(value: Value) -> Compact:
+    reader = value.section(sections.COMPACT)
+    return Compact(
+        every_ms=reader.required("every", values.DURATION),
+        newest_ms=reader.one("newest", values.DURATION, Compact(every_ms=1).newest_ms),
+    )
+
+
+def read_topic_target(
+    reader: SectionReader, *, cluster: str, format_: ValueFormat | None, delivery: Delivery
+) -> TopicTarget:
+    """Read `to` with a topic."""
+    return TopicTarget(
+        topic=reader.required("topic", values.TOPIC),
+        cluster=cluster,
+        value=format_,
+        key=reader.many("key", values.COLUMN),
+        tombstones=reader.one("tombstones", values.BOOLEAN, False),
+        delivery=reader.one("delivery", sections.DELIVERY, delivery),
+        options=reader.texts("options"),
+        place=reader.value.place,
+    )

@@ -1,0 +1,336 @@
+"""Pipeline files become values, or a list of faults with their places."""
+
+from pathlib import Path
+
+import pytest
+
+from kalda.pipelines.spec.errors import PipelineFileError
+from kalda.pipelines.spec.model import (
+    Compact,
+    Delivery,
+    Evolve,
+    Expectation,
+    Keep,
+    Late,
+    MirrorSync,
+    OnError,
+    OnFail,
+    PipelineFile,
+    PipelineKind,
+    Place,
+    PythonStep,
+    SqlStep,
+    TableFormat,
+    TableSource,
+    TableSpec,
+    TopicSource,
+    TopicTarget,
+    Trigger,
+    TriggerKind,
+    WriteMode,
+)
+from kalda.pipelines.spec.parser import FILE_BYTES_MAX, parse_pipeline_file, read_pipeline_file
+
+DIRECTORY = Path("/srv/pipelines")
+FULL = """\
+name: orders
+storage: file:///var/lib/kalda/orders
+cluster: {bootstrap.servers: "${BROKERS:-127.0.0.1:9092}", sasl.jaas.config: "${PASSWORD}"}
+clusters:
+  b: {bootstrap.servers: b:9092}
+registry: {url: http://127.0.0.1:8081}
+defaults: {trigger: every 10m, delivery: exactly-once-batch, on_error: skip, breaker: {bad_max: 1%}}
+spark: {master: "local[2]", settings: {spark.driver.memory: 1g}}
+pipelines:
+  - name: orders_bronze
+    from: {topic: orders, start: earliest, value: {format: avro-sr, options: {registry.timeout.ms: 500}},
+           keep: [key, headers, offset, timestamp], max_records: 50000}
+    transform: ["select *, to_date(ts) dt", "where amount is not null", {python: pkg.mod:fn}]
+    expect: {positive: {check: "amount > 0", on_fail: dlq}, known: "id is not null"}
+    to: {table: lake.orders, format: delta, partition_by: [dt], mode: append,
+         event_time: ts, late: {allow: 3d, after: late_table}, file_target: 64MB, max_latency: 60s,
+         schema: {evolve: widen}, compact: {every: 1h}}
+    on_error: dlq
+    trigger: 5s
+  - {name: orders_now, from: {topic: orders_cdc, value: debezium-json}, to: {table: lake.orders_now,
+     mode: upsert, keys: [id], order_by: lsn, deletes: "op='d'"}}
+  - {name: alerts, from: {topic: [orders, returns]}, transform: "select key, value", to: {topic: alerts}}
+  - {name: publish, from: {table: lake.dim, changes: true},
+     to: {topic: dim, key: id, tombstones: true, cluster: b}}
+  - {name: dr, mirror: {source: main, target: b, topics: "orders.*", rename: prefix,
+     sync: [configs, acls, groups]}}
+"""
+
+
+def parse(text: str, **variables: str) -> PipelineFile:
+    return parse_pipeline_file(text, "p.yml", directory=DIRECTORY, variables=variables)
+
+
+def faults(text: str, **variables: str) -> list[str]:
+    with pytest.raises(PipelineFileError) as raised:
+        parse(text, **variables)
+    return str(raised.value).splitlines()
+
+
+def minimal(pipeline: str) -> str:
+    return f"name: n\nstorage: state\npipelines:\n  - {pipeline}\n"
+
+
+def test_a_file_becomes_values() -> None:
+    """The example of the design, with every kind of pipeline."""
+    file = parse(FULL, PASSWORD="secret")
+    bronze, now, alerts, publish, mirror = file.pipelines
+
+    assert {"bootstrap.servers": "127.0.0.1:9092", "sasl.jaas.config": "secret"} == file.cluster(
+        "main"
+    ).properties
+    assert ("file:///var/lib/kalda/orders", "file:///var/lib/kalda/orders/tables") == (
+        file.storage,
+        file.warehouse,
+    )
+    assert "file:///var/lib/kalda/orders/checkpoints/alerts" == file.checkpoint("alerts")
+    assert ("local[2]", {"spark.driver.memory": "1g"}) == (file.spark.master, file.spark.settings)
+
+    assert PipelineKind.TOPIC_TO_TABLE is bronze.kind
+    assert isinstance(bronze.source, TopicSource)
+    assert (("orders",), "earliest", 50_000) == (
+        bronze.source.topics,
+        bronze.source.start,
+        bronze.source.records_per_batch_max,
+    )
+    assert {
+        "registry.url": "http://127.0.0.1:8081",
+        "registry.timeout.ms": "500",
+    } == bronze.source.value.options
+    assert (Keep.KEY, Keep.HEADERS, Keep.OFFSET, Keep.TIMESTAMP) == bronze.source.keep
+    place = Place("p.yml", 13, 17)
+    assert SqlStep(text="select *, to_date(ts) dt", place=place) == bronze.transform[0]
+    assert isinstance(bronze.transform[2], PythonStep)
+    assert "pkg.mod:fn" == bronze.transform[2].function
+    assert [("positive", OnFail.DLQ), ("known", OnFail.FAIL)] == [(e.name, e.on_fail) for e in bronze.expect]
+    assert isinstance(bronze.expect[0], Expectation)
+    target = bronze.target
+    assert isinstance(target, TableSpec)
+    assert (TableFormat.DELTA, ("dt",), Evolve.WIDEN) == (target.format, target.partition_by, target.evolve)
+    assert "file:///var/lib/kalda/orders/tables/lake/orders" == target.path
+    late_path = "file:///var/lib/kalda/orders/tables/late_table"
+    assert Late(allow_ms=259_200_000, after="late_table", path=late_path) == target.late
+    assert (64 << 20, 60_000, Compact(every_ms=3_600_000)) == (
+        target.file_target_bytes,
+        target.max_latency_ms,
+        target.compact,
+    )
+    assert (OnError.DLQ, "orders_bronze.dlq") == (bronze.on_error, bronze.dlq_topic)
+    assert Trigger(kind=TriggerKind.INTERVAL, interval_ms=5_000) == bronze.trigger
+
+    assert isinstance(now.target, TableSpec)
+    assert (WriteMode.UPSERT, ("id",), "lsn", "op='d'") == (
+        now.target.mode,
+        now.target.keys,
+        now.target.order_by,
+        now.target.deletes,
+    )
+    assert Trigger(kind=TriggerKind.EVERY, interval_ms=600_000) == now.trigger
+    assert (OnError.SKIP, 0.01) == (now.on_error, now.breaker.bad_max)
+
+    assert PipelineKind.TOPIC_TO_TOPIC is alerts.kind
+    assert isinstance(alerts.source, TopicSource)
+    assert (("orders", "returns"), tuple(Keep)) == (alerts.source.topics, alerts.source.keep)
+    assert isinstance(alerts.target, TopicTarget)
+    assert Delivery.EXACTLY_ONCE_BATCH is alerts.target.delivery
+
+    assert PipelineKind.TABLE_TO_TOPIC is publish.kind
+    assert isinstance(publish.source, TableSource)
+    assert publish.source.changes
+    assert isinstance(publish.target, TopicTarget)
+    assert (("id",), True, "b") == (publish.target.key, publish.target.tombstones, publish.target.cluster)
+
+    assert PipelineKind.MIRROR is mirror.kind
+    assert mirror.mirror is not None
+    assert tuple(MirrorSync) == mirror.mirror.sync
+
+
+def test_all_faults_are_reported_in_the_order_of_the_file() -> None:
+    """A user corrects a file once, not once for each fault."""
+    text = """\
+name: orders
+storag: file:///x
+pipelines:
+  - name: a b
+    from: {topic: orders, kep: [key, hedders]}
+    trigger: often
+    to: {table: lake.orders, mode: upsert, file_target: big}
+  - {name: c, to: {topic: t, table: u}}
+"""
+    found = faults(text)
+    expected = [
+        "p.yml:1:1: the file has no storage: it takes a URI or a directory",
+        "p.yml:2:9: unknown key storag in the file. Did you mean storage? It takes name, storage, ",
+        "p.yml:4:11: name: a b is not allowed: it takes letters, digits, '.', '_' and '-', up to 200",
+        "p.yml:5:32: unknown key kep in from with a topic. Did you mean keep? It takes topic, pattern, ",
+        "p.yml:6:14: trigger: often is not allowed: it takes an interval such as 5s, availableNow, or ",
+        "p.yml:7:9: mode: upsert needs keys: the columns that identify a row",
+        "p.yml:7:57: file_target: big is not allowed: it takes a size such as 64MB or 1GB",
+        "p.yml:8:5: a pipeline has no from: it takes from and to, or mirror",
+        "p.yml:8:19: to takes one of table and topic",
+    ]
+    assert expected == [line[: len(start)] for line, start in zip(found, expected, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "fault"),
+    [
+        (
+            "{name: a, from: {topic: t, keep: [hedders]}, to: {table: u}}",
+            "keep[0]: hedders is not allowed: it takes key, headers, topic, partition, offset or timestamp.",
+        ),
+        (
+            "{name: a, from: {topic: t, pattern: u}, to: {table: u}}",
+            "from takes one of topic, pattern and table",
+        ),
+        ("{name: a, from: {start: latest}, to: {table: u}}", "from takes one of topic, pattern and table"),
+        ("{name: a, from: {topic: t, start: soon}, to: {table: u}}", "start: soon is not allowed"),
+        ("{name: a, from: {pattern: '('}, to: {table: u}}", "pattern: ( is not allowed"),
+        ("{name: a, from: {topic: t, cluster: x}, to: {table: u}}", "there is no cluster x. It takes main"),
+        (
+            "{name: a, from: {topic: t}, to: {table: u, keys: [id]}}",
+            "keys is not allowed here: it belongs to",
+        ),
+        (
+            "{name: a, from: {topic: t}, to: {table: u, mode: upsert, keys: id, format: parquet}}",
+            "format: parquet is not allowed with mode: upsert",
+        ),
+        (
+            "{name: a, from: {topic: t}, to: {table: u, late: {allow: 1h, after: drop}}}",
+            "late needs event_time",
+        ),
+        (
+            "{name: a, from: {topic: t}, to: {table: 'u v'}}",
+            "table: u v is not allowed: it takes a name such as",
+        ),
+        ("{name: a, from: {table: t}, to: {table: u}}", "reads a topic or writes one"),
+        (
+            "{name: a, from: {topic: t}, mirror: {source: x, target: y, topics: z}}",
+            "from is not allowed here",
+        ),
+        ("{name: a, mirror: {source: main, target: main, topics: z}}", "would copy each topic to itself"),
+        (
+            "{name: a, from: {topic: t}, to: {table: u}, transform: [{python: fn}]}",
+            "python: fn is not allowed",
+        ),
+        ("{name: a, from: {topic: t}, to: {table: u}, transform: []}", "transform is empty"),
+        (
+            "{name: a, from: {topic: t}, to: {table: u}, breaker: {bad_max: 200%}}",
+            "bad_max: 200% is not allowed",
+        ),
+        ("{name: a, from: [t], to: {table: u}}", "from: a list is not allowed here"),
+        (
+            "{name: a, name: b, from: {topic: t}, to: {table: u}}",
+            "name occurs twice in pipelines[0]; keep one",
+        ),
+        (
+            "{name: a, from: {topic: t, value: {format: json, schema: x, schema_file: y}}, to: {table: u}}",
+            "a format takes schema or schema_file, not both",
+        ),
+        ("{name: a, from: {topic: '${TOPIC}'}, to: {table: u}}", "the environment variable TOPIC is not set"),
+        ("{name: a, from: {topic: '${a b}'}, to: {table: u}}", "${a b} is not allowed: it takes ${NAME}"),
+        ("{name: a, from: {topic: '${file:/none}'}, to: {table: u}}", "${file:/none} cannot be read"),
+    ],
+)
+def test_a_fault_names_the_key_the_value_and_what_is_allowed(pipeline: str, fault: str) -> None:
+    """Errors are for people who have no source code at hand."""
+    found = faults(minimal(pipeline))
+    assert any(fault in each for each in found), found
+    assert all(each.startswith("p.yml:4:") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "p.yml:1:1: the file is empty"),
+        ("a: [", "p.yml:1:5: this is not YAML: expected the node content, but found '<stream end>'"),
+        (
+            "- a",
+            "p.yml:1:1: the file: a list is not allowed here: it takes a mapping with the keys name, storage",
+        ),
+    ],
+)
+def test_other_files_are_refused(text: str, fault: str) -> None:
+    """A path to a wrong file must not end in a traceback."""
+    assert faults(text)[0].startswith(fault)
+
+
+def test_two_pipelines_with_one_name_are_refused() -> None:
+    """They would share a checkpoint."""
+    text = (
+        minimal("{name: a, from: {topic: t}, to: {table: u}}")
+        + "  - {name: a, from: {topic: t}, to: {topic: u}}"
+    )
+    assert [
+        "p.yml:5:5: the name a is taken by the pipeline in line 4; each pipeline has a checkpoint of its own"
+    ] == (faults(text))
+
+
+def test_variables_and_secrets_are_replaced(tmp_path: Path) -> None:
+    """A password belongs into the environment or a file, never into the pipeline file."""
+    secret = tmp_path / "secret"
+    secret.write_text("p4ss\n")
+    text = minimal(
+        "{name: a, from: {topic: '${T}'}, transform: ['where x = \"$${T}\"'], to: {topic: '${U:-u}'}}"
+    )
+    file = parse(text + f"cluster: {{sasl.password: '${{file:{secret}}}'}}\n", T="orders")
+    (spec,) = file.pipelines
+    assert isinstance(spec.source, TopicSource)
+    assert isinstance(spec.target, TopicTarget)
+    assert (("orders",), "u", "p4ss") == (
+        spec.source.topics,
+        spec.target.topic,
+        file.cluster("main").properties["sasl.password"],
+    )
+    assert [SqlStep(text='where x = "${T}"', place=Place("p.yml", 4, 50))] == list(spec.transform)
+
+
+def test_a_secret_never_shows_in_a_fault() -> None:
+    """Faults end up in logs."""
+    (fault,) = faults(minimal("{name: a, from: {topic: '${PASSWORD}'}, to: {table: u}}"), PASSWORD="p 4 s s")
+    assert "${PASSWORD} is not allowed" in fault
+    assert "p 4 s s" not in fault
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    """A file works from every working directory."""
+    (tmp_path / "a.avsc").write_text('"string"')
+    path = tmp_path / "p.yml"
+    path.write_text(
+        minimal("{name: a, from: {topic: t, value: {format: avro, schema_file: a.avsc}}, to: {table: x/y}}")
+    )
+    file = read_pipeline_file(path, bootstrap_servers="b:1")
+    (spec,) = file.pipelines
+    assert isinstance(spec.source, TopicSource)
+    assert isinstance(spec.target, TableSpec)
+    assert f"file://{tmp_path}/state" == file.storage
+    assert ('"string"', f"file://{tmp_path}/x/y") == (spec.source.value.schema, spec.target.path)
+    assert "b:1" == file.cluster("main").bootstrap_servers
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"#" * (FILE_BYTES_MAX + 1)])
+def test_files_that_are_no_text_are_refused(tmp_path: Path, content: bytes) -> None:
+    """For example a table's file instead of a pipeline's."""
+    path = tmp_path / "p.yml"
+    path.write_bytes(content)
+    with pytest.raises(PipelineFileError, match=r"p\.yml:1:1: the file"):
+        read_pipeline_file(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "trigger"),
+    [
+        ("500ms", Trigger(interval_ms=500)),
+        ("availableNow", Trigger(kind=TriggerKind.AVAILABLE_NOW)),
+        ("every 1h", Trigger(kind=TriggerKind.EVERY, interval_ms=3_600_000)),
+    ],
+)
+def test_triggers(text: str, trigger: Trigger) -> None:
+    """The three forms of the design."""
+    (spec,) = parse(minimal(f"{{name: a, from: {{topic: t}}, to: {{table: u}}, trigger: {text}}}")).pipelines
+    assert trigger == spec.trigger
