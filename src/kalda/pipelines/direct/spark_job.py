@@ -9,7 +9,7 @@ of a range names its files and transactions.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kalda.pipelines.batch import BatchAccount
@@ -52,6 +52,6 @@ class _Task:
     def __init__(self, job: RangeJob) -> None:
         self._job: Final = job
 
-    def __call__(self, parts: Iterator[_Part]) -> Iterator[tuple[int, RangeResult]]:
+    def __call__(self, parts: Iterable[_Part]) -> Iterator[tuple[int, RangeResult]]:
         for index, offset_range in parts:
             yield index, self._job.run(offset_range, index)

@@ -1,0 +1,119 @@
+"""Checks a pipeline's ledger against itself, the log that it read and the table that it wrote.
+
+It decides and reads nothing: the caller brings the records of the ledger, the bounds of the log and the
+table's count of rows, each from its own source. Nothing here repairs; `kalda pipeline replay` does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.pipelines.ledger.completeness import Completeness, estimate
+from kalda.pipelines.ledger.continuity import find_breaks
+from kalda.pipelines.ledger.record import LedgerRecord
+
+COUNTS: Final = ("records", "rows_out", "dlq", "filtered", "gaps", "late")
+
+
+@dataclass(frozen=True, slots=True)
+class LogBounds:
+    """Which offsets a partition's log holds now."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAudit:
+    """What the ledger says of one partition, beside what its log holds."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
+    totals: Mapping[str, int]
+    """The sums of the accounts' counts, by their names."""
+    batch_count: int
+    lag: int | None
+    """Offsets of the log that no batch has reached; None where the partition does not exist any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class AuditReport:
+    """The result of an audit."""
+
+    pipeline: str
+    target: str
+    partitions: tuple[PartitionAudit, ...]
+    findings: tuple[str, ...]
+    """What is wrong, one sentence each; empty if all agrees."""
+    table_rows: int | None
+    completeness: Completeness | None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether everything agrees."""
+        return not self.findings
+
+    def total(self, name: str) -> int:
+        """Return the sum of a count over all partitions."""
+        return sum(each.totals[name] for each in self.partitions)
+
+
+def audit(
+    pipeline: str,
+    target: str,
+    records: Sequence[LedgerRecord],
+    *,
+    bounds: Mapping[TopicPartition, LogBounds],
+    table_rows: int | None,
+    faults: Sequence[str] = (),
+) -> AuditReport:
+    """Check everything that can be checked without reading records.
+
+    Args:
+        records: the ledger of this pipeline.
+        bounds: of the partitions that it reads.
+        table_rows: how many rows the table has; None where rows replace each other, or for a topic.
+        faults: values of the ledger's topic that are no records.
+    """
+    findings = list(faults)
+    findings += [str(each) for each in find_breaks(records)]
+    by_partition: dict[TopicPartition, list[LedgerRecord]] = {}
+    for each in records:
+        by_partition.setdefault(each.topic_partition, []).append(each)
+    partitions = []
+    for topic_partition, own in sorted(by_partition.items()):
+        found = _partition(topic_partition, own, bounds.get(topic_partition))
+        partitions.append(found)
+        if found.lag is not None and found.lag < 0:
+            findings.append(
+                f"{topic_partition}: the ledger accounts for offsets up to {found.end - 1}, but the log ends "
+                f"at {bounds[topic_partition].end}; was the topic re-created?"
+            )
+    # Not a finding: a query that starts at the latest offset reads a partition only when it has new records.
+    for topic_partition in sorted(bounds.keys() - by_partition.keys()):
+        limits = bounds[topic_partition]
+        none = dict.fromkeys(COUNTS, 0)
+        lag = limits.end - limits.start
+        partitions.append(PartitionAudit(topic_partition, limits.start, limits.start, none, 0, lag))
+    report = AuditReport(pipeline, target, tuple(partitions), (), table_rows, estimate(records))
+    if table_rows is not None and table_rows != report.total("rows_out"):
+        findings.append(
+            f"{target} has {table_rows} rows, but the ledger accounts for {report.total('rows_out')}"
+        )
+    return AuditReport(pipeline, target, report.partitions, tuple(findings), table_rows, report.completeness)
+
+
+def _partition(
+    topic_partition: TopicPartition, records: Sequence[LedgerRecord], bounds: LogBounds | None
+) -> PartitionAudit:
+    end = max(each.account.end for each in records)
+    return PartitionAudit(
+        topic_partition=topic_partition,
+        start=min(each.account.start for each in records),
+        end=end,
+        totals={name: sum(getattr(each.account, name) for each in records) for name in COUNTS},
+        batch_count=len({(each.query_id, each.batch_id) for each in records}),
+        lag=bounds.end - end if bounds is not None else None,
+    )
