@@ -19,6 +19,8 @@ from kalda.broker.foundation.health import BrokerHealth, BrokerState
 from kalda.broker.foundation.service_tasks import ServiceTasks
 from kalda.broker.groups.assembly import build_consumer_group_coordinator, build_group_coordinator
 from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.leases.lease_grants import LeaseGrants
+from kalda.broker.leases.read_leases import LeaseLimits
 from kalda.broker.logs.log_cleaning import run_log_cleaner
 from kalda.broker.logs.log_maintenance import run_log_maintenance
 from kalda.broker.metadata.metadata_cache import MetadataCache
@@ -144,6 +146,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         fetch_sessions=_build_fetch_sessions(foundation),
         group_coordinator=groups,
         internal_topics=internal_topics,
+        lease_grants=_build_lease_grants(foundation, replicas),
         log_manager=foundation.log_manager,
         marker_appends=transactions.marker_appends,
         metadata_cache=cache,
@@ -249,6 +252,19 @@ def _build_fetch_sessions(foundation: Foundation) -> FetchSessionCache:
     )
 
 
+def _build_lease_grants(foundation: Foundation, replicas: ReplicaManager) -> LeaseGrants | None:
+    """Make what grants read leases, and have deletion and the log cleaner ask it."""
+    config, resources = foundation.config, foundation.log_manager.resources
+    if not config.kalda_read_lease_enable:
+        return None
+    limits = LeaseLimits(
+        config.kalda_read_lease_max, config.kalda_read_lease_ms, config.kalda_read_lease_lifetime_ms
+    )
+    grants = LeaseGrants(replicas, resources.file_system, foundation.clock, limits)
+    resources.read_leases = grants
+    return grants
+
+
 def build_controlled_shutdown(parts: BrokerParts, dialer: Dialer) -> ControlledShutdown:
     """Make what hands the leaderships of a stopping broker over."""
     foundation, services = parts.foundation, parts.services
@@ -308,6 +324,8 @@ def _register_metrics(parts: BrokerParts) -> None:
     register_fetch_session_metrics(metrics, services.fetch_sessions)
     register_controller_metrics(metrics, services.controller)
     register_session_metrics(metrics, foundation.registration)
+    if services.lease_grants is not None:
+        services.lease_grants.register_metrics(metrics)
 
 
 def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Server:

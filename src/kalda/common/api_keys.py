@@ -79,11 +79,17 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    # Kalda's own, far above Apache's range: only clients that name themselves `kalda` learn of them.
+    ACQUIRE_READ_LEASE = 20_000
+    RELEASE_READ_LEASE = 20_001
 
     @property
     def title(self) -> str:
         """The name as the protocol guide and Kafka's metrics write it, e.g. ``ListOffsets``."""
         return _TITLES[self]
 
+
+KALDA_KEYS_FROM = 20_000
+"""Keys from here on are Kalda's own and unknown to Apache Kafka."""
 
 _TITLES = {key: "".join(word.capitalize() for word in key.name.split("_")) for key in ApiKey}

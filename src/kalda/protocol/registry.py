@@ -65,6 +65,8 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.ACQUIRE_READ_LEASE,
+        ApiKey.RELEASE_READ_LEASE,
     )
 }
 """A new API is one line here and one module named after its key."""

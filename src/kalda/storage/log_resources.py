@@ -61,6 +61,30 @@ class CleanerPort(Protocol):
         ...
 
 
+class ReadLeasesPort(Protocol):
+    """What deletion and the log cleaner ask before they remove segments that clients may read in place."""
+
+    def removable_below(self, topic_partition: TopicPartition, offset: int) -> int:
+        """Return up to where segments may be removed now, at most `offset`."""
+        ...
+
+    def begin_rewrite(self, topic_partition: TopicPartition, offset: int) -> bool:
+        """Return whether the segments below `offset` may be replaced now; no lease covers them meanwhile."""
+        ...
+
+    def end_rewrite(self, topic_partition: TopicPartition) -> None:
+        """Allow leases again after `begin_rewrite`."""
+        ...
+
+    def on_truncation(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Note that the log now ends at `offset`."""
+        ...
+
+    def on_removal(self, topic_partition: TopicPartition) -> None:
+        """Note that the log is gone."""
+        ...
+
+
 class LogResources:
     """The ports and queues that each log gets."""
 
@@ -79,6 +103,8 @@ class LogResources:
         self.failures: Final = DirectoryFailures(file_system)
         # Set by the log cleaner, if one runs.
         self.cleaner: CleanerPort | None = None
+        # Set by a broker that grants leases on segment files.
+        self.read_leases: ReadLeasesPort | None = None
         # Logs written to since their last flush.
         self.dirty: Final[set[TopicPartition]] = set()
         # Logs whose offsets moved since the last checkpoint.

@@ -50,6 +50,10 @@ class MissingOffsets:
         """Return whether `offset` is missing."""
         return any(first <= offset < end for first, end in self.ranges)
 
+    def overlaps(self, first: int, end: int) -> bool:
+        """Return whether an offset of [first, end) is missing."""
+        return any(each.first < end and first < each.end for each in self.ranges)
+
     def covers(self, first: int, end: int) -> bool:
         """Return whether everything in [first, end) is missing."""
         return any(each.first <= first and end <= each.end for each in self.ranges)

@@ -410,7 +410,7 @@ class UnifiedLog:
         with self.disk_errors.raised("delete segments of"):
             for expired, reason in rules:
                 facts = retention.facts_of(self.segments, self.log_end_offset)
-                count += self._drop(expired(facts), reason)
+                count += self._drop(self._unleased(facts, expired(facts)), reason)
         self._check()
         return count
 
@@ -433,6 +433,7 @@ class UnifiedLog:
             if self._resources.cleaner is not None:
                 self._resources.cleaner.on_truncation(self.topic_partition, offset)
             logger.info("%s: truncating from %d to %d", self.topic_partition, self.log_end_offset, offset)
+            self._break_leases(offset)
             self._flusher.disown_running()
             gone = self._local.truncate_to(offset)
             # Before the steps that may fail: no reader may look above the log end offset.
@@ -542,6 +543,8 @@ class UnifiedLog:
             # A failed directory cannot be tidied up now; its next start does that.
             with contextlib.suppress(OSError):
                 self._resources.cleaner.abort(self.topic_partition)
+        if self._resources.read_leases is not None:
+            self._resources.read_leases.on_removal(self.topic_partition)
         self._flusher.failure = f"{self.topic_partition}: {reason}"
         self._flusher.disown_running()
         self._resources.dirty.discard(self.topic_partition)
@@ -611,6 +614,15 @@ class UnifiedLog:
             # The roll is complete; the next flush tries again.
             logger.warning("%s: flush after roll postponed: %s", self.topic_partition, error_text(error))
 
+    def _unleased(self, facts: Sequence[retention.SegmentFacts], count: int) -> int:
+        """Return how many of the `count` oldest segments no client reads in place; all on a full disk."""
+        leases = self._resources.read_leases
+        if not count or leases is None:
+            return count
+        removable = leases.removable_below(self.topic_partition, facts[count - 1].end_offset)
+        is_full = os.path.dirname(self.directory) in self._resources.failures.full
+        return count if is_full else sum(each.end_offset <= removable for each in facts[:count])
+
     def _drop(self, count: int, reason: str) -> int:
         if not count:
             return 0
@@ -643,6 +655,7 @@ class UnifiedLog:
         if self._resources.cleaner is not None:
             self._resources.cleaner.on_truncation(self.topic_partition, offset)
         logger.info("%s: truncating fully, starting at %d", self.topic_partition, offset)
+        self._break_leases(self._local.segments.items[0].base_offset)
         self._flusher.disown_running()
         self._local.truncate_fully_and_start_at(offset)
         # Before the steps that may fail, as in `truncate_to`.
@@ -654,6 +667,10 @@ class UnifiedLog:
         self._mark_moved()
         self._resources.on_truncation(self.topic_partition)
         self._check()
+
+    def _break_leases(self, offset: int) -> None:
+        if self._resources.read_leases is not None:
+            self._resources.read_leases.on_truncation(self.topic_partition, offset)
 
     def _mark_dirty(self) -> None:
         self._is_dirty = True

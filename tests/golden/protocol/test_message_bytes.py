@@ -18,7 +18,15 @@ from kalda.protocol.headers import (
     request_header,
     response_header,
 )
-from kalda.protocol.messages import api_versions, consumer_group_records, fetch, metadata, produce
+from kalda.protocol.messages import (
+    acquire_read_lease,
+    api_versions,
+    consumer_group_records,
+    fetch,
+    metadata,
+    produce,
+    release_read_lease,
+)
 from kalda.protocol.schema import Message
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -38,6 +46,103 @@ class Golden(NamedTuple):
 
 
 GOLDEN = (
+    Golden(
+        acquire_read_lease.AcquireReadLeaseRequest(
+            isolation_level=1,
+            topics=[
+                acquire_read_lease.LeaseTopic(
+                    topic="t",
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        acquire_read_lease.LeasePartition(
+                            partition=2, current_leader_epoch=3, start_offset=16, end_offset=256
+                        )
+                    ],
+                )
+            ],
+        ),
+        0,
+        (
+            "01",
+            "02",  # one topic
+            "02 74",
+            TOPIC_ID_HEX,
+            "02 00000002 00000003 0000000000000010 0000000000000100",
+            "ffffffffffffffff 00",  # no lease yet
+            "00 00",
+        ),
+    ),
+    Golden(
+        acquire_read_lease.AcquireReadLeaseResponse(
+            topics=[
+                acquire_read_lease.LeasedTopic(
+                    topic="t",
+                    topic_id=TOPIC_ID,
+                    partitions=[
+                        acquire_read_lease.LeasedPartition(
+                            partition=2,
+                            lease_id=77,
+                            lease_ms=60000,
+                            leader_epoch=3,
+                            log_start_offset=0,
+                            high_watermark=256,
+                            last_stable_offset=255,
+                            end_offset=255,
+                            directory="/d/t-2",
+                            nonce_file="/d/n",
+                            nonce="ab",
+                            host_id="h",
+                            segments=[
+                                acquire_read_lease.LeasedSegment(
+                                    base_offset=16,
+                                    file="16.log",
+                                    start_position=1,
+                                    end_position=2,
+                                    flushed_position=3,
+                                    device=4,
+                                    inode=5,
+                                    is_sealed=True,
+                                )
+                            ],
+                            aborted_transactions=[
+                                acquire_read_lease.LeaseAbortedTransaction(
+                                    producer_id=6, first_offset=7, last_offset=8
+                                )
+                            ],
+                        )
+                    ],
+                )
+            ],
+        ),
+        0,
+        (
+            "00000000",
+            "02 02 74",
+            TOPIC_ID_HEX,
+            "02 00000002 0000 00",
+            "000000000000004d 0000ea60 00000003",
+            "0000000000000000 0000000000000100 00000000000000ff 00000000000000ff",
+            "07 2f642f742d32 05 2f642f6e 03 6162 02 68",
+            "02 0000000000000010 07 31362e6c6f67",
+            "0000000000000001 0000000000000002 0000000000000003 0000000000000004 0000000000000005 01 00",
+            "02 0000000000000006 0000000000000007 0000000000000008 00",
+            "00 00 00",
+        ),
+    ),
+    Golden(
+        release_read_lease.ReleaseReadLeaseRequest(
+            leases=[release_read_lease.ReleasedLease(lease_id=77, bytes_read=4096, fallback_reason="corrupt")]
+        ),
+        0,
+        ("02 000000000000004d 0000000000001000 08 636f7272757074 00", "00"),
+    ),
+    Golden(
+        release_read_lease.ReleaseReadLeaseResponse(
+            leases=[release_read_lease.ReleaseResult(lease_id=77, has_held=True, leader_epoch=3)]
+        ),
+        0,
+        ("00000000", "02 000000000000004d 0000 01 00000003 00", "00"),
+    ),
     Golden(api_versions.ApiVersionsRequest(), 0, ()),
     Golden(
         api_versions.ApiVersionsRequest(client_software_name="kalda", client_software_version="1.0"),

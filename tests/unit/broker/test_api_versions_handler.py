@@ -4,7 +4,7 @@ import pytest
 
 from kalda.broker.metadata.features import Features
 from kalda.broker.requests.handlers import HANDLERS, advertised_versions, api_versions
-from kalda.common.api_keys import ApiKey
+from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
@@ -25,9 +25,19 @@ def test_exactly_what_is_registered_is_told(version: int) -> None:
     response = ask(version)
 
     assert ErrorCode.NONE == response.error_code
-    assert [(h.key, *h.versions_advertised) for h in sorted(HANDLERS, key=lambda h: h.key)] == [
+    kafkas = [h for h in HANDLERS if h.key < KALDA_KEYS_FROM]
+    assert [(h.key, *h.versions_advertised) for h in sorted(kafkas, key=lambda h: h.key)] == [
         (entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys
     ]
+
+
+@pytest.mark.parametrize("name", ["kalda", "apache-kafka-java", "librdkafka", "Kalda"])
+def test_kaldas_own_apis_are_announced_to_its_clients_only(name: str) -> None:
+    """Tools of Kafka would print them as unknown; a client that does not ask cannot be confused."""
+    keys = {entry.api_key for entry in ask(4, name).api_keys}
+
+    own = {ApiKey.ACQUIRE_READ_LEASE, ApiKey.RELEASE_READ_LEASE}
+    assert (own if name == "kalda" else set()) == {key for key in keys if key >= KALDA_KEYS_FROM}
 
 
 @pytest.mark.parametrize("version", [3, 4])

@@ -36,12 +36,17 @@ ORACLE = APACHE if APACHE.is_dir() else KAFKA_PYTHON
 ORACLE_NAME = "Apache's schemas" if ORACLE is APACHE else "kafka-python's schemas"
 
 NEWER_THAN_ANY_ORACLE = {
+    ("AcquireReadLeaseRequest", 0),
+    ("AcquireReadLeaseResponse", 0),
+    ("ReleaseReadLeaseRequest", 0),
+    ("ReleaseReadLeaseResponse", 0),
     ("ConsumerGroupDescribeRequest", 1),
     ("ConsumerGroupDescribeResponse", 1),
     ("ConsumerGroupRegularExpressionKey", 16),
     ("ConsumerGroupRegularExpressionValue", 0),
 }
-"""KIP-1099 and the regular expressions of KIP-848 came after Apache's files, and kafka-python has neither."""
+"""KIP-1099 and the regular expressions of KIP-848 came after Apache's files, and kafka-python has neither.
+The read leases are Kalda's own."""
 
 FIELDS_NEWER_THAN_ANY_ORACLE = {("TransactionLogValue", "next_producer_epoch")}
 """KIP-939 added a tagged field to a version that is in Apache's files without it."""

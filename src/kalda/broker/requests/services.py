@@ -10,6 +10,7 @@ from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.fetching.fetch_session import FetchSessionCache
 from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.leases.lease_grants import LeaseGrants
 from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
@@ -49,6 +50,8 @@ class BrokerServices:
     fetch_sessions: FetchSessionCache
     group_coordinator: GroupCoordinator
     internal_topics: InternalTopics
+    lease_grants: LeaseGrants | None
+    """None if `kalda.read.lease.enable` is false."""
     log_manager: LogManager
     marker_appends: MarkerAppends
     metadata_cache: MetadataCache

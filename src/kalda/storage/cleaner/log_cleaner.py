@@ -171,6 +171,8 @@ class LogCleaner:
         finally:
             log.is_being_cleaned = False
             del self._in_progress[topic_partition]
+            if self._resources.read_leases is not None:
+                self._resources.read_leases.end_rewrite(topic_partition)
         await self._remove_leftovers(log.directory)
         return False
 
@@ -256,7 +258,7 @@ class LogCleaner:
                 continue
             delay_ms = max(delay_ms, found.compaction_delay_ms)
             dirtiest = max(dirtiest, found.ratio)
-            if found.is_due and (best is None or found.ratio > best.ratio):
+            if found.is_due and (best is None or found.ratio > best.ratio) and not self._is_leased(found):
                 best = found
         self.max_dirty_ratio = dirtiest
         self.last_delays_ms[slot] = delay_ms
@@ -266,7 +268,19 @@ class LogCleaner:
             # Another slot took the log, or it was deleted, while this method awaited.
             return None
         # Measured again for the same reason: the log may have been truncated.
-        return measure_log(best.log, self._clean_offsets.get(best.log.topic_partition), now_ms)
+        best = measure_log(best.log, self._clean_offsets.get(best.log.topic_partition), now_ms)
+        leases = self._resources.read_leases
+        if leases is None or leases.begin_rewrite(best.log.topic_partition, best.first_uncleanable_offset):
+            return best
+        return None
+
+    def _is_leased(self, candidate: LogToClean) -> bool:
+        """Return whether clients read segments in place that the cleaning would replace."""
+        leases = self._resources.read_leases
+        if leases is None:
+            return False
+        end_offset = candidate.first_uncleanable_offset
+        return leases.removable_below(candidate.log.topic_partition, end_offset) < end_offset
 
     def _is_free(self, topic_partition: TopicPartition, log: UnifiedLog, now: float) -> bool:
         return (

@@ -14,7 +14,7 @@ from kalda.broker.config.definitions.coordinators import CoordinatorConfig
 from kalda.broker.config.definitions.log import ServerLogConfig
 from kalda.broker.config.definitions.network import SocketServerConfig
 from kalda.broker.config.definitions.replication import ReplicationConfig
-from kalda.broker.config.definitions.server import ServerConfig, ZooKeeperConfig
+from kalda.broker.config.definitions.server import ReadLeaseConfig, ServerConfig, ZooKeeperConfig
 from kalda.broker.config.definitions.topic import TOPIC_SYNONYMS, TopicConfig
 from kalda.broker.config.definitions.without_effect import settings_without_effect
 from kalda.common.config_def import ConfigDef
@@ -26,6 +26,7 @@ __all__ = ["BROKER_CONFIG", "BROKER_SYNONYMS", "TOPIC_CONFIG", "TOPIC_SYNONYMS",
 
 class BrokerSettings(
     ServerConfig,
+    ReadLeaseConfig,
     ZooKeeperConfig,
     SocketServerConfig,
     ServerLogConfig,

@@ -33,6 +33,30 @@ class ServerConfig(Settings):
     node_id = integer(-1, "The number of a KRaft node; the same as `broker.id` here.", importance=HIGH)
 
 
+class ReadLeaseConfig(Settings):
+    """Leases on segment files for clients that read them in place. All of them are Kalda's own."""
+
+    kalda_read_lease_enable = boolean(
+        True,
+        "Whether clients that see a partition's files may read them in place under a lease. Kalda's own.",
+    )
+    kalda_read_lease_max = integer(
+        10_000, "Read leases that may hold at the same time; more readers fetch. Kalda's own.", at_least(0)
+    )
+    kalda_read_lease_ms = integer(
+        60_000,
+        "How long a read lease holds without a renewal: deletion and compaction wait so long for a reader "
+        "that died. Kalda's own.",
+        at_least(1000),
+    )
+    kalda_read_lease_lifetime_ms = integer(
+        3_600_000,
+        "How long a reader can keep a lease by renewals; it bounds the wait of deletion and compaction. "
+        "Kalda's own.",
+        at_least(1000),
+    )
+
+
 class ZooKeeperConfig(Settings):
     """The connection to ZooKeeper."""
 

@@ -2,11 +2,13 @@
 
 A handler turns one request message into its response and keeps no state of its own: it calls the parts in
 `BrokerServices`. It does not decode, encode or count; the dispatcher does. The broker serves the APIs listed
-here and returns the same list for ApiVersions; a request of any other API closes the connection.
+here and returns the same list for ApiVersions, but for Kalda's own APIs, which only Kalda's clients see. A
+request of any other API closes the connection.
 """
 
 from kalda.broker.requests.api import ApiHandler
 from kalda.broker.requests.handlers import (
+    acquire_read_lease,
     add_offsets_to_txn,
     add_partitions_to_txn,
     alter_configs,
@@ -47,6 +49,7 @@ from kalda.broker.requests.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    release_read_lease,
     stop_replica,
     sync_group,
     txn_offset_commit,
@@ -103,11 +106,16 @@ HANDLERS: tuple[ApiHandler, ...] = (
     consumer_group_heartbeat.HANDLER,
     consumer_group_describe.HANDLER,
     describe_topic_partitions.HANDLER,
+    acquire_read_lease.HANDLER,
+    release_read_lease.HANDLER,
 )
 """Every handler of this broker, by ascending API key."""
 
 
 def advertised_versions() -> tuple[ApiVersion, ...]:
-    """Return each API with the versions that ApiVersions advertises, by ascending key."""
+    """Return each API with the versions that ApiVersions advertises, by ascending key.
+
+    Kalda's own APIs come last; `api_versions` leaves them out for other software.
+    """
     ranges = sorted((handler.key, handler.versions_advertised) for handler in HANDLERS)
     return tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges)

@@ -4,6 +4,9 @@ From v3 a client names its software, whose form is checked (KIP-511), and the re
 finalized features (KIP-584); ``transaction.version`` 2 makes clients use the second transaction protocol. A
 feature whose lowest level is 0 is returned from v4 on, because older clients reject it. The dispatcher
 answers a request of an unknown version: version 0, UNSUPPORTED_VERSION and the same list.
+
+Kalda's own APIs are in the response only if the client's software is `kalda`: no other client can use them,
+and tools would print them as unknown.
 """
 
 import re
@@ -12,7 +15,7 @@ from typing import Final
 from kalda.broker.metadata.features import SUPPORTED
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
-from kalda.common.api_keys import ApiKey
+from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.api_versions import (
     ApiVersionsRequest,
@@ -22,6 +25,7 @@ from kalda.protocol.messages.api_versions import (
 )
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+_KALDA_SOFTWARE: Final = "kalda"
 _SOFTWARE_FROM_VERSION: Final = 3
 _LEVEL_0_FROM_VERSION: Final = 4
 """KIP-1022, KAFKA-17011: older clients reject 0."""
@@ -37,8 +41,9 @@ def handle(
     ):
         return error_response(request, ErrorCode.INVALID_REQUEST)
     features = services.features
+    is_ours = request.client_software_name == _KALDA_SOFTWARE
     return ApiVersionsResponse(
-        api_keys=list(services.api_versions),
+        api_keys=[each for each in services.api_versions if is_ours or each.api_key < KALDA_KEYS_FROM],
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED.items()

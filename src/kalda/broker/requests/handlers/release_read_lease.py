@@ -1,0 +1,53 @@
+"""ReleaseReadLease (key 20001), version 0: ends read leases and returns whether they held.
+
+Kalda's own. A lease held if its offsets were in the log until now: a truncation below its end breaks it, as
+after an unclean election. A change of the leader alone does not, because committed records stay.
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.release_read_lease import (
+    ReleasedLease,
+    ReleaseReadLeaseRequest,
+    ReleaseReadLeaseResponse,
+    ReleaseResult,
+)
+
+
+def handle(
+    services: BrokerServices, request: ReleaseReadLeaseRequest, context: RequestContext
+) -> ReleaseReadLeaseResponse:
+    """End each lease."""
+    return ReleaseReadLeaseResponse(leases=[_release(services, released) for released in request.leases])
+
+
+def _release(services: BrokerServices, released: ReleasedLease) -> ReleaseResult:
+    grants = services.lease_grants
+    lease = (
+        None
+        if grants is None
+        else grants.release(released.lease_id, released.bytes_read, released.fallback_reason)
+    )
+    if lease is None:
+        return ReleaseResult(lease_id=released.lease_id, error_code=ErrorCode.INVALID_REQUEST)
+    try:
+        epoch = services.replica_manager.partition(lease.topic_partition).leader_epoch
+    except ApiError:
+        epoch = -1
+    return ReleaseResult(lease_id=lease.lease_id, has_held=not lease.is_broken, leader_epoch=epoch)
+
+
+def error_response(request: ReleaseReadLeaseRequest, code: ErrorCode) -> ReleaseReadLeaseResponse:
+    """Return a response with the error for each lease."""
+    return ReleaseReadLeaseResponse(
+        leases=[ReleaseResult(lease_id=each.lease_id, error_code=code) for each in request.leases]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.RELEASE_READ_LEASE, versions=(0, 0), handle=handle, error_response=error_response
+)
