@@ -1,7 +1,7 @@
 """The log cleaner leaves segments in place that clients read under a lease."""
 
 from kalda.common.types import TopicPartition
-from tests.unit.storage.cleaning_fixtures import CompactedBroker, values_of
+from tests.unit.storage.cleaning_fixtures import CompactedBroker, records_of
 
 
 class FakeLeases:
@@ -43,5 +43,5 @@ def test_a_leased_log_is_cleaned_after_the_lease() -> None:
 
     leases.leased_from = None
     assert broker.clean()
-    assert [b"29"] == values_of(broker.log)
+    assert [b"29"] == [record.value for record in records_of(broker.log)]
     assert ["begin", "end"] == leases.rewrites
