@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kalda.broker.config import BrokerConfig
+from kalda.broker.config.definitions import BROKER_CONFIG
 from kalda.broker.config.describe import ConfigEntry, describe_broker, describe_topic
 
 GOLDEN = Path(__file__).with_name("kafka-3.9.1-described-configs.tsv")
@@ -26,7 +27,7 @@ OVERRIDES = {"cleanup.policy": "compact, delete", "retention.bytes": " 5 "}
 
 READ_ONLY_HERE = {"advertised.listeners", "listener.security.protocol.map", "listeners"}
 """Kafka can change these while it runs; Kalda says that it cannot."""
-OURS = {"metrics.port"}
+OURS = {"metrics.port", *(key.name for key in BROKER_CONFIG if key.name.startswith("kalda."))}
 OF_KAFKA_4 = {"group.coordinator.rebalance.protocols", "transaction.two.phase.commit.enable"}
 """Kafka 4 has another default than 3.9, or a new setting, and so has Kalda."""
 
