@@ -4,7 +4,7 @@ The columns are those of Spark's Kafka connector: ``value`` (required), ``key``,
 ``partition``; and ``timestamp``, which sets the records' time. Other columns are ignored, as there.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -37,6 +37,9 @@ _TYPES: Final[Mapping[str, tuple[DataType, ...]]] = {
 _RECORD_COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
 
 
+_NO_TOPIC: Final = "topic option required when no column `topic` is present; set the option `topic`"
+
+
 def check_write_schema(schema: StructType, topic: str | None) -> None:
     """Check the columns of a query that is written; `topic` is the option.
 
@@ -45,7 +48,7 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
     """
     found = {field.name.lower(): field.dataType for field in schema}
     if topic is None and "topic" not in found:
-        raise OptionError("topic option required when no column `topic` is present; set the option `topic`")
+        raise OptionError(_NO_TOPIC)
     if "value" not in found:
         raise OptionError("required column `value` is not there; add a column `value` of string or binary")
     for name, allowed in _TYPES.items():
@@ -71,12 +74,21 @@ class TopicRows:
     """Splits the batches of one query into record batches for `Producer.send_arrow`.
 
     Args:
-        schema: The columns that the batches have, in their order.
+        names: The columns that the batches have, in their order.
         topic: The topic of all rows, or None for the column ``topic``.
+
+    Raises:
+        OptionError: the column ``value`` or the topic is missing.
     """
 
-    def __init__(self, schema: StructType, topic: str | None) -> None:
-        positions = {field.name.lower(): index for index, field in enumerate(schema)}
+    def __init__(self, names: Sequence[str], topic: str | None) -> None:
+        positions = {name.lower(): index for index, name in enumerate(names)}
+        if "value" not in positions:
+            raise OptionError(
+                "required column `value` is not there; add a column `value` of string or binary"
+            )
+        if topic is None and "topic" not in positions:
+            raise OptionError(_NO_TOPIC)
         self._names: Final = [name for name in _RECORD_COLUMNS if name in positions]
         self._columns: Final = [positions[name] for name in self._names]
         self._topic: Final = topic

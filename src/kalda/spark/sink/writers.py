@@ -60,6 +60,6 @@ def _write_at_least_once(
     options: SinkOptions, schema: StructType, batches: Iterator[pa.RecordBatch]
 ) -> TaskMessage:
     with worker_pool.borrow(options, lambda: open_producer(options)) as producer:
-        output = TaskOutput(producer, TopicRows(schema, options.topic))
+        output = TaskOutput(producer, TopicRows(schema.names, options.topic))
         output.send_all(batches)
     return TaskMessage(output.row_count)

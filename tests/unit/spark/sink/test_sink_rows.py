@@ -59,7 +59,7 @@ def test_other_columns_are_ignored() -> None:
         [pa.array([b"k"]), pa.array([b"v"]), pa.array(["t"]), pa.array([0], pa.int32()), pa.array([9])],
         ["key", "value", "topic", "partition", "offset"],
     )
-    ((topic, records),) = TopicRows(columns, None).split(batch)
+    ((topic, records),) = TopicRows(columns.names, None).split(batch)
     assert "t" == topic
     assert ["value", "key", "partition"] == records.schema.names
 
@@ -68,7 +68,7 @@ def test_the_option_overrides_the_column() -> None:
     """As in Spark's connector, also where the column is null."""
     columns = schema("topic string, value string")
     batch = pa.record_batch([pa.array(["a", None]), pa.array(["1", "2"])], ["topic", "value"])
-    ((topic, records),) = TopicRows(columns, "forced").split(batch)
+    ((topic, records),) = TopicRows(columns.names, "forced").split(batch)
     assert ("forced", ["1", "2"]) == (topic, records.column("value").to_pylist())
 
 
@@ -77,7 +77,9 @@ def test_rows_are_split_by_topic_in_their_order() -> None:
     columns = schema("topic string, value string")
     topics, values = ["a", "b", "a", "b", "b"], ["1", "2", "3", "4", "5"]
     batch = pa.record_batch([pa.array(topics), pa.array(values)], ["topic", "value"])
-    found = {topic: part.column("value").to_pylist() for topic, part in TopicRows(columns, None).split(batch)}
+    found = {
+        topic: part.column("value").to_pylist() for topic, part in TopicRows(columns.names, None).split(batch)
+    }
     assert {"a": ["1", "3"], "b": ["2", "4", "5"]} == found
 
 
@@ -86,4 +88,4 @@ def test_a_row_without_topic_is_an_error_that_names_the_row() -> None:
     columns = schema("topic string, value string")
     batch = pa.record_batch([pa.array(["a", "a", None]), pa.array(["1", "2", "3"])], ["topic", "value"])
     with pytest.raises(RowError, match=r"null topic present in the data \(row 2 of a batch of 3\)"):
-        list(TopicRows(columns, None).split(batch))
+        list(TopicRows(columns.names, None).split(batch))
