@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kalda.records import columnar_numpy
 from kalda.records.batch import Buffer
-from kalda.records.columnar_fields import HEADERS_TYPE
+from kalda.records.columnar_fields import HEADERS_TYPE, WantedFields
 from kalda.records.columnar_selection import Selection, select
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX
 from kalda.records.implementation import is_built, is_compiled
@@ -72,6 +72,8 @@ def decode_batches(
     aborted: Iterable[tuple[int, int]] = (),
     check_crc: bool = True,
     want_headers: bool = False,
+    want_keys: bool = True,
+    want_values: bool = True,
     as_binary: bool = True,
     size_max: int = DECOMPRESSED_SIZE_MAX,
 ) -> ColumnarBatch:
@@ -81,7 +83,8 @@ def decode_batches(
     the response's `aborted` list of (producer id, first offset), the batches of aborted transactions. A
     partial batch at the end is not consumed. With `as_binary`, keys and values are copied to ``binary``;
     else they stay ``binary_view``, which points into `buffer` if that is `bytes` and the records are not
-    compressed. `size_max` bounds the decompressed size of one batch.
+    compressed. Without `want_keys` or `want_values`, that column is all null and its bytes are not copied.
+    `size_max` bounds the decompressed size of one batch.
 
     Raises `CorruptRecordError`, `UnsupportedMagicError`, `UnsupportedCompressionTypeError` or
     `DecompressedSizeError`. Header bytes are checked only with `want_headers`.
@@ -97,7 +100,8 @@ def decode_batches(
     selection = select(data, start_offset, end_offset, aborted, check_crc, size_max)
     if not selection.headers:
         return _empty(selection, want_headers, as_binary)
-    arguments = selection, start_offset, end_offset, want_headers, as_binary
+    wanted = WantedFields(keys=want_keys, values=want_values, headers=want_headers)
+    arguments = selection, start_offset, end_offset, wanted, as_binary
     columns = columnar_compiled.decode(*arguments) if is_compiled() else None
     return _to_batch(columnar_numpy.decode(*arguments) if columns is None else columns, selection)
 
@@ -146,4 +150,4 @@ def _empty(selection: Selection, want_headers: bool, as_binary: bool) -> Columna
     types = [pa.int64(), pa.int64(), pa.int32(), bytes_type, bytes_type]
     if want_headers:
         types.append(HEADERS_TYPE)
-    return _to_batch([pa.array([], column_type) for column_type in types], selection)
+    return _to_batch([pa.nulls(0, column_type) for column_type in types], selection)

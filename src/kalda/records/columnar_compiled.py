@@ -15,18 +15,18 @@ import pyarrow as pa
 
 from kalda.records import _columns
 from kalda.records.batch import Buffer, TimestampType
-from kalda.records.columnar_fields import HEADERS_TYPE, as_strings
+from kalda.records.columnar_fields import HEADERS_TYPE, WantedFields, as_strings
 from kalda.records.columnar_selection import Selection
 
 _RECORD_SIZE_MIN: Final = 7
 """Six varints and a byte of attributes; a larger count of records is refused without taking memory."""
 _INT64_MIN: Final = -(2**63)
 _INT64_MAX: Final = 2**63 - 1
-_NO_HEADER_ENTRIES: Final = pa.array([], HEADERS_TYPE.value_type)
+_NO_HEADER_ENTRIES: Final = pa.nulls(0, HEADERS_TYPE.value_type)
 
 
 def decode(
-    selection: Selection, start_offset: int, end_offset: int | None, want_headers: bool, as_binary: bool
+    selection: Selection, start_offset: int, end_offset: int | None, wanted: WantedFields, as_binary: bool
 ) -> list[pa.Array] | None:
     """Return the columns that `columnar_numpy.decode` returns, or None where that function has to decide."""
     count = sum(header.record_count for header in selection.headers)
@@ -37,13 +37,13 @@ def decode(
     offsets, timestamps = pa.allocate_buffer(8 * count), pa.allocate_buffer(8 * count)
     timestamp_types = pa.allocate_buffer(4 * count)
     keys, values = _Fields(count), _Fields(count)
-    headers = _Fields(count if want_headers else 0)
+    headers = _Fields(count if wanted.headers else 0)
     totals = _columns.scan(
         data,
         _sections(selection),
         max(start_offset, _INT64_MIN),
         _INT64_MAX if end_offset is None else min(end_offset - 1, _INT64_MAX),
-        want_headers,
+        wanted.headers,
         (
             offsets,
             timestamps,
@@ -64,11 +64,17 @@ def decode(
         pa.Array.from_buffers(pa.int64(), rows, [None, timestamps], 0),
         pa.Array.from_buffers(pa.int32(), rows, [None, timestamp_types], 0),
     ]
-    for fields, size, nulls in ((keys, key_size, key_nulls), (values, value_size, value_nulls)):
-        columns.append(
-            fields.binary(data, rows, size, nulls) if as_binary else fields.views(data, rows, nulls)
-        )
-    if want_headers:
+    for is_wanted, fields, size, nulls in (
+        (wanted.keys, keys, key_size, key_nulls),
+        (wanted.values, values, value_size, value_nulls),
+    ):
+        if not is_wanted:
+            columns.append(pa.nulls(rows, pa.binary() if as_binary else pa.binary_view()))
+        else:
+            columns.append(
+                fields.binary(data, rows, size, nulls) if as_binary else fields.views(data, rows, nulls)
+            )
+    if wanted.headers:
         columns.append(_header_lists(data, rows, headers, header_totals))
     return columns
 

@@ -7,6 +7,7 @@ therefore compare the end of each record's last field with the end of the record
 validates every earlier read.
 """
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -20,7 +21,8 @@ Positions = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-_NO_HEADER_ENTRIES: Final = pa.array([], HEADERS_TYPE.value_type)
+# Not `pa.array([])`, which imports pandas: 0.2 s of each new process.
+_NO_HEADER_ENTRIES: Final = pa.nulls(0, HEADERS_TYPE.value_type)
 # Arrow keeps values of up to 12 bytes inside the view and points to longer ones.
 _INLINE_SIZE: Final = 12
 # Below this many rows numpy's calls cost more than reading the headers one by one.
@@ -33,6 +35,15 @@ _LAST_WORD_MASKS: Final = np.frombuffer(
     b"".join(b"\xff" * max(size - 8, 0) + b"\x00" * (12 - max(size, 8)) for size in range(_INLINE_SIZE + 1)),
     np.uint32,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class WantedFields:
+    """The fields of variable size that a reader wants; without the first two, their columns are all null."""
+
+    keys: bool = True
+    values: bool = True
+    headers: bool = False
 
 
 def read_varints(data: Bytes, positions: Positions) -> tuple[Positions, Positions]:

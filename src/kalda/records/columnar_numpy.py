@@ -20,6 +20,7 @@ import pyarrow as pa
 from kalda.records.batch import BatchHeader, TimestampType
 from kalda.records.columnar_fields import (
     Positions,
+    WantedFields,
     binary_copies,
     binary_views,
     header_lists,
@@ -40,7 +41,7 @@ _PROBED: Final = 8
 
 
 def decode(
-    selection: Selection, start_offset: int, end_offset: int | None, want_headers: bool, as_binary: bool
+    selection: Selection, start_offset: int, end_offset: int | None, wanted: WantedFields, as_binary: bool
 ) -> list[pa.Array]:
     """Return offsets, timestamps, timestamp types, keys, values and, if they are wanted, headers.
 
@@ -68,7 +69,7 @@ def decode(
     _check_ends(np.where(header_counts == 0, at == ends, at + 2 * header_counts <= ends), selection)
     _check_ends(header_counts >= 0, selection)
 
-    headers = header_lists(data, at, ends, header_counts) if want_headers else None
+    headers = header_lists(data, at, ends, header_counts) if wanted.headers else None
     offsets += np.repeat(np.array([header.base_offset for header in batches]), counts)
     timestamps, timestamp_types = _timestamps(timestamps, batches, counts)
     keep = offsets >= start_offset
@@ -80,8 +81,9 @@ def decode(
         value_starts, value_sizes = value_starts[keep], value_sizes[keep]
         headers = None if headers is None else headers.filter(pa.array(keep))
     to_arrow = binary_copies if as_binary else binary_views
-    keys = to_arrow(data, key_starts, key_sizes)
-    values = to_arrow(data, value_starts, value_sizes)
+    nothing = pa.nulls(len(offsets), pa.binary() if as_binary else pa.binary_view())
+    keys = to_arrow(data, key_starts, key_sizes) if wanted.keys else nothing
+    values = to_arrow(data, value_starts, value_sizes) if wanted.values else nothing
     columns = [pa.array(offsets), pa.array(timestamps), pa.array(timestamp_types), keys, values]
     if headers is not None:
         columns.append(headers)

@@ -13,8 +13,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kalda.spark.sink.options import parse_sink_options
-from kalda.spark.sink.writers import KaldaBatchWriter, KaldaStreamWriter
 from kalda.spark.source.options import (
     OptionError,
     SourceOptions,
@@ -53,12 +51,19 @@ class KaldaDataSource(DataSource):
         """Return the writer of a batch query."""
         if overwrite:
             raise OptionError("save mode overwrite is not allowed for topics; use mode append")
+        # Imported where it is used, here and below: a process that only reads starts in less time.
+        from kalda.spark.sink.options import parse_sink_options
+        from kalda.spark.sink.writers import KaldaBatchWriter
+
         return KaldaBatchWriter(parse_sink_options(self.options, is_stream=False), schema)
 
     def streamWriter(  # noqa: N802  # the API's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; output mode complete appends all rows of each result."""
+        from kalda.spark.sink.options import parse_sink_options
+        from kalda.spark.sink.writers import KaldaStreamWriter
+
         return KaldaStreamWriter(parse_sink_options(self.options, is_stream=True), schema)
 
 

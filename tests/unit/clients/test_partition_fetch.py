@@ -1,4 +1,5 @@
 import asyncio
+import struct
 
 import pytest
 
@@ -10,7 +11,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
-from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kalda.protocol.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 from kalda.protocol.schema import Message, VersionRange
 
 PARTITION = TopicPartition("t", 0)
@@ -27,6 +28,8 @@ class Brokers:
         self.metadata.snapshot = ClusterMetadata(1, "c", 1, endpoints, {"t": topic})
         self.code = ErrorCode.NONE
         self.asked: list[int] = []
+        self.sizes: list[int] = []
+        self.records: list[bytes] = []
 
     async def ready(self, node_id: int) -> NodeApiVersions:
         return NodeApiVersions("b", {ApiKey.FETCH: VersionRange(4, 12)}, {})
@@ -38,12 +41,14 @@ class Brokers:
         self, node_id: int, request: Message, version: int, timeout_ms: int
     ) -> "asyncio.Future[Message]":
         self.asked.append(node_id)
+        assert isinstance(request, FetchRequest)
+        self.sizes.append(request.topics[0].partitions[0].partition_max_bytes)
         data = PartitionData(
             partition_index=0,
             error_code=ErrorCode.NONE if node_id == 1 else self.code,
             preferred_read_replica=2 if node_id == 1 else -1,
             high_watermark=5,
-            records=None,
+            records=self.records.pop(0) if self.records else None,
         )
         response = FetchResponse(responses=[FetchableTopicResponse(topic="t", partitions=[data])])
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
@@ -51,9 +56,14 @@ class Brokers:
         return future
 
 
-def fetch_from(brokers: Brokers) -> PartitionFetch:
+def fetch_from(brokers: Brokers, end: int = 5) -> PartitionFetch:
     config = LogReaderConfig.from_options({"bootstrap_servers": "localhost:1", "client_rack": "r"})
-    return PartitionFetch(brokers, config, PARTITION, start=0, end=5)
+    return PartitionFetch(brokers, config, PARTITION, start=0, end=end)
+
+
+def batch_bytes(base_offset: int, count: int, size: int) -> bytes:
+    """Return what a fetch looks at of a batch in format 2: offsets and length."""
+    return struct.pack(">qi11xi", base_offset, size - 12, count - 1).ljust(size, b"\0")
 
 
 async def test_a_reader_follows_the_leader_to_the_replica_of_its_rack() -> None:
@@ -80,3 +90,22 @@ async def test_the_leader_is_asked_again_after_an_error_of_a_replica(code: Error
     assert isinstance(caught.value, ClientError)
     assert caught.value.is_retriable
     assert [1, 2, 1] == brokers.asked
+
+
+async def test_a_fetch_asks_for_about_what_is_missing_up_to_the_end() -> None:
+    """A range of 400 KB brought 16 MB before, which the broker read and the reader dropped."""
+    brokers = Brokers()
+    fetch = fetch_from(brokers, end=100)
+    brokers.records = [batch_bytes(0, 50, 500_000)]
+    await fetch.next()
+    first, second = brokers.sizes
+
+    assert 100 * 1_024 < first < 200 * 1_024, "1 KiB for each record before any is known, and some room"
+    assert 500_000 < second < 800_000, "50 more records, 10 KB each as those before, and some room"
+
+
+async def test_a_long_range_is_fetched_in_pieces_of_the_configured_size() -> None:
+    brokers = Brokers()
+    await fetch_from(brokers, end=10_000_000).next()
+
+    assert [2 * 1_048_576] == brokers.sizes

@@ -62,6 +62,19 @@ def test_columns_have_one_row_per_record() -> None:
     assert 2 == len(batch)
 
 
+@pytest.mark.parametrize("as_binary", [True, False])
+def test_fields_that_are_not_wanted_are_null(as_binary: bool) -> None:
+    """A reader of offsets does not pay for the bytes of values; the columns keep their types."""
+    whole = decode_batches(build(5, 3), start_offset=6, as_binary=as_binary)
+    batch = decode_batches(build(5, 3), start_offset=6, as_binary=as_binary, want_keys=False)
+    assert [None, None] == batch.keys.to_pylist()
+    assert whole.keys.type == batch.keys.type
+    assert whole.values.equals(batch.values)
+    batch = decode_batches(build(5, 3), start_offset=6, as_binary=as_binary, want_values=False)
+    assert [None, None] == batch.values.to_pylist()
+    assert whole.keys.equals(batch.keys)
+
+
 def test_record_batch_has_a_schema_that_does_not_depend_on_the_rows() -> None:
     names = ["key", "value", "offset", "timestamp", "timestamp_type", "headers"]
     types = [pa.binary(), pa.binary(), pa.int64(), pa.timestamp("ms", "UTC"), pa.int32(), HEADERS_TYPE]

@@ -5,7 +5,8 @@ following ones. The fetches are full ones without a session: a session pays off 
 idle polls, not for one range that is read once.
 
 What a maintainer must not break: a failed attempt leaves no fetch in flight that a later attempt could take
-for its own, and `position` moves only behind records that were returned.
+for its own, and `position` moves only behind records that were returned. The size that a fetch asks for is
+an estimate: a range that needs more gets it with the next fetch.
 """
 
 import asyncio
@@ -41,6 +42,12 @@ _ANSWER_MARGIN_MS: Final = 5_000
 """Time for an answer to arrive, beyond what the broker may wait for data."""
 _LAST_VERSION_WITH_NAMES: Final = 12
 """From 13 on, requests name topics by id only."""
+_RECORD_BYTES_ASSUMED: Final = 1_024
+"""The size of a record before the first response shows it: an ordinary one, so that a short range is fetched
+at once and brings little that is behind it."""
+_FETCH_BYTES_MIN: Final = 64 * 1024
+"""Below this, a smaller fetch saves nothing. It is also the room for what the estimate does not know: the
+records of the last batch that are behind the range."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +109,8 @@ class PartitionFetch:
         self._config: Final = config
         self._end: Final = end
         self._ahead: asyncio.Future[Message] | None = None
+        self._received_bytes = 0
+        self._received_offsets = 0
         self._replica: int | None = None
         """The replica that the leader named for readers of this rack (KIP-392), until an attempt fails."""
 
@@ -135,6 +144,8 @@ class PartitionFetch:
             self.close()
             self._replica = None
             raise
+        self._received_bytes += len(fetched.records)
+        self._received_offsets += fetched.next_offset - self.position
         self.position = fetched.next_offset
         if fetched.records and self.position < self._end:
             # The records in hand are good; where this fails, the next call reports what is wrong.
@@ -165,7 +176,7 @@ class PartitionFetch:
         partition = FetchPartition(
             partition=number,
             fetch_offset=self.position,
-            partition_max_bytes=config.max_partition_fetch_bytes,
+            partition_max_bytes=min(config.max_partition_fetch_bytes, self._missing_bytes()),
         )
         request = FetchRequest(
             max_wait_ms=config.fetch_max_wait_ms,
@@ -177,6 +188,13 @@ class PartitionFetch:
         )
         timeout_ms = max(config.request_timeout_ms, config.fetch_max_wait_ms + _ANSWER_MARGIN_MS)
         return self._port.send_nowait(source.id, request, version, timeout_ms)
+
+    def _missing_bytes(self) -> int:
+        """Estimate the size of the records up to the end, by those received so far, and add some room."""
+        missing_offsets = max(self._end - self.position, 1)
+        if not self._received_offsets:
+            return _FETCH_BYTES_MIN + missing_offsets * _RECORD_BYTES_ASSUMED
+        return _FETCH_BYTES_MIN + missing_offsets * self._received_bytes * 5 // (self._received_offsets * 4)
 
     def _read(self, response: FetchResponse) -> FetchedRecords:
         what = f"fetch of {self.topic_partition} at offset {self.position}"

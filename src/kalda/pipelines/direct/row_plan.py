@@ -14,7 +14,7 @@ import pyarrow as pa
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, RowStep, apply_steps, without_offsets
 from kalda.records.columnar import ColumnarBatch
-from kalda.spark.source.schema import source_column
+from kalda.spark.source.arrow_rows import source_column
 
 SOURCE_TYPES: Final[Mapping[str, pa.DataType]] = {
     "key": pa.binary(),

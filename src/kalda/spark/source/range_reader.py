@@ -1,12 +1,12 @@
-"""Fetches one range of one partition on an executor and decodes it to Arrow batches.
+"""Fetches the ranges of a task on an executor and decodes them to Arrow batches.
 
-A task has a log reader of its own, whose thread and connections start in the task and end with it. Spark's
-daemon forks worker processes and reuses them, and nothing of a task may be there when the next one starts.
+A task borrows the log reader of its worker process, whose connections outlive the task. While a task decodes
+and sends one fetch, the loop thread of the log reader receives the next one.
 """
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -16,10 +16,10 @@ from kalda.clients.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionE
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.records.columnar import decode_batches
+from kalda.spark.source.arrow_rows import RowBatches
 from kalda.spark.source.data_loss import report_data_loss
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
-from kalda.spark.source.schema import RowBatches
 from kalda.spark.worker import pooled_reader, prepare_worker
 
 logger: Final = logging.getLogger(__name__)
@@ -30,6 +30,14 @@ compaction took them, or they are markers of transactions. Twice, because once m
 
 OUT_OF_RANGE_WAIT_SECONDS: Final = 0.1
 """Between two fetches of an offset that the leader says it has and does not serve."""
+
+
+def read_ranges(
+    options: SourceOptions, schema: StructType, ranges: Iterable[OffsetRange]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of the ranges of one task, one range after the other; raises as `read_range`."""
+    for each in ranges:
+        yield from read_range(options, schema, each)
 
 
 def read_range(
@@ -44,7 +52,7 @@ def read_range(
     """
     prepare_worker()
     rows = RowBatches(schema, offset_range.topic_partition)
-    want_headers = "headers" in schema.names
+    names = schema.names
     with pooled_reader(options.client) as reader:
         for position, fetched in fetch_range(reader, options, offset_range):
             data = memoryview(fetched.records)
@@ -55,7 +63,9 @@ def read_range(
                     end_offset=offset_range.end,
                     aborted=fetched.aborted_transactions,
                     check_crc=options.client.check_crcs,
-                    want_headers=want_headers,
+                    want_headers="headers" in names,
+                    want_keys="key" in names,
+                    want_values="value" in names,
                 )
                 yield from rows.of(decoded)
                 if decoded.next_offset >= min(fetched.next_offset, offset_range.end):

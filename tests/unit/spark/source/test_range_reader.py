@@ -13,9 +13,10 @@ from kalda.records import columnar_selection
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
 from kalda.spark.source import range_reader
+from kalda.spark.source.arrow_rows import ROWS_MAX
 from kalda.spark.source.options import parse_batch_options
 from kalda.spark.source.plan import OffsetRange
-from kalda.spark.source.schema import ROWS_MAX, source_schema
+from kalda.spark.source.schema import source_schema
 
 TP = TopicPartition("orders", 3)
 OPTIONS = parse_batch_options({"kafka.bootstrap.servers": "b:1", "subscribe": "orders"})

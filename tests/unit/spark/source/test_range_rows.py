@@ -19,7 +19,7 @@ def test_one_row_for_each_range() -> None:
     source = KaldaDataSource(OPTIONS)
     reader = source.streamReader(source.schema())
 
-    (row,) = reader.read(RangePartition(OffsetRange(TopicPartition("t", 3), 10, 25)))
+    (row,) = reader.read(RangePartition((OffsetRange(TopicPartition("t", 3), 10, 25),)))
 
     assert isinstance(row, pa.RecordBatch)
     assert [{"topic": "t", "partition": 3, "start": 10, "end": 25}] == row.to_pylist()

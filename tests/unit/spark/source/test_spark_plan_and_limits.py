@@ -1,6 +1,6 @@
 from kalda.common.types import TopicPartition
 from kalda.spark.source.limits import limit_offsets
-from kalda.spark.source.plan import OffsetRange, plan_ranges
+from kalda.spark.source.plan import OffsetRange, join_ranges, plan_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
@@ -37,6 +37,19 @@ def test_max_records_bounds_every_range() -> None:
     planned = plan_ranges([OffsetRange(P0, 10, 35), OffsetRange(P1, 0, 4)], records_max=10)
 
     assert [(0, 10, 18), (0, 18, 26), (0, 26, 35), (1, 0, 4)] == spans(planned)
+
+
+def test_short_neighbours_become_one_task() -> None:
+    """A task takes some ten milliseconds to start, and most micro-batches have few records in a partition."""
+    ranges = [
+        OffsetRange(P0, 0, 40),
+        OffsetRange(P1, 5, 55),
+        OffsetRange(P2, 0, 30),
+        OffsetRange(P2, 30, 230),
+    ]
+
+    assert [tuple(ranges[:2]), (ranges[2],), (ranges[3],)] == join_ranges(ranges, offsets_max=100)
+    assert [] == join_ranges([])
 
 
 def test_backlogs_share_the_limit_in_proportion() -> None:

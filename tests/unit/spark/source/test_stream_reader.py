@@ -34,7 +34,7 @@ def reader(cluster: FakeCluster, **given: str) -> KaldaStreamReader:
 
 def spans(partitions: object) -> list[tuple[str, int, int]]:
     assert isinstance(partitions, list)
-    ranges = [each.offset_range for each in partitions if isinstance(each, RangePartition)]
+    ranges = [one for each in partitions if isinstance(each, RangePartition) for one in each.ranges]
     return [(str(each.topic_partition), each.start, each.end) for each in ranges]
 
 
