@@ -1,0 +1,254 @@
+"""Conversions between types, as Spark does them in ANSI mode with the session's time zone UTC.
+
+What cannot be converted raises `SqlError`, or is null in ``try_cast``. Conversions whose texts differ between
+Java and Arrow (a double as text) are refused when the expression is compiled.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalda.pipelines.sql.nodes import SqlError, UnsupportedSqlError
+from kalda.pipelines.sql.values import FLOATS, INTEGERS, TIMESTAMP, Compiled, applied, constant, type_name
+
+_INTEGER: Final = re.compile(r"[+-]?\d+", re.ASCII)
+_DOUBLE: Final = re.compile(
+    r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|Infinity|Inf)|NaN", re.ASCII | re.I
+)
+_TRUE: Final = frozenset(("t", "true", "y", "yes", "1"))
+_FALSE: Final = frozenset(("f", "false", "n", "no", "0"))
+_MOMENT: Final = re.compile(
+    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?:(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?"
+    r"\s*(?:(Z|UTC)|([+-])(\d{1,2}):?(\d\d)?)?)?)?)?)?",
+    re.ASCII,
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BLANKS: Final = "".join(map(chr, range(33)))
+
+Convert = Callable[[str], object | None]
+
+
+def cast(argument: Compiled, kind: pa.DataType, lenient: bool) -> Compiled:
+    """Return an expression converted to a type.
+
+    Raises:
+        UnsupportedSqlError: Kalda does not convert between these types.
+    """
+    source = argument.type
+    if source == kind:
+        return argument
+    if pa.types.is_null(source):
+        return constant(pa.scalar(None, kind))
+    function = _conversion(source, kind, lenient)
+    if argument.constant is not None:
+        try:
+            return constant(function(pa.array([argument.constant], source))[0])
+        except SqlError:
+            pass  # it fails only when rows are evaluated, as in Spark
+    return applied(kind, function, argument, fails=not lenient)
+
+
+def _conversion(source: pa.DataType, kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
+    types = pa.types
+    if types.is_string(source):
+        return _from_string(kind, lenient)
+    if source in INTEGERS and (kind in INTEGERS or types.is_decimal128(kind)):
+        return _checked(kind, lenient)
+    if (source in INTEGERS and kind in FLOATS) or (source in FLOATS and kind in FLOATS):
+        return lambda values: values.cast(kind, safe=False)
+    if source in FLOATS and kind in INTEGERS:
+        return _truncated(kind, lenient)
+    if types.is_decimal128(source) and kind in FLOATS:
+        return lambda values: values.cast(kind)
+    if types.is_decimal128(source) and types.is_decimal128(kind) and source.scale <= kind.scale:
+        return _checked(kind, lenient)
+    if types.is_boolean(source) and kind in INTEGERS:
+        return lambda values: values.cast(kind)
+    if types.is_boolean(kind) and source in INTEGERS:
+        return lambda values: pc.not_equal(values, pa.scalar(0, source))
+    if types.is_string(kind):
+        return _to_string(source)
+    if types.is_binary(kind) and types.is_string(source):
+        return lambda values: values.cast(kind)
+    if source == pa.date32() and kind == TIMESTAMP:
+        return lambda values: pc.assume_timezone(values.cast(pa.timestamp("us")), "UTC")
+    if source == TIMESTAMP and kind == pa.date32():
+        return lambda values: values.cast(pa.timestamp("us")).cast(kind)
+    if source == TIMESTAMP and kind == pa.int64():
+        return _floor_seconds
+    if source in INTEGERS and kind == TIMESTAMP:
+        return _from_seconds
+    raise UnsupportedSqlError(f"cast from {type_name(source)} to {type_name(kind)} is not evaluated by Kalda")
+
+
+def _checked(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
+    def convert(values: pa.Array) -> pa.Array:
+        try:
+            return values.cast(kind)
+        except pa.ArrowInvalid as error:
+            if lenient:
+                return _each(values, kind)
+            raise SqlError(f"a value does not fit {type_name(kind)}: {error}") from error
+
+    return convert
+
+
+def _each(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Convert value by value; what does not fit is null."""
+    found: list[pa.Scalar] = []
+    for value in values:
+        try:
+            found.append(value.cast(kind))
+        except pa.ArrowInvalid:
+            found.append(pa.scalar(None, kind))
+    return pa.array([value.as_py() for value in found], kind)
+
+
+def _truncated(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
+    bound = float(1 << (kind.bit_width - 1))
+
+    def convert(values: pa.Array) -> pa.Array:
+        whole = pc.trunc(values.cast(pa.float64()))
+        fits = pc.and_(pc.greater_equal(whole, -bound), pc.less(whole, bound))
+        if pc.all(fits, skip_nulls=True).as_py() is False:
+            if not lenient:
+                bad = whole.filter(pc.invert(fits))[0]
+                raise SqlError(f"{bad} does not fit {type_name(kind)}")
+            whole = pc.if_else(fits, whole, None)
+        return whole.cast(kind, safe=False)
+
+    return convert
+
+
+def _to_string(source: pa.DataType) -> Callable[[pa.Array], pa.Array]:
+    if source in INTEGERS or pa.types.is_boolean(source) or source == pa.date32():
+        return lambda values: values.cast(pa.string())
+    if source == pa.binary():
+
+        def decode(values: pa.Array) -> pa.Array:
+            try:
+                return values.cast(pa.string())
+            except pa.ArrowInvalid as error:
+                raise SqlError(f"bytes are not UTF-8 text: {error}") from error
+
+        return decode
+    if source == TIMESTAMP:
+
+        def text(values: pa.Array) -> pa.Array:
+            texts = values.cast(pa.timestamp("us")).cast(pa.string())
+            return pc.replace_substring_regex(pc.utf8_rtrim(texts, "0"), r"(:\d)?\.$", r"\1")
+
+        return text
+    raise UnsupportedSqlError(f"{type_name(source)} as text is not evaluated by Kalda")
+
+
+def _floor_seconds(values: pa.Array) -> pa.Array:
+    return (
+        pc.floor_temporal(values.cast(pa.timestamp("us")), unit="second")
+        .cast(pa.timestamp("s"))
+        .cast(pa.int64())
+    )
+
+
+def _from_seconds(values: pa.Array) -> pa.Array:
+    try:
+        return pc.multiply_checked(values.cast(pa.int64()), 1_000_000).cast(TIMESTAMP)
+    except pa.ArrowInvalid as error:
+        raise SqlError(f"seconds do not fit timestamp: {error}") from error
+
+
+def _from_string(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
+    types = pa.types
+    if kind == pa.binary():
+        return lambda values: values.cast(kind)
+    converters: dict[pa.DataType, Convert] = {
+        pa.bool_(): _boolean,
+        pa.float64(): _double,
+        pa.float32(): _double,
+        pa.date32(): _date,
+        TIMESTAMP: _timestamp,
+    }
+    each = _whole(kind) if kind in INTEGERS else converters.get(kind)
+    if each is None:
+        raise UnsupportedSqlError(f"cast from string to {type_name(kind)} is not evaluated by Kalda")
+
+    def convert(values: pa.Array) -> pa.Array:
+        quick = None if not types.is_integer(kind) else _quick(values, kind)
+        if quick is not None:
+            return quick
+        found: list[object] = []
+        for text in values.to_pylist():
+            value = None if text is None else each(text.strip(_BLANKS))
+            if value is None and text is not None and not lenient:
+                raise SqlError(f"{text[:60]!r} cannot be cast to {type_name(kind)}")
+            found.append(value)
+        return pa.array(found, kind)
+
+    return convert
+
+
+def _quick(values: pa.Array, kind: pa.DataType) -> pa.Array | None:
+    if not pc.all(pc.match_substring_regex(values, r"^-?\d+$"), skip_nulls=True).as_py():
+        return None
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+def _whole(kind: pa.DataType) -> Convert:
+    bound = 1 << (kind.bit_width - 1)
+
+    def convert(text: str) -> object | None:
+        if not _INTEGER.fullmatch(text) or len(text) > 40:
+            return None
+        number = int(text)
+        return number if -bound <= number < bound else None
+
+    return convert
+
+
+def _double(text: str) -> object | None:
+    body = text[:-1] if text[-1:] in ("d", "D", "f", "F") and text[:-1][-1:].isdigit() else text
+    return float(body) if _DOUBLE.fullmatch(body) else None
+
+
+def _boolean(text: str) -> object | None:
+    word = text.lower()
+    return True if word in _TRUE else False if word in _FALSE else None
+
+
+def _timestamp(text: str) -> object | None:
+    match = _MOMENT.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, _, sign, zone_hours, zone_minutes = match.groups()
+    try:
+        moment = datetime(
+            int(year),
+            int(month or 1),
+            int(day or 1),
+            int(hour or 0),
+            int(minute or 0),
+            int(second or 0),
+            tzinfo=UTC,
+        )
+    except ValueError:
+        return None
+    delta = moment - _EPOCH
+    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + int((fraction or "0")[:6].ljust(6, "0"))
+    if sign:
+        minutes = int(zone_hours) * 60 + int(zone_minutes or 0)
+        if minutes > 18 * 60:
+            return None
+        micros -= minutes * 60_000_000 * (1 if sign == "+" else -1)
+    return micros
+
+
+def _date(text: str) -> object | None:
+    micros = _timestamp(re.split("[ T]", text, maxsplit=1)[0])
+    return date(1970, 1, 1) + timedelta(days=micros // 86_400_000_000) if isinstance(micros, int) else None

@@ -1,0 +1,154 @@
+"""A projection and a filter in SQL as a step on Arrow batches, and a condition as a mask.
+
+Both are picklable values: they hold the text, and compile it for the schema of the first batch that they see.
+"""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from kalda.pipelines.sql.compiler import compile_node
+from kalda.pipelines.sql.nodes import Item, Star, UnsupportedSqlError
+from kalda.pipelines.sql.parser import parse_expression, parse_select
+from kalda.pipelines.sql.values import Compiled, is_true, type_name
+
+
+class RowQuery:
+    """A step ``select … where …`` that makes at most one row of each row.
+
+    Args:
+        text: The SQL.
+        carried: Hidden columns that the query does not see and that stay in the rows, behind the others.
+
+    Raises:
+        UnsupportedSqlError: The text is not a projection and a filter that Kalda evaluates.
+    """
+
+    def __init__(self, text: str, carried: Sequence[str] = ()) -> None:
+        self.text = text
+        self._carried = tuple(carried)
+        self._select = parse_select(text)
+        self._compiled: _Query | None = None
+
+    def __getstate__(self) -> tuple[str, tuple[str, ...]]:
+        """Return the text; functions are compiled again where they are used."""
+        return self.text, self._carried
+
+    def __setstate__(self, state: tuple[str, tuple[str, ...]]) -> None:
+        """Parse the text again."""
+        self.__init__(*state)  # type: ignore[misc]  # the state is the arguments
+
+    def output_schema(self, schema: pa.Schema) -> pa.Schema:
+        """Return the columns that the step makes of the given ones.
+
+        Raises:
+            UnsupportedSqlError: Kalda does not evaluate the query on these columns.
+        """
+        return self._for(schema).schema
+
+    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows that stay, in their order.
+
+        Raises:
+            SqlError: An expression fails for a row.
+            UnsupportedSqlError: Kalda does not evaluate the query on these columns.
+        """
+        query = self._for(rows.schema)
+        if query.where is not None:
+            rows = rows.filter(is_true(query.where.values(rows)))
+        if query.columns is None:
+            return rows
+        return pa.RecordBatch.from_arrays(
+            [column.values(rows) for column in query.columns], schema=query.schema
+        )
+
+    def _for(self, schema: pa.Schema) -> "_Query":
+        if self._compiled is None or not self._compiled.input.equals(schema):
+            self._compiled = _Query(self, schema)
+        return self._compiled
+
+
+class _Query:
+    """A query that is compiled for a schema."""
+
+    def __init__(self, query: RowQuery, schema: pa.Schema) -> None:
+        self.input = schema
+        carried = query._carried
+        seen = pa.schema([field for field in schema if field.name not in carried])
+        where = query._select.where
+        self.where: Compiled | None = None
+        if where is not None:
+            self.where = _condition(compile_node(where, schema), query.text)
+        self.columns: list[Compiled] | None = None
+        self.schema = schema
+        if query._select.items == (Star(),):
+            return
+        self.columns = []
+        names: list[str] = []
+        for item in query._select.items:
+            parts = seen.names if isinstance(item, Star) else [item.name]
+            names += parts
+            if isinstance(item, Item):
+                self.columns.append(compile_node(item.node, seen))
+            else:
+                self.columns += [_whole_column(schema, name) for name in parts]
+        for name in names:
+            if names.count(name) > 1:
+                raise UnsupportedSqlError(f"the column {name!r} is made twice in {query.text!r}")
+        fields = [pa.field(n, c.type) for n, c in zip(names, self.columns, strict=True)]
+        for field in fields:
+            if pa.types.is_null(field.type):
+                raise UnsupportedSqlError(f"the column {field.name!r} is null without a type; add a cast")
+        present = [name for name in carried if name in schema.names]
+        self.columns += [_whole_column(schema, name) for name in present]
+        self.schema = pa.schema([*fields, *[schema.field(name) for name in present]])
+
+
+class RowCondition:
+    """A condition in SQL, for example the check of an expectation.
+
+    Raises:
+        UnsupportedSqlError: Kalda does not evaluate the expression.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._node = parse_expression(text)
+        self._compiled: tuple[pa.Schema, Compiled] | None = None
+
+    def __getstate__(self) -> str:
+        """Return the text; functions are compiled again where they are used."""
+        return self.text
+
+    def __setstate__(self, state: str) -> None:
+        """Parse the text again."""
+        self.__init__(state)  # type: ignore[misc]  # the state is the argument
+
+    def check(self, schema: pa.Schema) -> None:
+        """Raise `UnsupportedSqlError` when Kalda does not evaluate the condition on these columns."""
+        self._for(schema)
+
+    def met(self, rows: pa.RecordBatch) -> pa.BooleanArray:
+        """Return for each row whether the condition is true; null is not true.
+
+        Raises:
+            SqlError: The condition fails for a row.
+            UnsupportedSqlError: Kalda does not evaluate the condition on these columns.
+        """
+        return is_true(self._for(rows.schema).values(rows))
+
+    def _for(self, schema: pa.Schema) -> Compiled:
+        if self._compiled is None or not self._compiled[0].equals(schema):
+            self._compiled = schema, _condition(compile_node(self._node, schema), self.text)
+        return self._compiled[1]
+
+
+def _condition(compiled: Compiled, text: str) -> Compiled:
+    if compiled.type != pa.bool_():
+        raise UnsupportedSqlError(f"{text!r} is {type_name(compiled.type)}; a boolean is expected")
+    return compiled
+
+
+def _whole_column(schema: pa.Schema, name: str) -> Compiled:
+    index = schema.names.index(name)
+    return Compiled(schema.field(index).type, lambda rows: rows.column(index))
