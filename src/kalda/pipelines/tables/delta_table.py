@@ -1,0 +1,465 @@
+"""Delta tables through the `deltalake` wheel: executors write Parquet, the driver commits add actions.
+
+Each commit carries a `txn` action with the query and the batch, by which a replay sees that it is done, and
+by which Delta itself refuses a second driver that commits the same query at the same time. Do not break: the
+library does not look for concurrent removals when actions come from us, so that each commit with remove
+actions goes to exactly the version after the one that was read, or fails.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import Schema as DeltaSchema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+
+from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.spec.model import TableFormat, TableSpec
+from kalda.pipelines.tables.accounts import commit_metadata, event_time_max
+from kalda.pipelines.tables.compaction import BINS_PER_COMMIT, Candidate, plan_bins
+from kalda.pipelines.tables.delta_changes import version_changes
+from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError
+from kalda.pipelines.tables.model import (
+    ChangeSet,
+    CommitResult,
+    CompactPolicy,
+    CompactResult,
+    DataFile,
+    SchemaChange,
+    TableWriter,
+    TaskId,
+)
+from kalda.pipelines.tables.partitions import (
+    check_fields,
+    parse_fields,
+    value_of_text,
+    value_text,
+    with_partition_columns,
+)
+from kalda.pipelines.tables.progress import NO_PROGRESS, QueryProgress
+from kalda.pipelines.tables.reading import read_file, read_staged
+from kalda.pipelines.tables.schemas import conform, evolve, table_schema
+from kalda.pipelines.tables.statistics import delta_stats
+from kalda.pipelines.tables.storage import TableStorage
+from kalda.pipelines.tables.upsert import DELETE, HIDDEN, check_upsert, last_rows, without_hidden
+from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
+
+logger: Final = logging.getLogger(__name__)
+
+ATTEMPTS_MAX: Final = 100
+"""Each lost attempt means that another writer won one; a hundred in a row is no coincidence."""
+
+LIBRARY_RETRIES: Final = 15
+"""How often the library puts an append behind other commits by itself."""
+
+
+class DeltaLakeTable:
+    """A `Table` of format Delta."""
+
+    def __init__(
+        self, spec: TableSpec, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    ) -> None:
+        """Open a table, which need not exist; `now_ms` is the wall clock in milliseconds."""
+        self.spec = spec
+        self.storage = TableStorage(spec.path, spec.options)
+        self._now_ms = now_ms
+        self._fields = parse_fields(spec.partition_by)
+        self._opened: DeltaTable | None = None
+
+    def committed_batch(self, query_id: str) -> int | None:
+        """Return the last committed batch of a query."""
+        progress = self._progress(self._refresh(), query_id)
+        return None if progress is NO_PROGRESS else progress.batch_id
+
+    def watermark(self, query_id: str, batch_id: int) -> int | None:
+        """Return the greatest event time before a batch, in milliseconds."""
+        return self._progress(self._refresh(), query_id).watermark_at(batch_id)
+
+    def version(self) -> int | None:
+        """Return the current version."""
+        opened = self._refresh()
+        return None if opened is None else int(opened.version())
+
+    def schema(self) -> pa.Schema | None:
+        """Return the current schema, with the columns of the partitions."""
+        opened = self._refresh()
+        return None if opened is None else _schema_of(opened)
+
+    def prepare_schema(self, incoming: pa.Schema) -> SchemaChange:
+        """Create or evolve the table; see `Table.prepare_schema`."""
+        rows = table_schema(without_hidden(incoming), TableFormat.DELTA, self.spec.table)
+        if self.spec.keys:
+            check_upsert(self.spec, rows)
+        for _ in range(ATTEMPTS_MAX):
+            opened = self._refresh()
+            if opened is None:
+                change = self._create(rows)
+            else:
+                self._check_partitions(opened)
+                evolution = evolve(_schema_of(opened), rows, self.spec.evolve, self.spec.table)
+                change = SchemaChange(False, evolution.added, evolution.widened)
+                try:
+                    if evolution.widened:
+                        self._rewrite(opened, evolution.schema)
+                    elif evolution.added:
+                        added = pa.schema([evolution.schema.field(name) for name in evolution.added])
+                        opened.alter.add_columns(DeltaSchema.from_arrow(added).fields)
+                except (CommitFailedError, DeltaError) as error:
+                    if not _is_conflict(error):
+                        raise
+                    continue  # another writer was faster, perhaps with the same change
+            return change
+        raise self._conflict("change its schema")
+
+    def writer(self, schema: pa.Schema) -> TableWriter:
+        """Return a writer for tasks."""
+        return self._writer_of(_schema_of(self._existing()))
+
+    def upsert_writer(self, schema: pa.Schema) -> TableWriter:
+        """Return a writer of rows for `upsert`; their hidden columns are those of `upsert.HIDDEN`."""
+        rows = self._columns_of_rows(_schema_of(self._existing()))
+        staged = pa.schema([*rows, *HIDDEN])
+        return ParquetTaskWriter(self.storage, staged, staged=True, event_time=self.spec.event_time)
+
+    def commit(self, batch: BatchAccount, files: Sequence[DataFile]) -> CommitResult:
+        """Publish a batch; see `Table.commit`."""
+        names = frozenset(field.name for field in self._fields)
+        now = self._now_ms()
+        actions = [_add_action(file, names, now, data_change=True) for file in files]
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            opened = self._existing()
+            progress = self._progress(opened, batch.query_id)
+            if progress.batch_id >= batch.batch_id:
+                return CommitResult(int(opened.version()), False, attempt, 0)
+            properties = self._properties(batch, progress.advanced(batch.batch_id, event_time_max(files)))
+            try:
+                self._write(opened, actions, properties)
+            except CommitFailedError:
+                continue  # the next look at the table finds out whether the batch is in
+            return CommitResult(self._version_of(opened), True, attempt, sum(file.rows for file in files))
+        raise self._conflict(f"commit batch {batch.batch_id}")
+
+    def upsert(self, batch: BatchAccount, files: Sequence[DataFile]) -> CommitResult:
+        """Merge a batch by key; see `Table.upsert`."""
+        rows: pa.Table | None = None
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            opened = self._existing()
+            progress = self._progress(opened, batch.query_id)
+            if progress.batch_id >= batch.batch_id:
+                clean_staging(self.storage, batch.query_id, batch.batch_id)
+                return CommitResult(int(opened.version()), False, attempt, 0)
+            properties = self._properties(batch, progress.advanced(batch.batch_id, event_time_max(files)))
+            if rows is None:
+                rows = self._rows_to_merge(_schema_of(opened), files)
+            try:
+                changed = self._merge(opened, rows, properties)
+            except (CommitFailedError, DeltaError) as error:
+                if not _is_conflict(error):
+                    raise
+                continue
+            clean_staging(self.storage, batch.query_id, batch.batch_id)
+            return CommitResult(self._version_of(opened), True, attempt, changed)
+        raise self._conflict(f"merge batch {batch.batch_id}")
+
+    def read(
+        self, columns: Sequence[str] | None = None, version: int | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a version."""
+        opened = self._existing() if version is None else self._at(version)
+        schema = _schema_of(opened)
+        chosen = schema if columns is None else pa.schema([schema.field(name) for name in columns])
+        for batch in pa.RecordBatchReader.from_stream(opened.scan(columns=chosen.names)):
+            yield conform(batch, chosen)
+
+    def read_changes(self, since: int | None, until: int | None = None) -> Iterator[ChangeSet]:
+        """Return what versions changed; see `kalda.pipelines.tables.delta_changes`."""
+        opened = self._existing()
+        last = int(opened.version()) if until is None else until
+        for version in range(0 if since is None else since + 1, last + 1):
+            yield from version_changes(self.storage, version, _schema_of(opened), self.spec.table)
+
+    def compact(self, policy: CompactPolicy) -> CompactResult:
+        """Join small files; see `Table.compact`. Replaced files stay for the retention, for time travel."""
+        opened = self._existing()
+        if "deletionVectors" in (opened.protocol().reader_features or ()):
+            done = opened.optimize.compact(target_size=policy.file_bytes_target)
+            result = (int(done["numFilesRemoved"]), int(done["numFilesAdded"]), 0)
+        else:
+            result = self._compact_own(opened, policy)
+        fresh = self._open()
+        assert fresh is not None
+        hours = max(0, -int(-policy.retention_s // 3600))
+        deleted = fresh.vacuum(hours, dry_run=False, enforce_retention_duration=False, full=True)
+        deleted_staged = self._vacuum_staging(policy)
+        return CompactResult(int(fresh.version()), *result, len(deleted) + deleted_staged)
+
+    def _compact_own(self, opened: DeltaTable, policy: CompactPolicy) -> tuple[int, int, int]:
+        actions = {row["path"]: row for row in pa.table(opened.get_add_actions()).to_pylist()}
+        candidates = [
+            Candidate(
+                path,
+                _partition_key(row),
+                row["size_bytes"],
+                row["num_records"] or 0,
+                row["modification_time"],
+            )
+            for path, row in actions.items()
+        ]
+        bins = plan_bins(candidates, policy, self._now_ms())
+        removed = added = size = 0
+        for start in range(0, len(bins), BINS_PER_COMMIT):
+            group = bins[start : start + BINS_PER_COMMIT]
+            written = self._compact_group(opened, group)
+            if written:
+                removed += sum(map(len, group))
+                added += written
+                size += sum(file.size_bytes for each in group for file in each)
+        return removed, added, size
+
+    def _compact_group(self, opened: DeltaTable, bins: Sequence[Sequence[Candidate]]) -> int:
+        """Write and commit joined files; return how many, 0 when another writer was faster."""
+        schema = _schema_of(opened)
+        writer = self._writer_of(schema)
+        task_query = f"compact-{opened.version()}-{self._now_ms()}"
+        written: list[DataFile] = []
+        for number, files in enumerate(bins):
+            rows = (batch for file in files for batch in self._read_file(file, schema))
+            written += writer.write(rows, TaskId(task_query, 0, number))
+        inputs = [file for each in bins for file in each]
+        names, now = frozenset(field.name for field in self._fields), self._now_ms()
+        actions: list[AddAction | RemoveAction] = [
+            _add_action(file, names, now, data_change=False) for file in written
+        ]
+        actions += [
+            RemoveAction(file.path, False, now, file.size_bytes, dict(file.partition)) for file in inputs
+        ]
+        for _ in range(ATTEMPTS_MAX):
+            current = self._existing()
+            live = {row["path"] for row in pa.table(current.get_add_actions()).to_pylist()}
+            if not {file.path for file in inputs} <= live:
+                logger.info(
+                    "table %s: another writer replaced files; this compaction is dropped", self.spec.table
+                )
+                break
+            try:
+                properties = CommitProperties(
+                    custom_metadata={"kalda.operation": "compact"}, max_commit_retries=0
+                )
+                self._write(current, actions, properties)
+                return len(written)
+            except CommitFailedError:
+                continue
+        for data_file in written:
+            self.storage.delete(data_file.path)
+        return 0
+
+    def _read_file(self, file: Candidate, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        constants = {name: value_of_text(text, schema.field(name).type) for name, text in file.partition}
+        return read_file(self.storage, unquote(file.path), schema, constants)
+
+    def _vacuum_staging(self, policy: CompactPolicy) -> int:
+        before_s = self._now_ms() / 1000 - policy.retention_s
+        old = [found.path for found in self.storage.list(STAGING) if found.changed_s < before_s]
+        return sum(self.storage.delete(path) for path in old)
+
+    def _rows_to_merge(self, table: pa.Schema, files: Sequence[DataFile]) -> pa.Table:
+        rows = self._columns_of_rows(table)
+        staged = read_staged(self.storage, files, pa.schema([*rows, *HIDDEN]))
+        last = last_rows(staged, self.spec.keys, self.spec.order_by, self.spec.table)
+        for field in self._fields:
+            if field.name != field.source:
+                made = [field.values(chunk) for chunk in last.column(field.source).chunks]
+                last = last.append_column(
+                    table.field(field.name), pa.chunked_array(made, table.field(field.name).type)
+                )
+        return last.select([*table.names, DELETE])
+
+    def _merge(self, opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> int:
+        columns = {f"`{name}`": f"source.`{name}`" for name in rows.column_names if name != DELETE}
+        same_key = " AND ".join(f"target.`{name}` = source.`{name}`" for name in self.spec.keys)
+        newer = "true"
+        if self.spec.order_by:
+            order = f"`{self.spec.order_by}`"
+            newer = f"(target.{order} IS NULL OR source.{order} >= target.{order})"
+        if not rows.num_rows:
+            self._write(opened, [], properties)
+            return 0
+        merger = opened.merge(
+            rows,
+            same_key,
+            source_alias="source",
+            target_alias="target",
+            streamed_exec=False,  # statistics of the rows then select the files to look into
+            commit_properties=properties,
+        )
+        done = (
+            merger.when_matched_delete(f"source.{DELETE} AND {newer}")
+            .when_matched_update(columns, f"NOT source.{DELETE} AND {newer}")
+            .when_not_matched_insert(columns, f"NOT source.{DELETE}")
+            .execute()
+        )
+        names = ("num_target_rows_inserted", "num_target_rows_updated", "num_target_rows_deleted")
+        return sum(int(done.get(name, 0)) for name in names)
+
+    def _create(self, rows: pa.Schema) -> SchemaChange:
+        check_fields(self._fields, rows)
+        schema = with_partition_columns(rows, self._fields)
+        # Changes of rows can be read from an upserted table, for a topic, if Delta writes them down.
+        configuration = {"delta.enableChangeDataFeed": "true"} if self.spec.keys else None
+        DeltaTable.create(
+            self.spec.path,
+            schema,
+            mode="ignore",
+            partition_by=[field.name for field in self._fields],
+            configuration=configuration,
+            storage_options=dict(self.spec.options) or None,
+        )
+        return SchemaChange(created=True, added=tuple(rows.names))
+
+    def _rewrite(self, opened: DeltaTable, schema: pa.Schema) -> None:
+        """Write the whole table again with wider types, for readers refuse files of narrower ones."""
+        reader = pa.RecordBatchReader.from_stream(opened.scan())
+        batches = (conform(batch, schema) for batch in reader)
+        write_deltalake(
+            opened,
+            pa.RecordBatchReader.from_batches(schema, batches),
+            mode="overwrite",
+            schema_mode="overwrite",
+            partition_by=[field.name for field in self._fields] or None,
+            commit_properties=CommitProperties(
+                custom_metadata={"kalda.operation": "widen"}, max_commit_retries=0
+            ),
+        )
+
+    def _writer_of(self, table: pa.Schema) -> ParquetTaskWriter:
+        by_partition = {field.name for field in self._fields}
+        return ParquetTaskWriter(
+            self.storage,
+            self._columns_of_rows(table),
+            self._fields,
+            pa.schema([column for column in table if column.name not in by_partition]),
+            event_time=self.spec.event_time,
+            file_bytes_target=self.spec.file_target_bytes,
+        )
+
+    def _columns_of_rows(self, table: pa.Schema) -> pa.Schema:
+        made = {field.name for field in self._fields if field.source != field.name}
+        return pa.schema([column for column in table if column.name not in made])
+
+    def _write(
+        self, opened: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties
+    ) -> None:
+        opened.create_write_transaction(
+            list(actions),
+            mode="append",
+            schema=opened.schema(),
+            partition_by=[field.name for field in self._fields],
+            commit_properties=properties,
+        )
+
+    def _properties(self, batch: BatchAccount, progress: QueryProgress) -> CommitProperties:
+        name = app_id(batch.query_id)
+        numbers = ((f"{name}/before", progress.watermark_before), (f"{name}/watermark", progress.watermark))
+        return CommitProperties(
+            custom_metadata=commit_metadata(batch),
+            max_commit_retries=LIBRARY_RETRIES,
+            app_transactions=[
+                Transaction(name, batch.batch_id, self._now_ms()),
+                *(Transaction(each, value) for each, value in numbers if value is not None),
+            ],
+        )
+
+    def _progress(self, opened: DeltaTable | None, query_id: str) -> QueryProgress:
+        name = app_id(query_id)
+        batch_id = None if opened is None else opened.transaction_version(name)
+        if opened is None or batch_id is None:
+            return NO_PROGRESS
+        before, after = (
+            opened.transaction_version(f"{name}/before"),
+            opened.transaction_version(f"{name}/watermark"),
+        )
+        return QueryProgress(int(batch_id), before, after)
+
+    def _check_partitions(self, opened: DeltaTable) -> None:
+        own = [field.name for field in self._fields]
+        found = list(opened.metadata().partition_columns)
+        if own != found:
+            raise TableSpecError(
+                f"The table {self.spec.table} is partitioned by {found}, but partition_by is {own}; "
+                "Delta cannot change it. Write to another table"
+            )
+
+    def _version_of(self, opened: DeltaTable) -> int:
+        opened.update_incremental()
+        return int(opened.version())
+
+    def _at(self, version: int) -> DeltaTable:
+        try:
+            return DeltaTable(
+                self.spec.path, version=version, storage_options=dict(self.spec.options) or None
+            )
+        except DeltaError as error:
+            raise TableError(
+                f"Version {version} of the table {self.spec.table} cannot be read: {error}"
+            ) from error
+
+    def _existing(self) -> DeltaTable:
+        opened = self._refresh()
+        if opened is None:
+            raise TableError(
+                f"The table {self.spec.table} does not exist at {self.spec.path}; call prepare_schema first"
+            )
+        return opened
+
+    def _refresh(self) -> DeltaTable | None:
+        if self._opened is None:
+            self._opened = self._open()
+        else:
+            self._opened.update_incremental()
+        return self._opened
+
+    def _open(self) -> DeltaTable | None:
+        try:
+            return DeltaTable(self.spec.path, storage_options=dict(self.spec.options) or None)
+        except TableNotFoundError:
+            return None
+
+    def _conflict(self, action: str) -> CommitConflictError:
+        return CommitConflictError(
+            f"Other writers changed the table {self.spec.table} at each of {ATTEMPTS_MAX} attempts to "
+            f"{action}; run fewer writers"
+        )
+
+
+def app_id(query_id: str) -> str:
+    """Return the application id of a query's `txn` actions; Delta's own sink uses the query id alone."""
+    return f"kalda-{query_id}"
+
+
+def _add_action(file: DataFile, without: frozenset[str], now_ms: int, data_change: bool) -> AddAction:
+    values = {name: value_text(value) for name, value in file.partition}
+    stats = delta_stats(file.rows, file.stats, without)
+    return AddAction(file.path, file.size_bytes, values, now_ms, data_change, stats)
+
+
+def _partition_key(row: dict[str, Any]) -> tuple[tuple[str, str | None], ...]:
+    partition = row.get("partition") or {}
+    return tuple((name, value_text(value)) for name, value in partition.items())
+
+
+def _schema_of(opened: DeltaTable) -> pa.Schema:
+    """Return a table's schema in the types of `schemas.table_schema`."""
+    return table_schema(pa.schema(opened.schema()), TableFormat.DELTA, str(opened.table_uri))
+
+
+def _is_conflict(error: Exception) -> bool:
+    """Whether another commit came first; the library has no class for that alone."""
+    text = str(error).lower()
+    return isinstance(error, CommitFailedError) or any(
+        word in text for word in ("conflict", "concurrent", "exists")
+    )

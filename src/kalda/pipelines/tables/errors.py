@@ -1,0 +1,29 @@
+"""Exceptions of tables; each message names the table, what was found, what is allowed and what to do."""
+
+
+class TableError(Exception):
+    """A table cannot be read or written as asked."""
+
+
+class TableSpecError(TableError):
+    """The description of a table is wrong: an option, a partition or a key does not fit."""
+
+
+class SchemaRefusedError(TableError):
+    """Rows have columns that the table's evolution policy does not admit.
+
+    Attributes:
+        columns: The refused columns, in the order of the incoming schema.
+    """
+
+    def __init__(self, message: str, columns: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.columns = columns
+
+
+class UpsertRefusedError(TableError):
+    """Rows cannot be merged by key: a key is null, or the format has no upsert."""
+
+
+class CommitConflictError(TableError):
+    """Other writers changed the table at each of the bounded number of attempts to commit."""

@@ -1,0 +1,25 @@
+"""Opens a table by its spec. Imports the library of the format alone, so that executors load no other."""
+
+from kalda.pipelines.spec.model import TableFormat, TableSpec
+from kalda.pipelines.tables.errors import TableSpecError
+from kalda.pipelines.tables.model import Table
+
+
+def open_table(spec: TableSpec) -> Table:
+    """Return the table of a spec, which need not exist yet.
+
+    Raises:
+        TableSpecError: The spec does not fit the format.
+        ModuleNotFoundError: The format's library is missing; `pip install 'kalda[pipelines]'` brings it.
+    """
+    match spec.format:
+        case TableFormat.PARQUET:
+            from kalda.pipelines.tables.parquet_table import ParquetTable
+
+            return ParquetTable(spec)
+        case TableFormat.DELTA:
+            from kalda.pipelines.tables.delta_table import DeltaLakeTable
+
+            return DeltaLakeTable(spec)
+        case TableFormat.ICEBERG:
+            raise TableSpecError(f"The table {spec.table} has format iceberg; use delta or parquet")

@@ -1,0 +1,107 @@
+"""Bounds of columns from a Parquet file's footer, and their forms in Delta's log.
+
+Decides alone, no I/O. Columns without a plain order (binary, nested, floating point with its NaN) get no
+bounds. Do not break: a bound may be wider than the values, never narrower, or readers skip rows that match.
+"""
+
+import datetime as dt
+import decimal
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kalda.pipelines.tables.model import ColumnStats
+
+TEXT_CHARACTERS_MAX: Final = 32
+"""Longer texts are cut, as Spark does: a bound serves skipping, not display."""
+
+_LAST_CHARACTER: Final = "\U0010ffff"
+
+
+def column_stats(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, ColumnStats]:
+    """Return the bounds of the top-level columns that have an order."""
+    found: dict[str, ColumnStats] = {}
+    ordered = {field.name for field in schema if _has_order(field.type)}
+    groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
+    for position in range(footer.num_columns if groups else 0):
+        name = groups[0].column(position).path_in_schema
+        if name in ordered:
+            merged = _merge([group.column(position) for group in groups])
+            if merged is not None:
+                found[name] = merged
+    return found
+
+
+def _has_order(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _merge(chunks: Sequence[pq.ColumnChunkMetaData]) -> ColumnStats | None:
+    """Return the bounds of a column's chunks; None when a chunk does not count its nulls."""
+    lows, highs, nulls, bounded = [], [], 0, True
+    for chunk in chunks:
+        found = chunk.statistics
+        if found is None or not found.has_null_count:
+            return None
+        nulls += found.null_count
+        if found.has_min_max:
+            lows.append(found.min)
+            highs.append(found.max)
+        else:
+            bounded = bounded and found.null_count == chunk.num_values
+    if not bounded or not lows:
+        return ColumnStats(None, None, nulls)
+    return ColumnStats(_lower(min(lows)), _upper(max(highs)), nulls)
+
+
+def _lower(value: object) -> object:
+    return value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value
+
+
+def _upper(value: object) -> object:
+    """Return a bound at or above a text: cut texts get the last character of Unicode."""
+    if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+        return value[:TEXT_CHARACTERS_MAX] + _LAST_CHARACTER
+    return value
+
+
+def delta_stats(rows: int, stats: Mapping[str, ColumnStats], without: frozenset[str]) -> str:
+    """Return the JSON text of an add action's statistics; partition columns are not among them."""
+    low, high, nulls = {}, {}, {}
+    for name, found in stats.items():
+        if name in without:
+            continue
+        if found.nulls is not None:
+            nulls[name] = found.nulls
+        # A decimal would become a JSON number, which readers may round to a narrower bound.
+        if found.min is not None and found.max is not None and not isinstance(found.min, decimal.Decimal):
+            low[name] = _delta_value(found.min, up=False)
+            high[name] = _delta_value(found.max, up=True)
+    return json.dumps(
+        {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls}, ensure_ascii=False
+    )
+
+
+def _delta_value(value: object, up: bool) -> object:
+    """Return a value as Delta's JSON has it; times are whole milliseconds, rounded outwards."""
+    if isinstance(value, dt.datetime):
+        naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
+        millis = naive.microsecond / 1000
+        whole = math.ceil(millis) if up else math.floor(millis)
+        rounded = naive.replace(microsecond=0) + dt.timedelta(milliseconds=whole)
+        return rounded.isoformat(timespec="milliseconds") + ("Z" if value.tzinfo else "")
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    return value
