@@ -9,11 +9,16 @@ Kubernetes, YARN), and one that was measured.
 
 import os
 import sys
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_STARTUP_DIRECTORY: Final = Path(__file__).with_name("startup")
 
 
 def recommended_settings() -> dict[str, str]:
@@ -35,6 +40,9 @@ def build_session(
 ) -> "SparkSession":
     """Return the running session, or start one with the recommended settings.
 
+    The Python processes of a session that is started here import the installed pyspark, whose bytecode is
+    kept, instead of Spark's archive of it: the source of a stream starts in half the time.
+
     Args:
         app_name: shown in Spark's user interface. master: `spark.master`, e.g. ``local[2]`` or
         ``spark://host:7077``; None for what `spark-submit` or the
@@ -51,5 +59,20 @@ def build_session(
         builder = builder.master(master)
     for name, value in (recommended_settings() | dict(extra or {})).items():
         builder = builder.config(name, value)
-    session: SparkSession = builder.getOrCreate()
+    with _startup_path():
+        session: SparkSession = builder.getOrCreate()
     return session
+
+
+@contextmanager
+def _startup_path() -> Iterator[None]:
+    """Give a virtual machine that starts now the directory of `startup` for its Python processes."""
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(_STARTUP_DIRECTORY), *([before] if before else [])])
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before

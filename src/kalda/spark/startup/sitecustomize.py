@@ -1,0 +1,45 @@
+"""Lets the Python processes that Spark starts import the installed pyspark instead of its archive.
+
+Spark puts `pyspark.zip` in front of `sys.path`. Python keeps no bytecode for modules in an archive, so each
+new process compiles pyspark: 0.4 s before the source of a stream answers. Python's `site` imports this module
+at the start of a process whose `PYTHONPATH` has its directory, and the archive moves behind the installed
+package.
+
+What a maintainer must not break: the archive moves only if it is part of a pyspark package that is itself on
+the path, because another installation can have another version. A `sitecustomize` of the environment still
+runs.
+"""
+
+import sys
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
+from pathlib import PurePath
+
+
+def reorder(path: list[str]) -> list[str]:
+    """Return `path` with the archives of an importable pyspark package at its end.
+
+    Example: of ``["/v/pyspark/python/lib/pyspark.zip", "/v"]``, ``/v`` comes first.
+    """
+    archives = [entry for entry in path if _is_archive_of(entry, path)]
+    return [entry for entry in path if entry not in archives] + archives
+
+
+def _is_archive_of(entry: str, path: list[str]) -> bool:
+    parts = PurePath(entry).parts
+    if parts[-4:-1] != ("pyspark", "python", "lib") or not entry.endswith(".zip"):
+        return False
+    return str(PurePath(*parts[:-4])) in path
+
+
+def _run_other(path: list[str]) -> None:
+    """Run the `sitecustomize` that this one hides, if there is one."""
+    spec = PathFinder.find_spec("sitecustomize", path)
+    if spec is not None and spec.loader is not None:
+        spec.loader.exec_module(module_from_spec(spec))
+
+
+if __name__ == "sitecustomize":
+    _here = str(PurePath(__file__).parent)
+    sys.path[:] = reorder([entry for entry in sys.path if entry != _here])
+    _run_other(sys.path)

@@ -1,0 +1,37 @@
+"""The order of the import path in Python processes that Spark starts."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from kalda.spark import startup
+from kalda.spark.startup.sitecustomize import reorder
+
+ARCHIVE = "/v/site-packages/pyspark/python/lib/pyspark.zip"
+PY4J = "/v/site-packages/pyspark/python/lib/py4j-src.zip"
+
+
+def test_archives_of_the_installed_pyspark_move_behind_it() -> None:
+    """Python keeps no bytecode of modules in an archive."""
+    assert ["", "/v/site-packages", ARCHIVE, PY4J] == reorder(["", ARCHIVE, PY4J, "/v/site-packages"])
+
+
+def test_archives_of_another_spark_stay_in_front() -> None:
+    """The installed pyspark may have another version than the Spark that started the process."""
+    path = ["", "/opt/spark/python/lib/pyspark.zip", ARCHIVE, "/usr/lib/site-packages"]
+    assert path == reorder(path)
+
+
+def test_the_environments_own_sitecustomize_still_runs(tmp_path: Path) -> None:
+    """A process started with the directory runs both; the directory is not left on the path."""
+    (tmp_path / "sitecustomize.py").write_text("print('other')")
+    ours = str(Path(startup.__file__).parent)
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; print(sys.argv[1] in sys.path)", ours],
+        env={"PYTHONPATH": f"{ours}:{tmp_path}"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert ["other", "False"] == done.stdout.splitlines()
