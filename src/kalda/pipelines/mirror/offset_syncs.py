@@ -1,0 +1,124 @@
+"""Translates offsets of a source partition into offsets of its copy.
+
+A copy has other offsets: it lacks what the source compacted away, and both have markers of their own
+transactions. Runs say where records lie that follow each other on both sides. What a maintainer must not
+break: a translation never lies behind the true place, because a group would then miss records.
+"""
+
+import bisect
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kalda.common.types import TopicPartition
+
+RUNS_OF_CHUNK_MAX: Final = 1_000
+"""Runs that one transaction records for a partition; of more, some are left out, which translates groups that
+stand in them to an earlier place."""
+RUNS_KEPT_MAX: Final = 10_000
+"""Runs that are kept in memory for a partition, the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Records with offsets ``source .. source + count - 1`` that have ``target .. target + count - 1``."""
+
+    source: int
+    target: int
+    count: int
+
+
+class SyncError(ValueError):
+    """A record of the topic of syncs cannot be read."""
+
+
+class OffsetSyncs:
+    """The runs of one partition, in order.
+
+    Example: with runs (0 → 0, 10 records) and (20 → 11, 5 records), source offset 15 is target offset 10, and
+    22 is 13.
+    """
+
+    def __init__(self, runs: Iterable[Run] = ()) -> None:
+        self._runs: list[Run] = []
+        self.add(runs)
+
+    def add(self, runs: Iterable[Run]) -> None:
+        """Take the following runs; runs that are known already are left out."""
+        for each in runs:
+            if self._runs and each.source <= self._runs[-1].source:
+                continue
+            last = self._runs[-1] if self._runs else None
+            if (
+                last is not None
+                and last.source + last.count == each.source
+                and last.target + last.count == each.target
+            ):
+                self._runs[-1] = Run(last.source, last.target, last.count + each.count)
+            else:
+                self._runs.append(each)
+        del self._runs[:-RUNS_KEPT_MAX]
+
+    def translate(self, offset: int) -> int | None:
+        """Return where a group goes on in the copy; None if that lies before every known run."""
+        index = bisect.bisect_right(self._runs, offset, key=lambda run: run.source) - 1
+        if index < 0:
+            return None
+        run = self._runs[index]
+        return run.target + min(offset - run.source, run.count)
+
+
+def runs_of(
+    source_offsets: Sequence[npt.NDArray[np.int64]], target_ranges: Iterable[tuple[int, int]]
+) -> list[Run]:
+    """Return the runs of records that were copied in this order.
+
+    Args:
+        source_offsets: the offsets of the records in the source.
+        target_ranges: base offset and number of records of each piece of the copy, in order.
+    """
+    source = np.concatenate(source_offsets) if source_offsets else np.empty(0, np.int64)
+    pieces = [np.arange(base, base + count, dtype=np.int64) for base, count in target_ranges]
+    target = np.concatenate(pieces) if pieces else np.empty(0, np.int64)
+    assert len(source) == len(target), f"{len(source)} records were read and {len(target)} written"
+    if not len(source):
+        return []
+    breaks = np.flatnonzero((np.diff(source) != 1) | (np.diff(target) != 1)) + 1
+    starts = np.concatenate(([0], breaks))
+    counts = np.diff(np.concatenate((starts, [len(source)])))
+    runs = [
+        Run(int(source[start]), int(target[start]), int(count))
+        for start, count in zip(starts.tolist(), counts.tolist(), strict=True)
+    ]
+    step = -(-len(runs) // RUNS_OF_CHUNK_MAX)
+    return runs[::step]
+
+
+def sync_key(mirror: str, partition: TopicPartition) -> bytes:
+    """Return the key of a partition's records in the topic of syncs."""
+    return json.dumps([mirror, partition.topic, partition.partition], separators=(",", ":")).encode()
+
+
+def sync_value(runs: Iterable[Run]) -> bytes:
+    """Return the value that holds runs."""
+    return json.dumps(
+        [[each.source, each.target, each.count] for each in runs], separators=(",", ":")
+    ).encode()
+
+
+def read_sync(key: bytes, value: bytes) -> tuple[str, TopicPartition, list[Run]]:
+    """Read a record of the topic of syncs.
+
+    Raises:
+        SyncError: no mirror wrote it.
+    """
+    try:
+        mirror, topic, partition = json.loads(key)
+        runs = [Run(int(source), int(target), int(count)) for source, target, count in json.loads(value)]
+        return str(mirror), TopicPartition(str(topic), int(partition)), runs
+    except (ValueError, TypeError) as error:
+        raise SyncError(f"{key[:100]!r} in the topic of syncs was written by no mirror") from error
