@@ -13,14 +13,16 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from kalda.spark.source.one_line_errors import one_line_errors
+from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import (
-    OptionError,
     SourceOptions,
     parse_batch_options,
     parse_common_options,
     parse_stream_options,
 )
 from kalda.spark.source.reader import KaldaBatchReader, KaldaStreamReader
+from kalda.spark.source.refused_stream import RefusedStreamReader
 from kalda.spark.source.schema import check_schema, source_schema
 
 
@@ -32,11 +34,15 @@ class KaldaDataSource(DataSource):
         """Return the name for ``format(…)``."""
         return "kalda"
 
+    @one_line_errors
     def schema(self) -> StructType:
         """Return the columns; options that no kind of query accepts are refused here, before it starts."""
         options = parse_common_options(self.options)
-        return source_schema(include_headers=options.include_headers, rows=options.rows)
+        return source_schema(
+            include_headers=options.include_headers, rows=options.rows, columns=options.columns
+        )
 
+    @one_line_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         options = parse_batch_options(self.options)
@@ -44,9 +50,13 @@ class KaldaDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the API's name
         """Return the reader of a streaming query."""
-        options = parse_stream_options(self.options)
-        return KaldaStreamReader(options, _checked(schema, options))
+        try:
+            options = parse_stream_options(self.options)
+            return KaldaStreamReader(options, _checked(schema, options))
+        except OptionError as error:
+            return RefusedStreamReader(error)
 
+    @one_line_errors
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Return the writer of a batch query."""
         if overwrite:
@@ -57,6 +67,7 @@ class KaldaDataSource(DataSource):
 
         return KaldaBatchWriter(parse_sink_options(self.options, is_stream=False), schema)
 
+    @one_line_errors
     def streamWriter(  # noqa: N802  # the API's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:

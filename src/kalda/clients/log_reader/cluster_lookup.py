@@ -1,16 +1,21 @@
 """Looks up topics, partitions and offsets on the event loop, with retries. It caches only leaders."""
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
+from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_lookup import (
+    EPOCHS_VERSION_MIN,
     Offsets,
     by_leader,
+    epochs_request,
     list_offsets_request,
     list_offsets_version_min,
+    read_epochs,
     read_list_offsets,
 )
 from kalda.clients.errors import (
@@ -29,6 +34,10 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import ListOffsetsResponse
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kalda.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
 
 T = TypeVar("T")
 
@@ -79,6 +88,18 @@ class ClusterLookup:
         if timestamps:
             await self.retry("offsets", attempt)
         return offsets.found
+
+    async def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Ask where leader epochs ended; see `LogReader.epoch_ends`."""
+        found: dict[TopicPartition, int | None] = {}
+
+        async def attempt() -> None:
+            missing = {each: epoch for each, epoch in epochs.items() if each not in found}
+            await self._ask_epochs_once(missing, found)
+
+        if epochs:
+            await self.retry("leader epochs", attempt)
+        return found
 
     async def require_topics(self, topics: Iterable[str]) -> None:
         """Wait until the client's metadata has been asked for the topics; a topic may still be unknown.
@@ -166,6 +187,38 @@ class ClusterLookup:
         if missing:
             raise BrokerResponseError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"offsets of {min(missing)}")
 
+    async def _ask_epochs_once(
+        self, epochs: Mapping[TopicPartition, int], found: dict[TopicPartition, int | None]
+    ) -> None:
+        """Ask one leader after the other, and add what they answer to `found`."""
+        await self.require_topics({each.topic for each in epochs})
+        snapshot = self._client.metadata.snapshot
+        leaders = by_leader(snapshot, epochs)
+        if leaders.unknown:
+            raise missing_leader(snapshot, leaders.unknown[0])
+        for leader_id, partitions in leaders.known.items():
+            request = epochs_request(
+                {each: FetchPosition(0, epochs[each], _leader_of(snapshot, each)) for each in partitions}
+            )
+            ends = read_epochs(
+                await self._client.send(
+                    leader_id,
+                    VersionedRequest(
+                        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+                        functools.partial(_same, request),
+                        version_min=EPOCHS_VERSION_MIN,
+                    ),
+                    OffsetForLeaderEpochResponse,
+                )
+            )
+            for each, code in ends.failed.items():
+                raise error_for(code, f"leader epochs of {each}")
+            found |= {each: end if end >= 0 else None for each, (_, end) in ends.ends.items()}
+            if ends.stale:
+                raise BrokerResponseError(
+                    ErrorCode.NOT_LEADER_OR_FOLLOWER, f"leader epochs of {min(ends.stale)}"
+                )
+
     async def _ask_leader(
         self, leader_id: int, timestamps: Mapping[TopicPartition, int]
     ) -> ListOffsetsResponse:
@@ -179,3 +232,13 @@ class ClusterLookup:
             VersionedRequest(ApiKey.LIST_OFFSETS, lambda _: request, version_min=version_min),
             ListOffsetsResponse,
         )
+
+
+def _leader_of(snapshot: ClusterMetadata, partition: TopicPartition) -> LeaderAndEpoch:
+    known = snapshot.partition(partition)
+    assert known is not None, f"{partition} has a leader"
+    return LeaderAndEpoch(known.leader_id, known.leader_epoch)
+
+
+def _same(request: OffsetForLeaderEpochRequest, version: int) -> OffsetForLeaderEpochRequest:
+    return request

@@ -100,6 +100,15 @@ class LogReader:
         """Return the offset that a reader of each partition would stop at; raises as `list_offsets`."""
         return _offsets(self.list_offsets(dict.fromkeys(topic_partitions, LATEST_TIMESTAMP)))
 
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return where each log leaves the given leader epoch, or the last one before it (KIP-320).
+
+        A reader that read offset 99 under the epoch and gets an answer below 100 has read records that the
+        log does not hold any more. None stands where the broker does not know. Raises as `list_offsets`.
+        """
+        core = self._running
+        return core.call(core.lookup.epoch_ends(epochs))
+
     def fetcher(self, topic_partition: TopicPartition, *, start: int, end: int) -> "PartitionFetcher":
         """Return a fetcher of one partition that fetches ahead up to `end`."""
         core = self._running

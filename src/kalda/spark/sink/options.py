@@ -15,7 +15,7 @@ from typing import Final
 
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.producer.producer_config import ProducerConfig
-from kalda.spark.source.options import OptionError
+from kalda.spark.source.option_values import OptionError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer import Producer
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.rows import TopicRows
-from kalda.spark.source.options import OptionError
+from kalda.spark.source.option_values import OptionError
 
 
 def open_producer(options: SinkOptions, extra: Mapping[str, str] | None = None) -> Producer:

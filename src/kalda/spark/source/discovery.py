@@ -6,34 +6,35 @@ Partitions are not cached: each trigger reads the partitions that exist at that 
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Final, assert_never
+from dataclasses import dataclass, field
+from typing import Final, TypeVar, assert_never
+from uuid import UUID
 
-from kalda.clients.errors import UnknownTopicOrPartitionError
+from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
+from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError, UnknownTopicOrPartitionError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.list_offsets import LATEST_TIMESTAMP
+from kalda.spark.source.group_offsets import Committed, GroupOffsets, OffsetStore
+from kalda.spark.source.log_history import check_reincarnations
 from kalda.spark.source.offsets import EARLIEST, LATEST, PartitionOffsets
-from kalda.spark.source.options import (
-    Assign,
+from kalda.spark.source.option_values import OptionError
+from kalda.spark.source.options import Assign, SourceOptions, Subscribe, SubscribePattern
+from kalda.spark.source.positions import (
+    Ago,
+    AtCommitted,
     AtOffsets,
     AtTimestamp,
     AtTimestamps,
     Edge,
     NoMatch,
-    OptionError,
     Position,
-    SourceOptions,
-    Subscribe,
-    SubscribePattern,
 )
 
-logger: Final = logging.getLogger(__name__)
+T = TypeVar("T")
 
-END_OFFSET_TRIES: Final = 3
-"""How often an end that lies before an offset already read is asked for again (Spark's default of
-`fetchOffset.numRetries`): a new leader's high watermark can lag for a moment."""
-END_OFFSET_WAIT_SECONDS: Final = 1.0
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class Found:
 
     partitions: tuple[TopicPartition, ...]
     missing_topics: tuple[str, ...] = ()
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    """The ids of the topics, as far as the cluster has such."""
 
 
 class Discovery:
@@ -52,19 +55,45 @@ class Discovery:
         options: SourceOptions,
         *,
         client: LogReader | None = None,
+        group: OffsetStore | None = None,
         sleep: Callable[[float], None] = time.sleep,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._options: Final = options
         self._client: Final = client if client is not None else LogReader(options.client)
+        self._owns_client: Final = client is None
+        self._group: Final = (
+            group if group is not None else GroupOffsets(options.connection, options.group_id)
+        )
         self._sleep: Final = sleep
+        self._wall_clock: Final = wall_clock
         self._gone: Final[set[str]] = set()
+        self._end_epochs: dict[TopicPartition, int] = {}
 
     def close(self) -> None:
-        """Close the connections."""
-        self._client.close()
+        """Close the connections; a client that was given stays open."""
+        self._group.close()
+        if self._owns_client:
+            self._client.close()
+
+    @property
+    def end_epochs(self) -> Mapping[TopicPartition, int]:
+        """The leader epoch of the last record before each end that `end_offsets` returned last."""
+        return self._end_epochs
 
     def find_partitions(self) -> Found:
         """Look up what `subscribe`, `subscribePattern` or `assign` selects now."""
+        return self._patiently(self._find_partitions)
+
+    def committed(self) -> dict[TopicPartition, Committed]:
+        """Return what the query's group has committed."""
+        return self._group.read()
+
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """Return where leader epochs ended; see `LogReader.epoch_ends`."""
+        return self._patiently(lambda: self._client.epoch_ends(epochs))
+
+    def _find_partitions(self) -> Found:
         match self._options.selection:
             case Subscribe(topics):
                 return self._find_topics(topics)
@@ -78,17 +107,23 @@ class Discovery:
                 ]
                 if absent:
                     raise UnknownTopicOrPartitionError(f"`assign` names {', '.join(map(str, absent))}")
-                return Found(tuple(each for each in partitions if each in there), found.missing_topics)
+                chosen = tuple(each for each in partitions if each in there)
+                return Found(chosen, found.missing_topics, found.topic_ids)
             case SubscribePattern(pattern):
-                topics_now = self._client.metadata().topics.values()
+                # Spark's own connector looks for the pattern anywhere in the name, too.
                 matching = [
-                    each for each in topics_now if not each.is_internal and pattern.fullmatch(each.name)
+                    each
+                    for each in self._client.metadata().topics.values()
+                    if not each.is_internal and pattern.search(each.name)
                 ]
-                return Found(tuple(sorted(tp for each in matching for tp in each.topic_partitions)))
+                return Found(
+                    tuple(sorted(tp for each in matching for tp in each.topic_partitions)),
+                    topic_ids={each.name: each.topic_id for each in matching},
+                )
             case _ as never:
                 assert_never(never)
 
-    def require_partitions(self) -> tuple[TopicPartition, ...]:
+    def require_partitions(self) -> Found:
         """Look up the selection; every topic that it names must exist.
 
         Raises:
@@ -97,25 +132,56 @@ class Discovery:
         found = self.find_partitions()
         if found.missing_topics:
             raise UnknownTopicOrPartitionError(f"topic {', '.join(found.missing_topics)}")
-        return found.partitions
+        return found
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Return where the partitions begin."""
-        return self._client.beginning_offsets(partitions)
+        wanted = list(partitions)
+        return self._patiently(lambda: self._client.beginning_offsets(wanted))
 
     def end_offsets(
         self, partitions: Iterable[TopicPartition], known: PartitionOffsets | None = None
     ) -> dict[TopicPartition, int]:
-        """Return where the partitions end now; one that ends before its known offset is asked again."""
-        ends = self._client.end_offsets(partitions)
-        for _ in range(END_OFFSET_TRIES - 1):
+        """Return where the partitions end now; one that ends before its known offset is asked again.
+
+        A new leader's high watermark can lag for a moment.
+        """
+        ends = self._ask_ends(partitions)
+        for _ in range(self._options.fetch_offset_tries - 1):
             behind = [each for each, end in ends.items() if known is not None and end < known.get(each, 0)]
             if not behind:
                 break
             logger.warning("ends before offsets already read, asking again: %s", ", ".join(map(str, behind)))
-            self._sleep(END_OFFSET_WAIT_SECONDS)
-            ends |= self._client.end_offsets(behind)
+            self._sleep(self._options.fetch_offset_wait_ms / 1000)
+            ends |= self._ask_ends(behind)
         return ends
+
+    def _ask_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = self._list_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+        for each, answer in found.items():
+            if answer is not None and answer.leader_epoch is not None:
+                self._end_epochs[each] = answer.leader_epoch
+            else:
+                self._end_epochs.pop(each, None)
+        return {each: -1 if answer is None else answer.offset for each, answer in found.items()}
+
+    def _list_offsets(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        return self._patiently(lambda: self._client.list_offsets(timestamps))
+
+    def _patiently(self, look_up: Callable[[], T]) -> T:
+        """Repeat a look-up that no broker answered: `fetchOffset.numRetries` attempts in all."""
+        tries = self._options.fetch_offset_tries
+        for number in range(1, tries + 1):
+            try:
+                return look_up()
+            except (RequestTimedOutError, BrokerConnectionError) as error:
+                if number == tries:
+                    raise
+                logger.warning("attempt %d of %d to look up offsets failed: %s", number, tries, error)
+                self._sleep(self._options.fetch_offset_wait_ms / 1000)
+        raise AssertionError("at least one attempt is made")
 
     def starting_offsets(
         self, partitions: Collection[TopicPartition], ends: PartitionOffsets | None = None
@@ -134,6 +200,7 @@ class Discovery:
     def _find_topics(self, topics: Iterable[str]) -> Found:
         partitions: list[TopicPartition] = []
         missing: list[str] = []
+        topic_ids: dict[str, UUID] = {}
         # One topic that is gone must not hide the others. The client waits a moment for a topic that a broker
         # does not know yet; for one that stayed unknown, once is enough.
         metadata = self._client.metadata(topics)
@@ -142,6 +209,7 @@ class Discovery:
             if topic is not None and topic.error == ErrorCode.NONE:
                 self._gone.discard(name)
                 partitions += topic.topic_partitions
+                topic_ids[name] = topic.topic_id
             elif name in self._gone:
                 missing.append(name)
             else:
@@ -150,7 +218,7 @@ class Discovery:
                 except UnknownTopicOrPartitionError:
                     self._gone.add(name)
                     missing.append(name)
-        return Found(tuple(sorted(partitions)), tuple(missing))
+        return Found(tuple(sorted(partitions)), tuple(missing), topic_ids)
 
     def _resolve(
         self,
@@ -172,13 +240,19 @@ class Discovery:
             case AtTimestamps(timestamps):
                 _check_same(f"{prefix}OffsetsByTimestamp", timestamps, partitions)
                 wanted = self._find_times(prefix, timestamps)
+            case Ago(span_ms):
+                since = max(int(self._wall_clock() * 1000) - span_ms, 0)
+                found = self._list_offsets(dict.fromkeys(partitions, since))
+                wanted = {each: LATEST if answer is None else answer.offset for each, answer in found.items()}
+            case AtCommitted():
+                wanted = self._find_committed(partitions)
             case _ as never:
                 assert_never(never)
         return self._resolve_edges(wanted, ends)
 
     def _find_times(self, prefix: str, timestamps: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         result = {}
-        for each, answer in self._client.list_offsets(timestamps).items():
+        for each, answer in self._list_offsets(timestamps).items():
             if answer is None and prefix == "starting" and self._options.no_match is NoMatch.ERROR:
                 raise OptionError(
                     f"no record of {each} has a timestamp of {timestamps[each]} or later; "
@@ -187,17 +261,23 @@ class Discovery:
             result[each] = LATEST if answer is None else answer.offset
         return result
 
+    def _find_committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        committed = self.committed()
+        check_reincarnations(
+            {each.topic: found.topic_id for each, found in committed.items()},
+            self.find_partitions().topic_ids,
+            group_id=self._options.group_id,
+            fail=True,
+        )
+        return {each: committed[each].offset if each in committed else EARLIEST for each in partitions}
+
     def _resolve_edges(
         self, wanted: Mapping[TopicPartition, int], ends: PartitionOffsets | None
     ) -> dict[TopicPartition, int]:
         result = dict(wanted)
         at_end = [each for each, offset in wanted.items() if offset == LATEST]
-        result |= (
-            {each: ends[each] for each in at_end} if ends is not None else self._client.end_offsets(at_end)
-        )
-        result |= self._client.beginning_offsets(
-            each for each, offset in wanted.items() if offset == EARLIEST
-        )
+        result |= {each: ends[each] for each in at_end} if ends is not None else self._ask_ends(at_end)
+        result |= self.beginning_offsets(each for each, offset in wanted.items() if offset == EARLIEST)
         return result
 
 

@@ -5,33 +5,35 @@ query is planned. An option that is not supported raises `OptionError` where ign
 the query reads.
 """
 
+import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Final
 
+from kalda.clients.config.common_config import CommonClientConfig
+from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.log_reader.log_reader_config import WITHOUT_EFFECT, LogReaderConfig
+from kalda.common.config_def import ConfigError
 from kalda.common.types import TopicPartition
 from kalda.spark.source.java_regex import UnsupportedPatternError, translate_java_regex
-from kalda.spark.source.offsets import (
-    EARLIEST,
-    LATEST,
-    OffsetFormatError,
-    parse_offsets,
-    parse_partitions,
-    parse_timestamps,
+from kalda.spark.source.offsets import parse_partitions
+from kalda.spark.source.option_values import (
+    Lowered,
+    OptionError,
+    lower_names,
+    parse_boolean,
+    parse_choice,
+    parse_json,
+    parse_number,
+    parse_spark_time_ms,
 )
-
-T = TypeVar("T")
+from kalda.spark.source.positions import Edge, NoMatch, Position, check_batch_positions, parse_position
 
 logger: Final = logging.getLogger(__name__)
-
-
-class OptionError(ValueError):
-    """An option is missing, malformed, forbidden or at odds with another; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Every partition of the topics whose whole name matches."""
+    """Every partition of the topics in whose name the pattern is found."""
 
     pattern: re.Pattern[str]
 
@@ -58,50 +60,23 @@ class Assign:
 Selection = Subscribe | SubscribePattern | Assign
 
 
-class Edge(Enum):
-    """The beginning or the end of every partition."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-
-
-@dataclass(frozen=True, slots=True)
-class AtOffsets:
-    """An offset for each partition; negative ones stand for earliest and latest."""
-
-    offsets: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True)
-class AtTimestamp:
-    """In each partition, the first record whose timestamp is not below this many ms since the epoch."""
-
-    timestamp: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtTimestamps:
-    """As `AtTimestamp`, with a timestamp of its own for each partition."""
-
-    timestamps: Mapping[TopicPartition, int]
-
-
-Position = Edge | AtOffsets | AtTimestamp | AtTimestamps
-
-
-class NoMatch(Enum):
-    """What a start by timestamp does where no record is as young as the timestamp."""
-
-    ERROR = "error"
-    LATEST = "latest"
-
-
 class RowKind(Enum):
     """What a row of the source is."""
 
     RECORDS = "records"
     RANGES = "ranges"
     """The range of offsets that a task would read; a pipeline's own task then reads the records."""
+
+
+@dataclass(frozen=True, slots=True)
+class TriggerLimits:
+    """How much one micro-batch of a stream holds."""
+
+    offsets_max: int | None = None
+    offsets_min: int | None = None
+    """A trigger with fewer new offsets is left out, until `delay_ms_max` is over."""
+    delay_ms_max: int = 900_000
+    bytes_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,15 +87,25 @@ class SourceOptions:
     selection: Selection
     starting: Position
     ending: Position
+    group_id: str
+    """The consumer group that holds the query's progress; the same at each start of the query."""
+    lag_commit: bool = True
+    connection: Mapping[str, str] = field(default_factory=dict)
+    """The `kafka.*` settings that an admin client shares, by Kafka's names."""
     no_match: NoMatch = NoMatch.ERROR
     include_headers: bool = False
     fail_on_data_loss: bool = True
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
-    offsets_per_trigger_max: int | None = None
+    trigger: TriggerLimits = TriggerLimits()
     poll_timeout_ms: int = 120_000
     """How long an executor waits for records that the plan says are there."""
+    fetch_offset_tries: int = 3
+    fetch_offset_wait_ms: int = 1000
     rows: RowKind = RowKind.RECORDS
+    columns: tuple[str, ...] | None = None
+    """The columns of the source's schema, in order; None for all."""
+    push_down: bool = False
 
 
 def parse_common_options(options: Mapping[str, str]) -> SourceOptions:
@@ -129,7 +114,7 @@ def parse_common_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         OptionError: neither a batch nor a streaming query would accept them.
     """
-    return _parse(_lowered(options), default_start=Edge.EARLIEST)
+    return _parse(lower_names(options), default_start=Edge.EARLIEST)
 
 
 def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
@@ -138,22 +123,10 @@ def parse_batch_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         OptionError: see there.
     """
-    lowered = _lowered(options)
+    lowered = lower_names(options)
     parsed = _parse(lowered, default_start=Edge.EARLIEST)
-    starting, ending = parsed.starting, parsed.ending
-    if starting is Edge.LATEST or (isinstance(starting, AtOffsets) and LATEST in starting.offsets.values()):
-        raise OptionError(
-            "`startingOffsets` of a batch query cannot be latest (-1): there would be nothing to read"
-        )
-    if ending is Edge.EARLIEST or (isinstance(ending, AtOffsets) and EARLIEST in ending.offsets.values()):
-        raise OptionError(
-            "`endingOffsets` of a batch query cannot be earliest (-2): there would be nothing to read"
-        )
-    if isinstance(starting, AtOffsets) and isinstance(ending, AtOffsets):
-        _check_order("Offsets", starting.offsets, ending.offsets)
-    if isinstance(starting, AtTimestamps) and isinstance(ending, AtTimestamps):
-        _check_order("OffsetsByTimestamp", starting.timestamps, ending.timestamps)
-    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"):
+    check_batch_positions(parsed.starting, parsed.ending)
+    for name in ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "maxBytesPerTrigger"):
         if name.lower() in lowered:
             logger.warning("option %s has no effect in a batch query", name)
     return parsed
@@ -165,15 +138,10 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     Raises:
         OptionError: see there.
     """
-    lowered = _lowered(options)
+    lowered = lower_names(options)
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name.lower() in lowered:
             raise OptionError(f"`{name}` is not valid in a streaming query, which has no end")
-    for name in ("minOffsetsPerTrigger", "maxTriggerDelay"):
-        if name.lower() in lowered:
-            raise OptionError(
-                f"`{name}` is not supported yet; leave it out to start a batch at every trigger"
-            )
     return _parse(lowered, default_start=Edge.LATEST)
 
 
@@ -186,34 +154,39 @@ _FORBIDDEN: Final[Mapping[str, str]] = {
     "kafka.enable.auto.commit": "Spark's checkpoint is what records progress",
     "kafka.interceptor.classes": "interceptors could change records before Spark sees them",
 }
-_TEXT_BOOLEANS: Final = {"true": True, "false": False}
+_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
+_GROUP_ID_PREFIX: Final = "spark-kafka-source"
+_CLIENT_ID: Final = "kalda-spark"
 
 
-def _parse(lowered: Mapping[str, str], default_start: Edge) -> SourceOptions:
+def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
     for name, reason in _FORBIDDEN.items():
         if name in lowered:
             raise OptionError(f"`{name}` is not supported: {reason}")
     return SourceOptions(
         selection=_parse_selection(lowered),
         client=_parse_client(lowered),
-        starting=_parse_position(lowered, "starting", default_start),
-        ending=_parse_position(lowered, "ending", Edge.LATEST),
-        no_match=_parse_no_match(lowered),
-        include_headers=_parse_boolean(lowered, "includeHeaders", default=False),
-        fail_on_data_loss=_parse_boolean(lowered, "failOnDataLoss", default=True),
-        partitions_min=_parse_positive(lowered, "minPartitions"),
-        records_per_partition_max=_parse_positive(lowered, "maxRecordsPerPartition"),
-        offsets_per_trigger_max=_parse_positive(lowered, "maxOffsetsPerTrigger"),
-        poll_timeout_ms=_parse_positive(lowered, "kafkaConsumer.pollTimeoutMs") or 120_000,
-        rows=_parse_rows(lowered),
+        starting=parse_position(lowered, "starting", default_start),
+        ending=parse_position(lowered, "ending", Edge.LATEST),
+        group_id=_parse_group_id(lowered),
+        lag_commit=parse_boolean(lowered, "lagCommit", default=True),
+        connection=_parse_connection(lowered),
+        no_match=parse_choice(lowered, "startingOffsetsByTimestampStrategy", NoMatch.ERROR),
+        include_headers=parse_boolean(lowered, "includeHeaders", default=False),
+        fail_on_data_loss=parse_boolean(lowered, "failOnDataLoss", default=True),
+        partitions_min=parse_number(lowered, "minPartitions"),
+        records_per_partition_max=parse_number(lowered, "maxRecordsPerPartition"),
+        trigger=_parse_trigger_limits(lowered),
+        poll_timeout_ms=parse_number(lowered, "kafkaConsumer.pollTimeoutMs") or 120_000,
+        fetch_offset_tries=parse_number(lowered, "fetchOffset.numRetries") or 3,
+        fetch_offset_wait_ms=_or_default(parse_number(lowered, "fetchOffset.retryIntervalMs", least=0), 1000),
+        rows=parse_choice(lowered, "rows", RowKind.RECORDS),
+        columns=_parse_columns(lowered),
+        push_down=parse_boolean(lowered, "pushdown", default=False),
     )
 
 
-def _lowered(options: Mapping[str, str]) -> dict[str, str]:
-    return {name.lower(): value for name, value in options.items()}
-
-
-def _parse_selection(lowered: Mapping[str, str]) -> Selection:
+def _parse_selection(lowered: Lowered) -> Selection:
     given = [name for name in _SELECTIONS if name.lower() in lowered]
     if len(given) != 1:
         count = "none" if not given else " and ".join(given)
@@ -222,7 +195,7 @@ def _parse_selection(lowered: Mapping[str, str]) -> Selection:
     value = lowered[name.lower()]
     match name:
         case "assign":
-            return Assign(_read(name, value, parse_partitions))
+            return Assign(parse_json(name, value, parse_partitions))
         case "subscribe":
             topics = tuple(dict.fromkeys(topic for part in value.split(",") if (topic := part.strip())))
             if not topics:
@@ -237,39 +210,72 @@ def _parse_selection(lowered: Mapping[str, str]) -> Selection:
         raise OptionError(f"`subscribePattern`={value!r}: {error}") from None
 
 
-def _parse_position(lowered: Mapping[str, str], prefix: str, default: Edge) -> Position:
-    """Read where to start or end: one timestamp for all beats timestamps, which beat offsets."""
-    name = f"{prefix}Timestamp"
-    if (text := lowered.get(name.lower())) is not None:
-        text = text.strip()
-        if not (text.isascii() and text.isdigit()):
-            raise OptionError(f"`{name}`={text!r} is not a number of milliseconds since the epoch")
-        return AtTimestamp(int(text))
-    name = f"{prefix}OffsetsByTimestamp"
-    if (text := lowered.get(name.lower())) is not None:
-        return AtTimestamps(_read(name, text, parse_timestamps))
-    name = f"{prefix}Offsets"
-    text = lowered.get(name.lower())
+def _parse_trigger_limits(lowered: Lowered) -> TriggerLimits:
+    offsets_max = parse_number(lowered, "maxOffsetsPerTrigger")
+    offsets_min = parse_number(lowered, "minOffsetsPerTrigger", least=0)
+    if offsets_min is not None and offsets_max is not None and offsets_min > offsets_max:
+        raise OptionError(
+            f"`minOffsetsPerTrigger`={offsets_min} is above `maxOffsetsPerTrigger`={offsets_max}; "
+            "lower the one or raise the other"
+        )
+    return TriggerLimits(
+        offsets_max=offsets_max,
+        offsets_min=offsets_min,
+        delay_ms_max=parse_spark_time_ms(lowered, "maxTriggerDelay", "15m"),
+        bytes_max=parse_number(lowered, "maxBytesPerTrigger"),
+    )
+
+
+def _parse_group_id(lowered: Lowered) -> str:
+    """Return `kafka.group.id`, or a name that is the same whenever the same topics are read.
+
+    Where the query starts and how much it reads at a time may change at a restart; its group must not.
+    """
+    given = lowered.get("kafka.group.id")
+    if given is not None:
+        if not given.strip():
+            raise OptionError("`kafka.group.id` is empty; leave it out or name a group")
+        logger.warning(
+            "option kafka.group.id=%s: no other query and no consumer may use this group, or its lag means "
+            "nothing%s",
+            given,
+            "; groupIdPrefix is ignored" if "groupidprefix" in lowered else "",
+        )
+        return given
+    prefix = lowered.get("groupidprefix", _GROUP_ID_PREFIX)
+    name = next(name for name in _SELECTIONS if name.lower() in lowered)
+    selection = f"{name}={','.join(sorted(lowered[name.lower()].split(',')))}"
+    return f"{prefix}-{hashlib.sha256(selection.encode()).hexdigest()[:12]}"
+
+
+def _parse_columns(lowered: Lowered) -> tuple[str, ...] | None:
+    text = lowered.get("columns")
     if text is None:
-        return default
-    try:
-        return Edge(text.strip().lower())
-    except ValueError:
-        return AtOffsets(_read(name, text, parse_offsets))
+        return None
+    columns = tuple(dict.fromkeys(column for part in text.split(",") if (column := part.strip())))
+    if not columns:
+        raise OptionError(f"`columns`={text!r} names no column")
+    return columns
 
 
-def _parse_client(lowered: Mapping[str, str]) -> LogReaderConfig:
-    properties: dict[str, str] = {"client.id": "kalda-spark"}
+def _parse_client(lowered: Lowered) -> LogReaderConfig:
+    properties: dict[str, str] = {"client.id": _CLIENT_ID}
     known = {key.name for key in LogReaderConfig.definitions().values()} - WITHOUT_EFFECT
+    of_consumers = {key.name: key for key in ConsumerConfig.definitions().values()}
     for name, value in lowered.items():
         if not name.startswith("kafka."):
             continue
         name = name.removeprefix("kafka.")
         if name in known or name.startswith(("security.", "sasl.", "ssl.")):
             properties[name] = value
+        elif name in of_consumers:
+            # Spark's guide has its readers set some (`kafka.max.poll.records`) that mean nothing without a
+            # Java consumer. Their values are checked, as a consumer would check them.
+            try:
+                of_consumers[name].parse(value)
+            except ConfigError as error:
+                raise OptionError(f"kafka.*: {error}") from None
         else:
-            # Consumers tolerate settings that they do not use, and Spark's guide has its readers set some
-            # (`kafka.group.id`, `kafka.max.poll.records`) that mean nothing without a Java consumer.
             logger.warning("option kafka.%s has no effect on this source", name)
     if "bootstrap.servers" not in properties:
         raise OptionError("`kafka.bootstrap.servers` must be set to host:port[,host:port…]")
@@ -281,63 +287,13 @@ def _parse_client(lowered: Mapping[str, str]) -> LogReaderConfig:
         raise OptionError(f"kafka.*: {error}") from None
 
 
-_PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
+def _parse_connection(lowered: Lowered) -> dict[str, str]:
+    shared = {key.name for key in CommonClientConfig.definitions().values()} - WITHOUT_EFFECT
+    given = {
+        name.removeprefix("kafka."): value for name, value in lowered.items() if name.startswith("kafka.")
+    }
+    return {"client.id": _CLIENT_ID} | {name: given[name] for name in given.keys() & shared}
 
 
-def _parse_no_match(lowered: Mapping[str, str]) -> NoMatch:
-    name = "startingOffsetsByTimestampStrategy"
-    text = lowered.get(name.lower(), NoMatch.ERROR.value)
-    try:
-        return NoMatch(text.strip().lower())
-    except ValueError:
-        raise OptionError(f"`{name}`={text!r} is neither error nor latest") from None
-
-
-def _parse_rows(lowered: Mapping[str, str]) -> RowKind:
-    text = lowered.get("rows", RowKind.RECORDS.value)
-    try:
-        return RowKind(text.strip().lower())
-    except ValueError:
-        raise OptionError(f"`rows`={text!r} is neither records nor ranges") from None
-
-
-def _parse_boolean(lowered: Mapping[str, str], name: str, *, default: bool) -> bool:
-    text = lowered.get(name.lower())
-    if text is None:
-        return default
-    value = _TEXT_BOOLEANS.get(text.strip().lower())
-    if value is None:
-        raise OptionError(f"`{name}`={text!r} is neither true nor false")
-    return value
-
-
-def _parse_positive(lowered: Mapping[str, str], name: str) -> int | None:
-    text = lowered.get(name.lower())
-    if text is None:
-        return None
-    text = text.strip()
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise OptionError(f"`{name}`={text!r} is not a positive whole number")
-    return int(text)
-
-
-def _check_order(
-    suffix: str, starting: Mapping[TopicPartition, int], ending: Mapping[TopicPartition, int]
-) -> None:
-    if starting.keys() != ending.keys():
-        different = ", ".join(str(each) for each in sorted(starting.keys() ^ ending.keys()))
-        raise OptionError(
-            f"`starting{suffix}` and `ending{suffix}` must name the same partitions; not so: {different}"
-        )
-    for each, start in starting.items():
-        if 0 <= ending[each] < start:
-            raise OptionError(
-                f"`starting{suffix}` of {each} is {start}, above `ending{suffix}`, {ending[each]}"
-            )
-
-
-def _read(name: str, text: str, parse: Callable[[str], T]) -> T:
-    try:
-        return parse(text)
-    except OffsetFormatError as error:
-        raise OptionError(f"`{name}`: {error}") from None
+def _or_default(value: int | None, default: int) -> int:
+    return default if value is None else value

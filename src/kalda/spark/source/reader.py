@@ -8,14 +8,18 @@ the result, `partitions(start, end)`, `read` on the executors, Spark logs the co
 was not logged is planned again from the same start and end after a restart.
 """
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
+    ReadMaxBytes,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 from pyspark.sql.types import StructType
@@ -23,7 +27,8 @@ from pyspark.sql.types import StructType
 from kalda.common.types import TopicPartition
 from kalda.spark.source.data_loss import report_data_loss
 from kalda.spark.source.discovery import Discovery
-from kalda.spark.source.limits import limit_offsets
+from kalda.spark.source.limits import BatchDelay, limit_bytes, limit_offsets
+from kalda.spark.source.log_sizes import LogSizes
 from kalda.spark.source.offsets import (
     PartitionOffsets,
     SparkOffset,
@@ -32,8 +37,12 @@ from kalda.spark.source.offsets import (
     is_anchor,
     to_spark_offset,
 )
+from kalda.spark.source.one_line_errors import one_line_errors
+from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import RowKind, SourceOptions
 from kalda.spark.source.plan import OffsetRange, join_ranges, plan_ranges
+from kalda.spark.source.positions import is_fixed_start
+from kalda.spark.source.stream_progress import StreamProgress
 from kalda.spark.worker import pooled_reader
 
 if TYPE_CHECKING:
@@ -55,12 +64,15 @@ class KaldaBatchReader(DataSourceReader):
         self._options: Final = options
         self._schema: Final = schema
 
+    @one_line_errors
     def partitions(self) -> list[InputPartition]:
         """Resolve the options and cut the work into tasks."""
         # Spark plans in a process that it uses again.
-        with pooled_reader(self._options.client) as client:
-            discovery = Discovery(self._options, client=client)
-            partitions = discovery.require_partitions()
+        with (
+            pooled_reader(self._options.client) as client,
+            closing(Discovery(self._options, client=client)) as discovery,
+        ):
+            partitions = discovery.require_partitions().partitions
             starts = discovery.starting_offsets(partitions)
             ends = discovery.ending_offsets(partitions)
         for each, start in starts.items():
@@ -82,50 +94,73 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options: Final = options
         self._schema: Final = schema
+        limits = options.trigger
+        self._delay: Final = (
+            None if limits.offsets_min is None else BatchDelay(limits.offsets_min, limits.delay_ms_max)
+        )
         self._discovery: Discovery | None = None
+        self._progress: StreamProgress | None = None
+        self._sizes: LogSizes | None = None
+        self._is_started_here = False
+        """Whether this run resolved the start of the query."""
         self._frozen: dict[TopicPartition, int] | None = None
         """Under Trigger.AvailableNow: where each partition ended when the query began."""
         self._available: dict[TopicPartition, int] = {}
         """The ends that the latest call of `latestOffset` saw."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_discovery": None}
+        return self.__dict__ | {"_discovery": None, "_progress": None, "_sizes": None}
 
     def initialOffset(self) -> SparkOffset:  # noqa: N802  # the API's name
         """Return the symbolic start; see `anchor_offset` for why it is not a real one."""
         return anchor_offset()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # the API's name
-        """Return `maxOffsetsPerTrigger` as a limit, which Spark passes to `latestOffset`."""
-        offsets_max = self._options.offsets_per_trigger_max
-        return ReadAllAvailable() if offsets_max is None else ReadMaxRows(offsets_max)
+        """Return a limit that Spark passes to `latestOffset`; a Python source can return only one.
 
+        `latestOffset` applies all limits of the options, unless the trigger lifts them with
+        `ReadAllAvailable`.
+        """
+        limits = self._options.trigger
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        if limits.offsets_min is not None:
+            return ReadMinRows(limits.offsets_min)
+        return ReadAllAvailable()
+
+    @one_line_errors
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # the API's name
         """Freeze the ends and the set of partitions, so that the query terminates under live producers."""
         found = self._driver.find_partitions()
         self._frozen = self._driver.end_offsets(found.partitions)
 
+    @one_line_errors
     def latestOffset(self, start: SparkOffset, limit: ReadLimit) -> SparkOffset:  # noqa: N802  # the API's name
-        """Return where the next batch ends; for the symbolic start, where the query begins."""
+        """Return where the next batch ends; for the symbolic start, where the query begins.
+
+        The start is what the sink has committed, so it is also what the consumer group gets.
+        """
         if is_anchor(start):
             return to_spark_offset(self._starting_offsets())
         known = from_spark_offset(start)
         self._available = self._find_available(known)
-        ends = self._available
-        if isinstance(limit, ReadMaxRows):
-            new = ends.keys() - known.keys()
-            ends = limit_offsets(limit.max_rows, known | self._driver.beginning_offsets(new), ends)
+        ends = self._limited(known, self._available, limit)
+        self._past.commit(known, is_last=self._frozen is not None and ends == known)
         return to_spark_offset(ends)
 
     def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802  # the API's name
         """Return what is available, for the query's progress report."""
         return to_spark_offset(self._available) if self._available else None
 
+    @one_line_errors
     def partitions(self, start: SparkOffset, end: SparkOffset) -> Sequence[InputPartition]:
         """Cut a batch into tasks; the batch that logs where the query begins has none."""
-        if is_anchor(start):
-            return []
-        starts, ends = from_spark_offset(start), from_spark_offset(end)
+        ends = from_spark_offset(end)
+        starts = self._start_of_first(ends) if is_anchor(start) else from_spark_offset(start)
+        if not is_anchor(start):
+            self._check_resumed(starts)
         starts |= self._start_of_new(ends.keys() - starts.keys())
         gone = starts.keys() - ends.keys()
         if gone:
@@ -140,10 +175,16 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _read(self._options, self._schema, partition)
 
     def stop(self) -> None:
-        """Close the driver's connections."""
+        """Commit the last progress and close the driver's connections."""
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.close()
         discovery, self._discovery = self._discovery, None
         if discovery is not None:
             discovery.close()
+        sizes, self._sizes = self._sizes, None
+        if sizes is not None:
+            sizes.close()
 
     @property
     def _driver(self) -> Discovery:
@@ -151,24 +192,87 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._discovery = Discovery(self._options)
         return self._discovery
 
+    @property
+    def _past(self) -> StreamProgress:
+        if self._progress is None:
+            self._progress = StreamProgress(self._options, self._driver)
+        return self._progress
+
     def _starting_offsets(self) -> dict[TopicPartition, int]:
-        partitions = self._driver.require_partitions()
+        found = self._driver.require_partitions()
+        partitions = found.partitions
         if self._frozen is not None:
             partitions = tuple(each for each in partitions if each in self._frozen)
+        self._past.started(found)
+        self._is_started_here = True
         return self._driver.starting_offsets(partitions, self._frozen)
+
+    def _start_of_first(self, ends: PartitionOffsets) -> dict[TopicPartition, int]:
+        """Return the starts of batch 0, whose end this source logs as where the query begins.
+
+        Spark's own connector logs the end of a batch with records there. If it planned batch 0 and did not
+        finish it, this source has to read that batch. The end tells the two apart where the options name a
+        start that cannot move forward: this source would have logged that start, or an earlier one.
+        """
+        if self._is_started_here or not is_fixed_start(self._options.starting):
+            return dict(ends)
+        there = [each for each in self._driver.find_partitions().partitions if each in ends]
+        if set(there) != ends.keys():
+            return dict(ends)
+        try:
+            starts = self._driver.starting_offsets(there, ends)
+        except OptionError:
+            # No record is as young as the timestamp any more; there was one when the query began.
+            return dict(ends)
+        return {each: min(starts[each], end) for each, end in ends.items()}
+
+    def _check_resumed(self, known: PartitionOffsets) -> None:
+        if not self._is_started_here:
+            self._is_started_here = True
+            self._past.resumed(known, self._driver.find_partitions())
 
     def _find_available(self, known: PartitionOffsets) -> dict[TopicPartition, int]:
         found = self._driver.find_partitions()
+        self._past.resumed(known, found)
+        self._past.check_topics(found.topic_ids)
         for topic in found.missing_topics:
             self._report(f"topic {topic} is gone")
         if self._frozen is None:
-            return self._driver.end_offsets(found.partitions, known)
+            ends = self._driver.end_offsets(found.partitions, known)
+            self._past.saw_ends(known, ends)
+            return ends
         there = set(found.partitions)
         frozen = {each: end for each, end in self._frozen.items() if each in there}
+        self._past.saw_ends(known, frozen)
         # A start resolved after the freeze can lie behind it; that is no loss while the log reaches so far.
         behind = [each for each, end in frozen.items() if end < known.get(each, 0)]
         ends_now = self._driver.end_offsets(behind, known) if behind else {}
         return frozen | {each: min(end, known[each]) for each, end in ends_now.items()}
+
+    def _limited(
+        self, known: PartitionOffsets, available: dict[TopicPartition, int], limit: ReadLimit
+    ) -> dict[TopicPartition, int]:
+        """Return the ends of the next batch; `known` itself for a trigger that is left out."""
+        limits = self._options.trigger
+        if isinstance(limit, ReadAllAvailable):
+            return available
+        if self._delay is not None and self._delay.leaves_out(known, available, time.monotonic() * 1000):
+            return dict(known)
+        ends = available
+        offsets_max = limit.max_rows if isinstance(limit, ReadMaxRows) else limits.offsets_max
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else limits.bytes_max
+        if offsets_max is not None or bytes_max is not None:
+            starts = dict(known) | self._driver.beginning_offsets(ends.keys() - known.keys())
+            if offsets_max is not None:
+                ends = limit_offsets(offsets_max, starts, ends)
+            if bytes_max is not None:
+                ends = limit_bytes(bytes_max, starts, ends, self._bytes_per_offset(available))
+        return ends
+
+    def _bytes_per_offset(self, available: PartitionOffsets) -> Mapping[TopicPartition, float]:
+        if self._sizes is None:
+            self._sizes = LogSizes(self._options.connection)
+        return self._sizes.bytes_per_offset(self._driver.beginning_offsets(available), available)
 
     def _start_of_new(self, new: set[TopicPartition]) -> dict[TopicPartition, int]:
         """Partitions found while a query runs are read from their beginning, whatever it started at."""

@@ -4,6 +4,8 @@ What a maintainer must not break: the driver imports this module in each process
 stream's source, so it does not import pyarrow. `arrow_rows` fills the columns.
 """
 
+from collections.abc import Sequence
+
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -15,11 +17,26 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from kalda.spark.source.options import OptionError, RowKind
+from kalda.spark.source.option_values import OptionError
+from kalda.spark.source.options import RowKind
 
 
-def source_schema(*, include_headers: bool, rows: RowKind = RowKind.RECORDS) -> StructType:
-    """Return the columns of the source; `includeHeaders` adds the last one of records."""
+def source_schema(
+    *,
+    include_headers: bool,
+    rows: RowKind = RowKind.RECORDS,
+    columns: Sequence[str] | None = None,
+) -> StructType:
+    """Return the columns of the source; `includeHeaders` adds the last one of records.
+
+    Args:
+        include_headers: `includeHeaders`.
+        rows: `rows`.
+        columns: `columns`: only these of a record's columns, in this order.
+
+    Raises:
+        OptionError: there is no such column.
+    """
     if rows is RowKind.RANGES:
         return range_schema()
     fields = [
@@ -34,7 +51,16 @@ def source_schema(*, include_headers: bool, rows: RowKind = RowKind.RECORDS) -> 
     if include_headers:
         entry = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
         fields.append(StructField("headers", ArrayType(entry)))
-    return StructType(fields)
+    if columns is None:
+        return StructType(fields)
+    by_name = {field.name: field for field in fields}
+    for name in columns:
+        if name not in by_name:
+            raise OptionError(
+                f"`columns` names {name}; the columns are {', '.join(by_name)}"
+                + ("" if include_headers else ", and headers with `includeHeaders`=true")
+            )
+    return StructType([by_name[name] for name in columns])
 
 
 def range_schema() -> StructType:

@@ -1,7 +1,7 @@
 import pytest
 
 from kalda.spark.sink.options import Delivery, parse_sink_options
-from kalda.spark.source.options import OptionError
+from kalda.spark.source.option_values import OptionError
 
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 

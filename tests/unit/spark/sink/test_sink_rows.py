@@ -11,7 +11,7 @@ from pyspark.sql.types import (
 )
 
 from kalda.spark.sink.rows import RowError, TopicRows, check_write_schema
-from kalda.spark.source.options import OptionError
+from kalda.spark.source.option_values import OptionError
 
 TYPES: dict[str, DataType] = {
     "string": StringType(),

@@ -1,14 +1,16 @@
 """A cluster that answers from memory, for tests of what the driver asks."""
 
 from collections.abc import Iterable, Mapping
+from uuid import UUID
 
 from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
-from kalda.clients.errors import UnknownTopicOrPartitionError
+from kalda.clients.errors import ClientError, UnknownTopicOrPartitionError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.spark.source.group_offsets import Committed
 
 BROKER = BrokerEndpoint(0, "broker", 9092)
 
@@ -22,6 +24,10 @@ class FakeCluster(LogReader):
         self.first: dict[TopicPartition, int] = {}
         self.internal: set[str] = set()
         self.unknown_lookups = 0
+        self.topic_ids: dict[str, UUID] = {}
+        self.leader_epoch = 0
+        self.epoch_ends_now: dict[TopicPartition, int] = {}
+        self.asked_epochs: list[Mapping[TopicPartition, int]] = []
 
     def add(
         self, topic: str, partition: int, timestamps: Iterable[int] = (), first: int = 0
@@ -55,6 +61,10 @@ class FakeCluster(LogReader):
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         return {each: self._find(each, timestamp) for each, timestamp in timestamps.items()}
 
+    def epoch_ends(self, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        self.asked_epochs.append(epochs)
+        return {each: self.epoch_ends_now.get(each) for each in epochs}
+
     def _topic(self, name: str) -> TopicMetadata:
         partitions = {
             each.partition: PartitionMetadata(each, 0, 0, ErrorCode.NONE)
@@ -62,15 +72,46 @@ class FakeCluster(LogReader):
             if each.topic == name
         }
         error = ErrorCode.NONE if partitions else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return TopicMetadata(name, ZERO_UUID, name in self.internal, error, partitions)
+        return TopicMetadata(
+            name, self.topic_ids.get(name, ZERO_UUID), name in self.internal, error, partitions
+        )
 
     def _find(self, each: TopicPartition, timestamp: int) -> OffsetAndTimestamp | None:
         log, first = self.logs[each], self.first[each]
         if timestamp == -1:
-            return OffsetAndTimestamp(first + len(log), -1, 0)
+            return OffsetAndTimestamp(first + len(log), -1, self.leader_epoch)
         if timestamp == -2:
             return OffsetAndTimestamp(first, -1, 0)
         for index, found in enumerate(log):
             if found >= timestamp:
                 return OffsetAndTimestamp(first + index, found, 0)
         return None
+
+
+class FakeGroup:
+    """The offsets of one group, in memory; `failure` makes it fail."""
+
+    def __init__(self) -> None:
+        self.offsets: dict[TopicPartition, Committed] = {}
+        self.writes = 0
+        self.failure: ClientError | None = None
+        self.refused: dict[TopicPartition, ClientError] = {}
+        self.is_closed = False
+
+    def read(self) -> dict[TopicPartition, Committed]:
+        """Return the offsets."""
+        if self.failure is not None:
+            raise self.failure
+        return dict(self.offsets)
+
+    def write(self, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, ClientError]:
+        """Take the offsets."""
+        self.writes += 1
+        if self.failure is not None:
+            raise self.failure
+        self.offsets |= {each: commit for each, commit in offsets.items() if each not in self.refused}
+        return self.refused
+
+    def close(self) -> None:
+        """Remember it."""
+        self.is_closed = True

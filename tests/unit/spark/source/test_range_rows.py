@@ -6,7 +6,7 @@ from pyspark.sql.types import StructType
 
 from kalda.common.types import TopicPartition
 from kalda.spark.datasource import KaldaDataSource
-from kalda.spark.source.options import OptionError
+from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.reader import RangePartition
 from kalda.spark.source.schema import range_schema, source_schema

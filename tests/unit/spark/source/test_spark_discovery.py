@@ -2,8 +2,9 @@ import pytest
 
 from kalda.clients.errors import UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
-from kalda.spark.source.discovery import END_OFFSET_TRIES, Discovery
-from kalda.spark.source.options import OptionError, parse_stream_options
+from kalda.spark.source.discovery import Discovery
+from kalda.spark.source.option_values import OptionError
+from kalda.spark.source.options import parse_stream_options
 from tests.unit.spark.source.cluster_fakes import FakeCluster
 
 
@@ -31,8 +32,10 @@ def by_selection(cluster: FakeCluster, **given: str) -> Discovery:
 O0, O1, EU = TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("orders.eu", 0)
 
 
-def test_patterns_match_whole_names_and_no_internal_topic(cluster: FakeCluster) -> None:
-    assert (O0, O1) == by_selection(cluster, subscribePattern="orders").find_partitions().partitions
+def test_patterns_are_found_in_names_of_topics_that_are_not_internal(cluster: FakeCluster) -> None:
+    """Spark's own connector looks a pattern up anywhere in the name, unless it is anchored."""
+    assert (O0, O1, EU) == by_selection(cluster, subscribePattern="rders").find_partitions().partitions
+    assert (O0, O1) == by_selection(cluster, subscribePattern="^orders$").find_partitions().partitions
     assert (O0, O1, EU) == by_selection(cluster, subscribePattern=".*").find_partitions().partitions
 
 
@@ -110,4 +113,4 @@ def test_an_end_before_what_was_read_is_asked_for_again(cluster: FakeCluster) ->
 
     assert {O0: 4} == finder.end_offsets([O0], {O0: 4})
     assert 1 == len(waits)
-    assert {O0: 4 + END_OFFSET_TRIES - 1} == finder.end_offsets([O0], {O0: 99})
+    assert {O0: 4 + options.fetch_offset_tries - 1} == finder.end_offsets([O0], {O0: 99})

@@ -2,22 +2,19 @@ import re
 
 import pytest
 
+from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.common.types import TopicPartition
+from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import (
     Assign,
-    AtOffsets,
-    AtTimestamp,
-    AtTimestamps,
-    Edge,
-    NoMatch,
-    OptionError,
     Subscribe,
     SubscribePattern,
     parse_batch_options,
     parse_common_options,
     parse_stream_options,
 )
+from kalda.spark.source.positions import Ago, AtCommitted, AtOffsets, AtTimestamp, AtTimestamps, Edge, NoMatch
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
 T0 = TopicPartition("t", 0)
@@ -34,7 +31,7 @@ def test_defaults_are_those_of_sparks_own_connector() -> None:
     assert (None, None, None) == (
         batch.partitions_min,
         batch.records_per_partition_max,
-        stream.offsets_per_trigger_max,
+        stream.trigger.offsets_max,
     )
     assert NoMatch.ERROR is batch.no_match
     assert (("broker", 9092),) == batch.client.bootstrap_addresses
@@ -82,11 +79,14 @@ def test_kafka_settings_reach_the_client() -> None:
 
 def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Spark's guide tells people to set some; they mean nothing here and must not break a query."""
-    parse_batch_options({**BASE, "kafka.group.id": "g", "kafka.max.poll.records": "10"})
+    parsed = parse_batch_options(
+        {**BASE, "kafka.group.id": "g", "kafka.max.poll.records": "10", "kafka.x": "1"}
+    )
 
-    assert ["group.id", "max.poll.records"] == [
-        name for name in ("group.id", "max.poll.records") if f"kafka.{name} has no effect" in caplog.text
-    ]
+    assert "g" == parsed.group_id
+    assert "no other query and no consumer may use this group" in caplog.text
+    assert "kafka.x has no effect" in caplog.text
+    assert "max.poll.records" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -158,8 +158,6 @@ def test_latest_is_an_end_above_every_start() -> None:
         ("endingOffsets", "not valid in a streaming query"),
         ("endingOffsetsByTimestamp", "not valid in a streaming query"),
         ("endingTimestamp", "not valid in a streaming query"),
-        ("minOffsetsPerTrigger", "not supported yet"),
-        ("maxTriggerDelay", "not supported yet"),
     ],
 )
 def test_what_a_stream_refuses(name: str, message: str) -> None:
@@ -172,3 +170,92 @@ def test_missing_servers_and_selection_are_told_apart() -> None:
         parse_common_options({"subscribe": "t"})
     with pytest.raises(OptionError, match=r"exactly one of subscribe, .* found none"):
         parse_common_options({"kafka.bootstrap.servers": "b:1"})
+
+
+def test_limits_of_a_trigger() -> None:
+    limits = parse_stream_options(
+        {**BASE, "minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "10", "maxTriggerDelay": "90s"}
+    ).trigger
+
+    assert (10, 10, 90_000, None) == (
+        limits.offsets_min,
+        limits.offsets_max,
+        limits.delay_ms_max,
+        limits.bytes_max,
+    )
+    assert 900_000 == parse_stream_options(BASE).trigger.delay_ms_max
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"minOffsetsPerTrigger": "11", "maxOffsetsPerTrigger": "10"}, "`minOffsetsPerTrigger`=11 is above"),
+        ({"maxTriggerDelay": "15 minutes"}, "`maxTriggerDelay`='15 minutes' is not a time such as 15m"),
+        ({"maxTriggerDelay": "1w"}, "is not a time"),
+        ({"startingOffsets": "-10"}, "`startingOffsets`='-10' is not a time before now such as -10m"),
+        ({"startingOffsets": "-10 parsecs"}, "is not a time before now"),
+        ({"startingOffsets": "-P1M"}, "is not a time before now"),
+        ({"fetchOffset.numRetries": "0"}, "`fetchOffset.numRetries`='0' is not a positive"),
+        ({"kafka.max.poll.records": "many"}, "max.poll.records"),
+        ({"kafka.group.id": " "}, "`kafka.group.id` is empty"),
+        ({"columns": " , "}, "`columns`=' , ' names no column"),
+        ({"kafka.security.protocol": "SSL"}, "security.protocol"),
+        ({"kafka.sasl.mechanism": "PLAIN"}, "sasl.mechanism"),
+    ],
+)
+def test_refused_values_of_further_options(given: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message) as refused:
+        parse_stream_options({**BASE, **given})
+    assert 1 == len(str(refused.value).splitlines())
+
+
+@pytest.mark.parametrize(
+    ("text", "span_ms"),
+    [
+        ("-10m", 600_000),
+        ("-1h 30m", 5_400_000),
+        ("-10 minutes", 600_000),
+        ("-2 Days", 172_800_000),
+        ("-PT10M", 600_000),
+        ("-P1DT1S", 86_401_000),
+        ("-500ms", 500),
+    ],
+)
+def test_relative_starts(text: str, span_ms: int) -> None:
+    assert Ago(span_ms) == parse_stream_options({**BASE, "startingOffsets": text}).starting
+    assert Ago(span_ms) == parse_batch_options({**BASE, "startingOffsets": text}).starting
+
+
+def test_start_at_the_group() -> None:
+    assert AtCommitted() == parse_stream_options({**BASE, "startingOffsets": "GROUP"}).starting
+    with pytest.raises(OptionError, match="expected JSON"):
+        parse_batch_options({**BASE, "endingOffsets": "group"})
+
+
+def test_the_group_of_a_query_is_stable_over_restarts() -> None:
+    """Limits and the start may change between two runs; the selection and the prefix are the query."""
+    first = parse_stream_options({**BASE, "startingOffsets": "earliest"}).group_id
+
+    assert (
+        first
+        == parse_stream_options({**BASE, "startingOffsets": "group", "maxOffsetsPerTrigger": "5"}).group_id
+    )
+    assert first.startswith("spark-kafka-source-")
+    assert first != parse_stream_options({**BASE, "subscribe": "other"}).group_id
+    assert (
+        "mine-" + first.rsplit("-", 1)[1] == parse_stream_options({**BASE, "groupIdPrefix": "mine"}).group_id
+    )
+
+
+def test_an_admin_client_takes_the_connection_settings() -> None:
+    """The commits use a client of another kind, which refuses the settings of fetches."""
+    parsed = parse_stream_options(
+        {**BASE, "kafka.request.timeout.ms": "5000", "kafka.fetch.min.bytes": "7", "kafka.group.id": "g"}
+    )
+
+    assert {
+        "client.id": "kalda-spark",
+        "bootstrap.servers": BASE["kafka.bootstrap.servers"],
+        "request.timeout.ms": "5000",
+    } == parsed.connection
+    AdminConfig.from_properties(parsed.connection)

@@ -1,5 +1,5 @@
 from kalda.common.types import TopicPartition
-from kalda.spark.source.limits import limit_offsets
+from kalda.spark.source.limits import BatchDelay, limit_bytes, limit_offsets
 from kalda.spark.source.plan import OffsetRange, join_ranges, plan_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
@@ -76,3 +76,26 @@ def test_offsets_near_the_maximum_do_not_overflow() -> None:
 
 def test_partitions_without_a_start_or_that_went_back_keep_their_end() -> None:
     assert {P0: 4, P1: 9} == limit_offsets(1, {P1: 20}, {P0: 4, P1: 9})
+
+
+def test_bytes_are_the_same_part_of_each_backlog() -> None:
+    start, available = {P0: 0, P1: 0}, {P0: 10_000, P1: 2_000}
+
+    assert {P0: 2_500, P1: 500} == limit_bytes(1_000_000, start, available, {P0: 100.0, P1: 1_500.0})
+    assert available == limit_bytes(10_000_000, start, available, {P0: 100.0, P1: 1_500.0})
+
+
+def test_bytes_below_one_record_still_make_progress() -> None:
+    assert {P0: 1} == limit_bytes(10, {P0: 0}, {P0: 5}, {P0: 100.0})
+    assert {P0: 5} == limit_bytes(10, {P0: 0}, {P0: 5}, {})
+
+
+def test_a_batch_waits_for_enough_offsets_or_for_the_delay() -> None:
+    delay = BatchDelay(100, delay_ms_max=1000)
+
+    # The first trigger is never left out, then the time counts from the latest one that was not.
+    assert not delay.leaves_out({P0: 0}, {P0: 1}, 5_000)
+    assert delay.leaves_out({P0: 1}, {P0: 100}, 5_999)
+    assert not delay.leaves_out({P0: 1}, {P0: 101}, 5_999)
+    assert delay.leaves_out({P0: 101}, {P0: 102}, 6_998)
+    assert not delay.leaves_out({P0: 101}, {P0: 102}, 6_999)

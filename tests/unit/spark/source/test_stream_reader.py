@@ -2,18 +2,25 @@
 
 import json
 import pickle
+from uuid import UUID
 
 import pytest
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
+from kalda.clients.errors import RequestTimedOutError
+from kalda.common.types import TopicPartition
 from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.discovery import Discovery
+from kalda.spark.source.group_offsets import Committed
 from kalda.spark.source.offsets import SparkOffset
+from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import parse_stream_options
 from kalda.spark.source.reader import KaldaStreamReader, RangePartition
+from kalda.spark.source.refused_stream import RefusedStreamReader
 from kalda.spark.source.schema import source_schema
-from tests.unit.spark.source.cluster_fakes import FakeCluster
+from kalda.spark.source.stream_progress import StreamProgress
+from tests.unit.spark.source.cluster_fakes import FakeCluster, FakeGroup
 
 ALL = ReadAllAvailable()
 
@@ -25,10 +32,13 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def reader(cluster: FakeCluster, **given: str) -> KaldaStreamReader:
-    options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"} | given)
+def reader(cluster: FakeCluster, group: FakeGroup | None = None, **given: str) -> KaldaStreamReader:
+    """A reader; it commits only where a group is given."""
+    lag_commit = {} if group is not None else {"lagCommit": "false"}
+    options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t"} | lag_commit | given)
     made = KaldaStreamReader(options, source_schema(include_headers=False))
-    made._discovery = Discovery(options, client=cluster, sleep=lambda _: None)
+    made._discovery = Discovery(options, client=cluster, group=group or FakeGroup(), sleep=lambda _: None)
+    made._progress = StreamProgress(options, made._discovery, group)
     return made
 
 
@@ -160,3 +170,168 @@ def test_only_values_travel_to_the_executors(cluster: FakeCluster) -> None:
 
     assert copy._discovery is None
     assert [] == list(copy.read(InputPartition(None)))
+
+
+T0 = TopicPartition("t", 0)
+OLD, NEW = UUID(int=1), UUID(int=2)
+
+
+def test_the_start_of_each_trigger_is_committed(cluster: FakeCluster) -> None:
+    """It is what the sink has committed; the source's `commit` does not come for the last batch."""
+    cluster.topic_ids["t"] = OLD
+    group = FakeGroup()
+    stream = reader(cluster, group, startingOffsets="earliest")
+    stream.prepareForTriggerAvailableNow()
+
+    start = stream.latestOffset(stream.initialOffset(), ALL)
+    assert {} == group.offsets
+    end = stream.latestOffset(start, ALL)
+    assert end == stream.latestOffset(end, ALL)
+
+    # The call that ends the run has waited for the commit.
+    assert {T0: Committed(10, OLD, 0)} == group.offsets
+    stream.stop()
+    assert group.is_closed
+
+
+def test_a_topic_created_again_fails_a_running_query(cluster: FakeCluster) -> None:
+    cluster.topic_ids["t"] = OLD
+    stream = reader(cluster)
+    stream.latestOffset({"t": {"0": 5}}, ALL)
+
+    cluster.topic_ids["t"] = NEW
+    with pytest.raises(DataLossError, match="created again"):
+        stream.latestOffset({"t": {"0": 10}}, ALL)
+
+
+@pytest.mark.parametrize("call", ["latestOffset", "partitions"])
+def test_a_topic_created_again_fails_a_restart(cluster: FakeCluster, call: str) -> None:
+    """The new topic has all the offsets of the checkpoint: only the id shows that it is another one.
+
+    Spark plans an unfinished batch again before it asks for the latest offsets.
+    """
+    cluster.topic_ids["t"] = NEW
+    group = FakeGroup()
+    group.offsets = {T0: Committed(3, OLD)}
+    stream = reader(cluster, group)
+
+    second = {"partitions": {"t": {"0": 10}}, "latestOffset": ALL}[call]
+
+    with pytest.raises(DataLossError, match="created again"):
+        getattr(stream, call)({"t": {"0": 5}}, second)
+
+
+def test_without_fail_on_data_loss_a_topic_created_again_is_a_warning(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster.topic_ids["t"] = NEW
+    group = FakeGroup()
+    group.offsets = {T0: Committed(3, OLD)}
+    stream = reader(cluster, group, failOnDataLoss="false")
+
+    assert {"t": {"0": 10}} == stream.latestOffset({"t": {"0": 5}}, ALL)
+    stream.stop()
+
+    assert "created again" in caplog.text
+    assert {T0: Committed(5, NEW)} == group.offsets
+
+
+def test_a_new_query_ignores_what_its_group_once_read(cluster: FakeCluster) -> None:
+    cluster.topic_ids["t"] = NEW
+    group = FakeGroup()
+    group.offsets = {T0: Committed(3, OLD)}
+    stream = reader(cluster, group, startingOffsets="earliest")
+
+    start = stream.latestOffset(stream.initialOffset(), ALL)
+    assert [] == stream.partitions(stream.initialOffset(), start)
+    assert {"t": {"0": 10}} == stream.latestOffset(start, ALL)
+    stream.stop()
+
+
+def test_a_group_that_cannot_be_read_is_no_failure(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    group = FakeGroup()
+    group.failure = RequestTimedOutError("offsets of group")
+    stream = reader(cluster, group)
+
+    assert {"t": {"0": 10}} == stream.latestOffset({"t": {"0": 5}}, ALL)
+    stream.stop()
+    assert "cannot be read" in caplog.text
+
+
+def test_a_log_that_lost_its_end_and_grew_again_fails_a_query(cluster: FakeCluster) -> None:
+    """The end is beyond what was read, so that the offsets alone show nothing."""
+    stream = reader(cluster)
+    stream.latestOffset({"t": {"0": 5}}, ALL)
+    cluster.leader_epoch = 1
+    cluster.logs[T0] += range(10)
+    cluster.epoch_ends_now[T0] = 8
+
+    with pytest.raises(DataLossError, match="truncated to 8 after this query had read up to 10"):
+        stream.latestOffset({"t": {"0": 10}}, ALL)
+    assert [{T0: 0}] == cluster.asked_epochs
+
+
+def test_start_at_what_the_group_committed(cluster: FakeCluster) -> None:
+    cluster.add("t", 1, range(3), first=1)
+    group = FakeGroup()
+    group.offsets = {T0: Committed(4)}
+    stream = reader(cluster, group, startingOffsets="group")
+
+    assert {"t": {"0": 4, "1": 1}} == stream.latestOffset(stream.initialOffset(), ALL)
+
+
+def test_a_group_of_a_former_topic_is_no_start(cluster: FakeCluster) -> None:
+    cluster.topic_ids["t"] = NEW
+    group = FakeGroup()
+    group.offsets = {T0: Committed(4, OLD)}
+    stream = reader(cluster, group, startingOffsets="group")
+
+    with pytest.raises(DataLossError, match="created again"):
+        stream.latestOffset(stream.initialOffset(), ALL)
+
+
+def test_an_unfinished_first_batch_of_sparks_connector_is_read(cluster: FakeCluster) -> None:
+    """Spark's own connector logs the end of batch 0 there; this source logs where the query begins."""
+    stream = reader(cluster, startingOffsets="earliest")
+    assert [("t-0", 0, 7)] == spans(stream.partitions(stream.initialOffset(), {"t": {"0": 7}}))
+
+    cluster.first[T0] = 9
+    trimmed = reader(cluster, startingOffsets="earliest")
+    assert [] == trimmed.partitions(trimmed.initialOffset(), {"t": {"0": 7}})
+
+    exact = reader(cluster, startingOffsets='{"t":{"0":7}}')
+    assert [] == exact.partitions(exact.initialOffset(), {"t": {"0": 7}})
+
+
+def test_triggers_without_enough_offsets_are_left_out(cluster: FakeCluster) -> None:
+    stream = reader(cluster, minOffsetsPerTrigger="100", maxOffsetsPerTrigger="100")
+    limit = stream.getDefaultReadLimit()
+    start: SparkOffset = {"t": {"0": 5}}
+
+    # The first trigger of a run reads what there is.
+    assert {"t": {"0": 10}} == stream.latestOffset(start, limit)
+    assert start == stream.latestOffset(start, limit)
+    assert {"t": {"0": 10}} == stream.latestOffset(start, ALL)
+    assert {"t": {"0": 10}} == stream.reportLatestOffset()
+
+
+def test_limits_that_a_python_source_can_return(cluster: FakeCluster) -> None:
+    assert ReadMinRows(5) == reader(cluster, minOffsetsPerTrigger="5").getDefaultReadLimit()
+    assert ReadMaxBytes(9) == reader(cluster, maxBytesPerTrigger="9").getDefaultReadLimit()
+    assert (
+        ReadMaxRows(7)
+        == reader(
+            cluster, maxOffsetsPerTrigger="7", minOffsetsPerTrigger="5", maxBytesPerTrigger="9"
+        ).getDefaultReadLimit()
+    )
+
+
+def test_a_refused_stream_raises_from_its_first_call() -> None:
+    refused = RefusedStreamReader(OptionError("`x` is wrong"))
+
+    for call in (refused.initialOffset, refused.getDefaultReadLimit, refused.prepareForTriggerAvailableNow):
+        with pytest.raises(OptionError, match="`x` is wrong"):
+            call()
+    refused.stop()
