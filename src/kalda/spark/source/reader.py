@@ -211,8 +211,8 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the starts of batch 0, whose end this source logs as where the query begins.
 
         Spark's own connector logs the end of a batch with records there. If it planned batch 0 and did not
-        finish it, this source has to read that batch. The end tells the two apart where the options name a
-        start that cannot move forward: this source would have logged that start, or an earlier one.
+        finish it, this source has to read that batch. Where the options name a start that cannot move back,
+        the end shows which of them it was: this source would have logged that start, or an earlier one.
         """
         if self._is_started_here or not is_fixed_start(self._options.starting):
             return dict(ends)
