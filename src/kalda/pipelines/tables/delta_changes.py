@@ -65,11 +65,10 @@ def _change_file(
     with storage.open_input(unquote(change["path"])) as source, pq.ParquetFile(source) as parquet:
         for batch in map(_without_views, parquet.iter_batches(batch_size=BATCH_ROWS)):
             kinds = batch.column(batch.schema.get_field_index(CHANGE_TYPE))
-            for kind in sorted(
-                pc.unique(kinds).to_pylist()
-            ):  # delete, insert, update_postimage, update_preimage
-                rows = batch.filter(pc.equal(kinds, kind))
-                yield ChangeSet(version, kind, with_constants(rows, schema, constants))
+            rows = with_constants(batch, schema, constants)
+            # A deletion precedes an insertion: delete, insert, update_postimage, update_preimage.
+            for kind in sorted(pc.unique(kinds).to_pylist()):
+                yield ChangeSet(version, kind, rows.filter(pc.equal(kinds, kind)))
 
 
 def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
