@@ -130,6 +130,14 @@ class BatchHeader:
         return self.attributes & CONTROL_FLAG != 0
 
     @property
+    def is_barrier(self) -> bool:
+        """Whether the batch is a barrier: a client's control batch, which readers skip; see `control`.
+
+        Markers have no sequence numbers. To a log, a barrier is a data batch of its transaction.
+        """
+        return self.attributes & CONTROL_FLAG != 0 and self.base_sequence >= 0
+
+    @property
     def delete_horizon_ms(self) -> int | None:
         """When compaction may drop the batch's tombstones (KIP-534), or ``None`` while that is not set."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON_FLAG else None
@@ -207,8 +215,9 @@ def validate_produced(header: BatchHeader) -> None:
     """Check the rules for a batch that a client produces; raises `InvalidRecordError`.
 
     The batch starts at offset 0, holds at least one record, has no gaps between its offsets, is not a
-    transaction marker, and has sequence numbers if it has a producer id. Impossible counts under a correct
-    CRC are an `InvalidRecordError` too: a client would retry a corrupt batch in vain.
+    transaction marker, and has sequence numbers if it has a producer id. `control.check_barrier` checks
+    barriers. Impossible counts under a correct CRC are an `InvalidRecordError` too: a client would retry a
+    corrupt batch in vain.
     """
     if header.base_offset != 0:
         raise InvalidRecordError(f"produced batch has base offset {header.base_offset}; expected 0")
@@ -217,8 +226,8 @@ def validate_produced(header: BatchHeader) -> None:
             f"batch counts {header.record_count} records but its last offset delta is "
             f"{header.last_offset_delta}; expected one less than the count"
         )
-    if header.attributes & CONTROL_FLAG:
-        raise InvalidRecordError("clients may not write control records")
+    if header.attributes & CONTROL_FLAG and not header.is_barrier:
+        raise InvalidRecordError("clients may not write control records, except barriers")
     if header.producer_id > NO_PRODUCER_ID and header.base_sequence < 0:
         raise InvalidRecordError(
             f"producer {header.producer_id} sent sequence {header.base_sequence}; expected 0 or more"

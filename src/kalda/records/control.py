@@ -2,6 +2,10 @@
 
 A marker's key holds a version and a type. Its value holds a version and the epoch of the transaction
 coordinator, which fences a coordinator that has lost its partition.
+
+A barrier is a control record of a type of Kalda's own, which a client writes at the beginning of a
+transaction. Readers of every isolation level skip it, as Kafka's clients skip control records of types that
+they do not know, but its open transaction holds the last stable offset back.
 """
 
 import struct
@@ -9,12 +13,15 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from kalda.records.batch import NO_PARTITION_LEADER_EPOCH, BatchHeader, Buffer
-from kalda.records.errors import CorruptRecordError
+from kalda.records.compression import Compression
+from kalda.records.errors import CorruptRecordError, InvalidRecordError
 from kalda.records.record import Record, RecordBatchBuilder, iter_records
 
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
 _VERSION: Final = 0
+BARRIER_TYPE: Final = 0x4B42
+"""Far from Kafka's own types, which count up from 0."""
 
 
 class ControlRecordType(IntEnum):
@@ -94,3 +101,33 @@ def read_end_transaction_marker(
             f"the marker at offset {record.offset} has a value of {size} bytes; {_VALUE.size} are needed"
         )
     return EndTransactionMarker(control_type, _VALUE.unpack_from(record.value)[1])
+
+
+def build_barrier(*, producer_id: int, producer_epoch: int, timestamp: int) -> bytearray:
+    """Return the batch of one barrier, which begins a transaction.
+
+    It has sequence number 0. So, of several processes that write it with the same identity, the log keeps the
+    first copy and the others get the answer to a duplicate.
+    """
+    builder = RecordBatchBuilder(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+        is_control=True,
+    )
+    builder.append(_KEY.pack(_VERSION, BARRIER_TYPE), b"", timestamp)
+    return builder.build()
+
+
+def check_barrier(buffer: Buffer, position: int, header: BatchHeader) -> None:
+    """Check a control batch that a client produces.
+
+    Raises:
+        InvalidRecordError: it is not one barrier in a transaction; clients write no other control records.
+    """
+    if header.record_count == 1 and header.is_transactional and header.compression is Compression.NONE:
+        record = next(iter_records(buffer, position, header))
+        if record.key is not None and bytes(record.key) == _KEY.pack(_VERSION, BARRIER_TYPE):
+            return
+    raise InvalidRecordError("clients may not write control records, except one barrier in a transaction")

@@ -23,6 +23,7 @@ from kalda.records.batch import (
     validate_produced,
 )
 from kalda.records.compression import Compression
+from kalda.records.control import check_barrier
 from kalda.records.conversion import recompress
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
 from kalda.records.record import iter_records
@@ -88,6 +89,8 @@ class LogValidator:
         if origin is AppendOrigin.CLIENT:
             validate_bytes(records, 0, header)
             validate_produced(header)
+            if header.is_barrier:
+                check_barrier(records, 0, header)
         else:
             validate(records, 0, header)
         if size != len(records):

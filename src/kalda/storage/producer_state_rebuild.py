@@ -60,5 +60,5 @@ def update_producers(
             if completed.is_aborted and index.ends_before(first_offset):
                 index.append(state.aborted_transaction(completed))
             state.complete(completed)
-    elif not header.attributes & CONTROL_FLAG:
+    elif not header.attributes & CONTROL_FLAG or header.is_barrier:
         state.add_batch(header, first_offset, last_offset)

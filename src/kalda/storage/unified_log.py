@@ -184,7 +184,7 @@ class UnifiedLog:
         header, records = self._validator.validate(records, origin, now_ms)
         marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
-            if header.attributes & CONTROL_FLAG:
+            if header.attributes & CONTROL_FLAG and not header.is_barrier:
                 marker = read_end_transaction_marker(records, 0, header)
                 if marker is not None:
                     self.producer_state.check_marker(header, marker)

@@ -30,6 +30,7 @@ from kalda.protocol.messages.describe_transactions import (
 from kalda.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from kalda.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from kalda.protocol.schema import Message
+from kalda.spark.sink.options import settings_of
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -74,8 +75,7 @@ class TransactionControl:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        known = {key.name for key in LogReaderConfig.definitions().values()}
-        own = {name: value for name, value in properties.items() if name in known}
+        own = settings_of(LogReaderConfig, properties)
         own.setdefault("retry.backoff.ms", "20")
         self._config: Final = LogReaderConfig.from_properties(own)
         self._thread: Final = LoopThread("kalda-transaction-control")

@@ -215,7 +215,9 @@ class Cleaner:
             last_offset = header.last_offset
             if last_offset >= first_dirty:
                 validate(chunk, position, header)
-                if header.attributes & CONTROL_FLAG:
+                if header.is_barrier:
+                    transactions.on_data(header.producer_id, last_offset, True)
+                elif header.attributes & CONTROL_FLAG:
                     self._on_marker(transactions, chunk, position, header)
                 elif not transactions.on_data(
                     header.producer_id, last_offset, header.attributes & TRANSACTIONAL_FLAG != 0
@@ -333,7 +335,7 @@ class Cleaner:
         self, chunk: bytes, position: int, header: BatchHeader, transactions: CleanedTransactionMetadata
     ) -> bytearray | None:
         """Return the replacement of a batch: empty bytes to drop it, ``None`` to keep it unchanged."""
-        if header.attributes & CONTROL_FLAG:
+        if header.attributes & CONTROL_FLAG and not header.is_barrier:
             return self._clean_marker(chunk, position, header, transactions)
         last_offset = header.base_offset + header.last_offset_delta
         is_dirty = self._job.first_dirty_offset <= last_offset <= self._map.latest_offset
