@@ -80,6 +80,8 @@ def find_column(name: str, schema: pa.Schema) -> int:
 
 
 def _column(path: tuple[str, ...], schema: pa.Schema) -> Compiled:
+    if len(path) > 1 and path[0].lower() == "input" and "input" not in map(str.lower, schema.names):
+        path = path[1:]
     first = find_column(path[0], schema)
     kind = schema.field(first).type
     steps: list[int] = []

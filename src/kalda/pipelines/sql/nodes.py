@@ -60,7 +60,9 @@ Node = Column | Literal | Call | Cast | Case
 
 @dataclass(frozen=True, slots=True)
 class Star:
-    """``*`` in a list of columns."""
+    """``*`` in a list of columns, or ``* except (a, b)``."""
+
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,8 @@ _RESERVED: Final = frozenset(
         "rlike",
         "regexp",
         "exists",
+        "except",
+        "intersect",
         "any",
         "some",
         "all",
@@ -155,11 +157,21 @@ class _Parser:
         items: list[Star | Item] = []
         while True:
             if self._sign("*"):
-                items.append(Star())
+                items.append(Star(self._left_out()))
             else:
                 items.append(self._item())
             if not self._sign(","):
                 return tuple(items)
+
+    def _left_out(self) -> tuple[str, ...]:
+        if not (self._peek_word("except") and self._peek_sign("(", 1)):
+            return ()
+        self._index += 2
+        names = [self._identifier()]
+        while self._sign(","):
+            names.append(self._identifier())
+        self._expect_sign(")")
+        return tuple(names)
 
     def _item(self) -> Item:
         node = self.expression()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from kalda.pipelines.sql.compiler import compile_node
+from kalda.pipelines.sql.compiler import compile_node, find_column
 from kalda.pipelines.sql.nodes import Item, Star, UnsupportedSqlError
 from kalda.pipelines.sql.parser import parse_expression, parse_select
 from kalda.pipelines.sql.values import Compiled, is_true, type_name
@@ -86,7 +86,7 @@ class _Query:
         self.columns = []
         names: list[str] = []
         for item in query._select.items:
-            parts = seen.names if isinstance(item, Star) else [item.name]
+            parts = _starred(item, seen) if isinstance(item, Star) else [item.name]
             names += parts
             if isinstance(item, Item):
                 self.columns.append(compile_node(item.node, seen))
@@ -141,6 +141,11 @@ class RowCondition:
         if self._compiled is None or not self._compiled[0].equals(schema):
             self._compiled = schema, _condition(compile_node(self._node, schema), self.text)
         return self._compiled[1]
+
+
+def _starred(star: Star, schema: pa.Schema) -> list[str]:
+    left_out = {find_column(name, schema) for name in star.left_out}
+    return [name for index, name in enumerate(schema.names) if index not in left_out]
 
 
 def _condition(compiled: Compiled, text: str) -> Compiled:

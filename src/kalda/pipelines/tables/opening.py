@@ -1,6 +1,7 @@
 """Opens a table by its spec. Imports the library of the format alone, so that executors load no other."""
 
 from kalda.pipelines.spec.model import TableFormat, TableSpec
+from kalda.pipelines.tables.errors import TableSpecError
 from kalda.pipelines.tables.model import Table
 
 
@@ -21,6 +22,4 @@ def open_table(spec: TableSpec) -> Table:
 
             return DeltaLakeTable(spec)
         case TableFormat.ICEBERG:
-            from kalda.pipelines.tables.iceberg_table import IcebergTable
-
-            return IcebergTable(spec)
+            raise TableSpecError(f"The table {spec.table} has format iceberg; use delta or parquet")

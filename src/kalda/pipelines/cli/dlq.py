@@ -1,0 +1,245 @@
+"""`kalda pipeline dlq`: lists the dead letters of a pipeline, replays them and drops them."""
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kalda.pipelines.cli.noun import pipeline
+from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.option_types import INT32_MAX, Integer
+from kalda.tools.framework.output import Json
+from kalda.tools.framework.tables import Cell, Table
+from kalda.tools.state.command import counted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from kalda.pipelines.dlq.letters import Letter
+    from kalda.pipelines.dlq.replay import LetterFilter
+
+dlq: Final = noun("List, replay and drop the records that a pipeline could not process.")
+pipeline.add_command(dlq, "dlq")
+
+_STAGES: Final = ("decode", "transform", "expect")
+
+
+def _selection(function: "Callable[..., None]") -> "Callable[..., None]":
+    """Add the options that choose letters."""
+    for option in (
+        click.option(
+            "--stage", type=click.Choice(_STAGES), multiple=True, help="Only of this stage; repeatable."
+        ),
+        click.option("--cause", metavar="CLASS", multiple=True, help="Only of this error class; repeatable."),
+        click.option("--until", metavar="TIME", help="Only letters written before; as --since."),
+        click.option(
+            "--since",
+            metavar="TIME",
+            help="Only letters written since: 2026-11-22T10:00:00Z, or an age like 2h.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+_file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+_name = click.argument("name", metavar="PIPELINE")
+
+
+@command("list", dlq, connects=False)
+@_file
+@_name
+@_selection
+@click.option(
+    "--limit", type=Integer(0, INT32_MAX), default=20, metavar="N", help="Letters to show. Default: 20."
+)
+def list_letters(
+    tool: Tool,
+    file: Path,
+    name: str,
+    since: str | None,
+    until: str | None,
+    cause: tuple[str, ...],
+    stage: tuple[str, ...],
+    limit: int,
+) -> None:
+    """List the open dead letters of PIPELINE in FILE: how many for each cause, and the first ones.
+
+    Open are letters that were neither replayed nor dropped.
+    """
+    from kalda.pipelines.dlq.replay import open_letters
+
+    properties, topic = _place(file, name)
+    chosen = _chosen(since, until, cause, stage)
+    causes: Counter[tuple[str, str]] = Counter()
+    shown: list[tuple[Letter | None, int, int]] = []
+    for each in open_letters(properties, topic):
+        if chosen.means(each.letter):
+            causes[(each.letter.stage, each.letter.error_class) if each.letter else ("-", "-")] += 1
+            if len(shown) < limit:
+                shown.append((each.letter, each.partition, each.offset))
+    counts = [(stage, error_class, count) for (stage, error_class), count in causes.most_common()]
+    document: Json = {
+        "pipeline": name,
+        "topic": topic,
+        "open": sum(causes.values()),
+        "causes": [{"stage": s, "errorClass": c, "count": n} for s, c, n in counts],
+        "letters": [_letter_json(*each) for each in shown],
+    }
+    if not counts:
+        tool.output.result(document, f"{topic} has no open dead letter.")
+        return
+    rows: list[list[Cell]] = [
+        [f"{each.topic}-{each.partition}", each.offset, each.stage, each.error_class, each.error_message]
+        if each is not None
+        else [f"{topic}-{partition}", offset, "-", "-", "no headers of a dead letter"]
+        for each, partition, offset in shown
+    ]
+    tool.output.result(
+        document,
+        Table(
+            ["STAGE", "CAUSE", "COUNT"],
+            counts,
+            f"{counted(sum(causes.values()), 'open dead letter')} in {topic}:",
+        ),
+        Table(["PARTITION", "OFFSET", "STAGE", "CAUSE", "MESSAGE"], rows, f"The first {len(rows)}:"),
+    )
+
+
+@command("retry", dlq, connects=False)
+@_file
+@_name
+@_selection
+def retry_letters(
+    tool: Tool,
+    file: Path,
+    name: str,
+    since: str | None,
+    until: str | None,
+    cause: tuple[str, ...],
+    stage: tuple[str, ...],
+) -> None:
+    """Replay the open dead letters of PIPELINE in FILE, each exactly once.
+
+    The records go to the topic <dead-letter topic>.retry, which the pipeline reads beside its own topics: at
+    once when it is running, else with the next `kalda pipeline run` or `once`. A record that fails again is a
+    new dead letter that still names its first place.
+    """
+    from kalda.pipelines.dlq.replay import create_topics, replay
+
+    properties, topic = _place(file, name)
+    create_topics(properties, topic)
+    done = replay(properties, topic, _chosen(since, until, cause, stage))
+    tool.output.result(
+        {"pipeline": name, "topic": topic, "replayed": done.taken, "open": done.kept},
+        f"{counted(done.taken, 'dead letter')} of {topic} replayed, {done.kept} left.",
+    )
+
+
+@command("drop", dlq, connects=False)
+@_file
+@_name
+@_selection
+@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+def drop_letters(
+    tool: Tool,
+    file: Path,
+    name: str,
+    since: str | None,
+    until: str | None,
+    cause: tuple[str, ...],
+    stage: tuple[str, ...],
+    yes: bool,
+) -> None:
+    """Close the open dead letters of PIPELINE in FILE without replaying them.
+
+    The records stay in the topic, but no command replays them any more.
+    """
+    import sys
+
+    from kalda.pipelines.dlq.replay import drop, open_letters
+    from kalda.tools.framework.output import is_terminal
+
+    properties, topic = _place(file, name)
+    chosen = _chosen(since, until, cause, stage)
+    if not yes:
+        if not is_terminal(sys.stdin):
+            raise ToolUsageError(
+                "drop asks before it closes dead letters: run it on a terminal, or add --yes"
+            )
+        count = sum(chosen.means(each.letter) for each in open_letters(properties, topic))
+        click.confirm(f"Drop {counted(count, 'dead letter')} of {topic}?", abort=True, err=True)
+    done = drop(properties, topic, chosen)
+    tool.output.result(
+        {"pipeline": name, "topic": topic, "dropped": done.taken, "open": done.kept},
+        f"{counted(done.taken, 'dead letter')} of {topic} dropped, {done.kept} left.",
+    )
+
+
+def _place(file: Path, name: str) -> "tuple[Mapping[str, str], str]":
+    """Return the settings of the cluster with a pipeline's dead letters, and their topic."""
+    from kalda.pipelines.spec.errors import PipelineFileError
+    from kalda.pipelines.spec.model import TopicSource
+    from kalda.pipelines.spec.parser import read_pipeline_file
+
+    try:
+        read = read_pipeline_file(file)
+    except PipelineFileError as error:
+        raise ToolUsageError(str(error)) from error
+    names = [each.name for each in read.pipelines]
+    if name not in names:
+        raise ToolUsageError(f"{file} has no pipeline {name!r}; it has {', '.join(names)}")
+    spec = read.pipelines[names.index(name)]
+    if not isinstance(spec.source, TopicSource):
+        raise ToolError(f"{name} reads no topic, so it has no dead letters")
+    return read.cluster(spec.source.cluster).properties, spec.dlq_topic
+
+
+def _chosen(
+    since: str | None, until: str | None, causes: tuple[str, ...], stages: tuple[str, ...]
+) -> "LetterFilter":
+    from kalda.pipelines.dlq.replay import LetterFilter
+
+    return LetterFilter(
+        since_ms=None if since is None else _time_ms("--since", since),
+        until_ms=None if until is None else _time_ms("--until", until),
+        causes=frozenset(causes),
+        stages=frozenset(stages),
+    )
+
+
+def _time_ms(option: str, text: str) -> int:
+    import re
+    from datetime import UTC, datetime
+
+    units = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+    if (match := re.fullmatch(r"(\d{1,9})([smhd])", text)) is not None:
+        return round(time.time() * 1000) - int(match[1]) * units[match[2]]
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ToolUsageError(
+            f"{option}={text!r} is no time; write 2026-11-22T10:00:00Z, or an age: 30m, 2h, 1d"
+        ) from error
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _letter_json(letter: "Letter | None", partition: int, offset: int) -> Json:
+    place: dict[str, Json] = {"dlqPartition": partition, "dlqOffset": offset}
+    if letter is None:
+        return place
+    return place | {
+        "topic": letter.topic,
+        "partition": letter.partition,
+        "offset": letter.offset,
+        "stage": letter.stage,
+        "errorClass": letter.error_class,
+        "errorMessage": letter.error_message,
+        "schemaId": letter.schema_id,
+        "batch": letter.batch,
+        "timeMs": letter.time_ms,
+        "retries": letter.retries,
+    }
