@@ -50,8 +50,18 @@ def run_official(bootstrap: str) -> list[Figure]:
     Raises:
         NotAvailableError: its PySpark or its jars cannot be had here.
     """
+    python, jars = official_connector()
+    return _measure(bootstrap, python, "kafka", jars=Path(jars[0]).parent)
+
+
+def official_connector() -> tuple[Path, list[str]]:
+    """Return a Python with the PySpark of Spark's own connector, and the connector's jars.
+
+    Raises:
+        NotAvailableError: its PySpark or its jars cannot be had here.
+    """
     jars = maven_jars(f"spark-kafka-{OFFICIAL_SPARK_VERSION}", _CONNECTOR_COORDINATES, transitive=False)
-    return _measure(bootstrap, _official_python(), "kafka", jars=jars)
+    return _official_python(), [str(each) for each in sorted(jars.glob("*.jar"))]
 
 
 def load(bootstrap: str, topic: str) -> None:

@@ -21,7 +21,7 @@ from kalda.spark.source.options import (
     parse_common_options,
     parse_stream_options,
 )
-from kalda.spark.source.reader import KaldaBatchReader, KaldaStreamReader
+from kalda.spark.source.reader import KaldaBatchReader, KaldaFilteringReader, KaldaStreamReader
 from kalda.spark.source.refused_stream import RefusedStreamReader
 from kalda.spark.source.schema import check_schema, source_schema
 
@@ -46,7 +46,8 @@ class KaldaDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
         options = parse_batch_options(self.options)
-        return KaldaBatchReader(options, _checked(schema, options))
+        kind = KaldaFilteringReader if options.push_down else KaldaBatchReader
+        return kind(options, _checked(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the API's name
         """Return the reader of a streaming query."""

@@ -139,6 +139,13 @@ class Discovery:
         wanted = list(partitions)
         return self._patiently(lambda: self._client.beginning_offsets(wanted))
 
+    def offsets_since(
+        self, timestamp: int, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, int | None]:
+        """Return the first offsets with timestamps of at least `timestamp` ms; None where there is none."""
+        found = self._list_offsets(dict.fromkeys(partitions, timestamp))
+        return {each: None if answer is None else answer.offset for each, answer in found.items()}
+
     def end_offsets(
         self, partitions: Iterable[TopicPartition], known: PartitionOffsets | None = None
     ) -> dict[TopicPartition, int]:

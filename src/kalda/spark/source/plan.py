@@ -5,7 +5,7 @@ tasks.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -22,6 +22,9 @@ class OffsetRange:
     topic_partition: TopicPartition
     start: int
     end: int
+    is_start_open: bool = False
+    """Whether the query reads the log from its beginning, wherever that is: what retention removes before the
+    range is read is no loss then."""
 
     @property
     def offset_count(self) -> int:
@@ -69,7 +72,7 @@ def _cut(each: OffsetRange, count: int) -> list[OffsetRange]:
     for index in range(count):
         end = start + (each.end - start) // (count - index)
         if end > start:
-            pieces.append(OffsetRange(each.topic_partition, start, end))
+            pieces.append(replace(each, start=start, end=end))
         start = end
     return pieces
 

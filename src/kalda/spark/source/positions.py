@@ -104,6 +104,13 @@ def parse_position(lowered: Lowered, prefix: str, default: Edge) -> Position:
     return AtOffsets(parse_json(name, text, parse_offsets))
 
 
+def starts_at_earliest(position: Position, partition: TopicPartition) -> bool:
+    """Return whether a partition is read from wherever its log begins."""
+    if isinstance(position, AtOffsets):
+        return position.offsets.get(partition) == EARLIEST
+    return position is Edge.EARLIEST
+
+
 def is_fixed_start(position: Position) -> bool:
     """Return whether the position means the same offsets, or later ones, whenever it is resolved again."""
     match position:

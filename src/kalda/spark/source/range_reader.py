@@ -124,6 +124,8 @@ def _skip_lost(reader: LogReader, options: SourceOptions, offset_range: OffsetRa
     beginning = reader.beginning_offsets([topic_partition])[topic_partition]
     if position < beginning:
         next_position = min(beginning, offset_range.end)
+        if offset_range.is_start_open:
+            return next_position
         reason = f"the log starts at {beginning}"
     else:
         end = reader.end_offsets([topic_partition])[topic_partition]

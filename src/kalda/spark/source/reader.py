@@ -9,11 +9,11 @@ was not logged is planned again from the same start and end after a restart.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -41,7 +41,8 @@ from kalda.spark.source.one_line_errors import one_line_errors
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import RowKind, SourceOptions
 from kalda.spark.source.plan import OffsetRange, join_ranges, plan_ranges
-from kalda.spark.source.positions import is_fixed_start
+from kalda.spark.source.positions import is_fixed_start, starts_at_earliest
+from kalda.spark.source.push_down import Bounds, push_filters
 from kalda.spark.source.stream_progress import StreamProgress
 from kalda.spark.worker import pooled_reader
 
@@ -75,17 +76,61 @@ class KaldaBatchReader(DataSourceReader):
             partitions = discovery.require_partitions().partitions
             starts = discovery.starting_offsets(partitions)
             ends = discovery.ending_offsets(partitions)
-        for each, start in starts.items():
-            if start > ends[each]:
-                report_data_loss(
-                    f"the start of {each}, {start}, lies behind its end, {ends[each]}",
-                    fail=self._options.fail_on_data_loss,
-                )
-        return _plan(self._options, starts, ends)
+            for each, start in starts.items():
+                if start > ends[each]:
+                    report_data_loss(
+                        f"the start of {each}, {start}, lies behind its end, {ends[each]}",
+                        fail=self._options.fail_on_data_loss,
+                    )
+            starts, ends = self._narrowed(discovery, starts, ends)
+        open_starts = {each for each in starts if starts_at_earliest(self._options.starting, each)}
+        return _plan(self._options, starts, ends, open_starts)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
         return _read(self._options, self._schema, partition)
+
+    def _narrowed(
+        self, discovery: Discovery, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Return the starts and ends between which the query can have rows: here, all of them."""
+        return starts, ends
+
+
+class KaldaFilteringReader(KaldaBatchReader):
+    """A batch reader that takes filters (`pushdown=true`).
+
+    It is a class of its own because Spark refuses every query on a reader with `pushFilters` unless
+    `spark.sql.python.filterPushdown.enabled` is true.
+    """
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._bounds = Bounds()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # the API's name
+        """Take the filters of a query and return those that Spark has to apply; see `push_down`."""
+        self._bounds, remaining = push_filters(filters)
+        return remaining
+
+    def _narrowed(
+        self, discovery: Discovery, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Cut off what the filters exclude; the ends were looked up before the times."""
+        bounds = self._bounds
+        kept = [each for each in ends if bounds.has_partition(each)]
+        ends = {each: min(ends[each], bounds.offset_end) for each in kept}
+        starts = {each: max(starts[each], bounds.offset_start) for each in kept}
+        if bounds.timestamp_min is not None and bounds.timestamp_min > 0:
+            # Without a record of that age, there is none in the range either.
+            since = discovery.offsets_since(
+                bounds.timestamp_min, (each for each in kept if starts[each] < ends[each])
+            )
+            starts |= {
+                each: max(starts[each], ends[each] if offset is None else offset)
+                for each, offset in since.items()
+            }
+        return starts, ends
 
 
 class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -292,8 +337,16 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         report_data_loss(message, fail=self._options.fail_on_data_loss)
 
 
-def _plan(options: SourceOptions, starts: PartitionOffsets, ends: PartitionOffsets) -> list[InputPartition]:
-    ranges = [OffsetRange(each, starts[each], ends[each]) for each in sorted(ends.keys() & starts.keys())]
+def _plan(
+    options: SourceOptions,
+    starts: PartitionOffsets,
+    ends: PartitionOffsets,
+    open_starts: Collection[TopicPartition] = (),
+) -> list[InputPartition]:
+    ranges = [
+        OffsetRange(each, starts[each], ends[each], is_start_open=each in open_starts)
+        for each in sorted(ends.keys() & starts.keys())
+    ]
     planned = plan_ranges(
         ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
     )

@@ -239,6 +239,17 @@ def test_records_below_the_log_start_are_a_loss() -> None:
     assert [] == fetch(broker, 2, 5, failOnDataLoss="false")
 
 
+def test_what_retention_removes_before_earliest_is_read_is_no_loss() -> None:
+    """A query from earliest wants what the log has; Spark's own connector looks earliest up in the task."""
+    broker = ScriptedBroker(out_of_range_below(6))
+    broker.log_start, broker.log_end = 6, 100
+    offset_range = OffsetRange(TP, 2, 12, is_start_open=True)
+
+    fetches = fetch_range(broker, options(), offset_range, broker.loop.time, broker.sleep)
+
+    assert [(6, 16)] == [(position, fetched.next_offset) for position, fetched in fetches]
+
+
 def test_a_truncated_log_is_a_loss() -> None:
     broker = ScriptedBroker(out_of_range_below(1000))
     broker.log_end = 40
