@@ -46,7 +46,6 @@ from kalda.pipelines.tables.writer import (
     STAGING,
     ParquetTaskWriter,
     clean_staging,
-    query_token,
 )
 
 logger: Final = logging.getLogger(__name__)
@@ -223,22 +222,22 @@ class ParquetTable:
         for number, files in enumerate(bins):
             rows = (batch for file in files for batch in self._read_file(file, state, None))
             written += writer.write(rows, TaskId(query, 0, number))
-        try:
-            for _ in range(ATTEMPTS_MAX):
-                state = self._refresh()
-                if not inputs <= state.files.keys():
-                    logger.info(
-                        "table %s: another writer replaced files; this compaction is dropped", self.spec.table
-                    )
-                    return 0
-                version, now = state.version + 1, self._now_ms()
-                added = tuple(self._log_file(file, version, now) for file in written)
-                if self._log.append(LogRecord(version, now, "compact", added, tuple(sorted(inputs)))):
-                    self._publish_all()
-                    return len(written)
-            raise self._conflict("compact it")
-        finally:
-            self.storage.delete_directory(f"{STAGING}/{query_token(query)}")
+        for _ in range(ATTEMPTS_MAX):
+            state = self._refresh()
+            if not inputs <= state.files.keys():
+                logger.info(
+                    "table %s: another writer replaced files; this compaction is dropped", self.spec.table
+                )
+                clean_staging(self.storage, query, 0)
+                return 0
+            version, now = state.version + 1, self._now_ms()
+            added = tuple(self._log_file(file, version, now) for file in written)
+            if self._log.append(LogRecord(version, now, "compact", added, tuple(sorted(inputs)))):
+                # From here on the staged files are the table's: only their publication may remove them.
+                self._publish_all()
+                clean_staging(self.storage, query, 0)
+                return len(written)
+        raise self._conflict("compact it")
 
     def _writer_of(self, table: pa.Schema) -> ParquetTaskWriter:
         by_partition = {field.name for field in self._fields}

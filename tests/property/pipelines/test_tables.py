@@ -1,0 +1,103 @@
+"""Tables against a model: whatever step of a commit or a compaction fails, each batch is there once."""
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kalda.pipelines.spec.model import TableFormat
+from kalda.pipelines.tables import CompactPolicy, Table, open_table
+from kalda.pipelines.tables.parquet_log import ParquetLog
+from kalda.pipelines.tables.storage import TableStorage
+from tests.unit.pipelines.tables.table_cases import QUERY, append, ids_of, orders, spec_of
+
+STEPS = ("create", "replace", "move", "delete", "delete_directory", "open_output")
+
+
+Crash = tuple[str, int, bool]
+History = list[tuple[str, int, Crash | None]]
+
+
+class CrashError(BaseException):
+    """Stands for the end of the process: nothing catches it."""
+
+
+def crashing(step: str, number: int, after: bool) -> Any:
+    """Return a patch by which the n-th call of a step ends the process, before or after its effect."""
+    original: Callable[..., Any] = getattr(TableStorage, step)
+    calls = 0
+
+    def wrapped(storage: TableStorage, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls < number:
+            return original(storage, *args)
+        if after and calls == number:
+            original(storage, *args)
+        raise CrashError
+
+    return mock.patch.object(TableStorage, step, wrapped)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Return operations: name, rows, and the crash in it."""
+    crash = st.none() | st.tuples(st.sampled_from(STEPS), st.integers(1, 4), st.booleans())
+    operation = st.tuples(st.sampled_from(["batch", "batch", "compact", "other"]), st.integers(0, 7), crash)
+    return draw(st.lists(operation, min_size=1, max_size=8))
+
+
+def attempt(action: Callable[[], object], crash: Crash | None) -> None:
+    """Run an action; when it crashes, nothing else of it happens."""
+    if crash is None:
+        action()
+        return
+    with crashing(*crash):
+        try:
+            action()
+        except CrashError:
+            return
+
+
+@pytest.mark.parametrize("kind", [TableFormat.PARQUET, TableFormat.DELTA], ids=["parquet", "delta"])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(history=histories())
+def test_each_batch_is_in_the_table_once(kind: TableFormat, history: History) -> None:
+    """The driver reopens the table after a crash, and repeats the batch that has no end."""
+    with tempfile.TemporaryDirectory() as directory:
+        spec = spec_of(Path(directory), kind, partition_by=("country",))
+        done: list[int] = []
+        batch_ids = {QUERY: 0, "other": 0}
+
+        def opened() -> Table:
+            return open_table(spec)
+
+        opened().prepare_schema(orders(0, 1).schema)
+        for name, rows, crash in history:
+            if name == "compact":
+                attempt(lambda: opened().compact(CompactPolicy(newest_kept_s=0)), crash)
+            else:
+                query = QUERY if name == "batch" else "other"
+                batch_id, part = batch_ids[query], orders(len(done), rows)
+                attempt(partial(append, opened(), batch_id, part, query_id=query), crash)
+                committed = opened().committed_batch(query)
+                assert committed in (
+                    (batch_id,) if crash is None else (batch_id, batch_id - 1 if batch_id else None)
+                )
+                seen = len(done) + (rows if committed == batch_id else 0)
+                assert list(range(seen)) == ids_of(opened())
+                append(opened(), batch_id, part, query_id=query)
+                done += range(len(done), len(done) + rows)
+                batch_ids[query] += 1
+            assert done == ids_of(opened())
+        if kind is TableFormat.PARQUET:
+            opened().committed_batch(QUERY)  # finishes what the last crash left
+            root = Path(directory) / "lake/orders"
+            visible = {str(path.relative_to(root)) for path in root.rglob("*.parquet")}
+            assert visible == set(ParquetLog(TableStorage(spec.path)).refresh().files)
