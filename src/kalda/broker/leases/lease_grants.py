@@ -42,7 +42,6 @@ with more of them takes several leases."""
 FALLBACK_REASONS: Final = frozenset(
     {
         "access_denied",
-        "closed_early",
         "corrupt",
         "lease_lost",
         "not_same_files",

@@ -17,6 +17,7 @@ from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.log_reader.log_reader_core import LogReaderCore
 from kalda.clients.log_reader.partition_fetch import FetchedRecords, PartitionFetch
+from kalda.clients.log_reader.read_lease import ReadLease
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
@@ -115,6 +116,41 @@ class LogReader:
         return PartitionFetcher(
             core, PartitionFetch(core.client, self.config, topic_partition, start=start, end=end)
         )
+
+    def acquire_lease(self, topic_partition: TopicPartition, *, start: int, end: int) -> ReadLease:
+        """Lease the segment files of ``[start, end)``, or of its beginning, for reading them in place.
+
+        One attempt: a caller without a lease fetches.
+
+        Raises:
+            UnsupportedApiError: the leader has no leases; Apache Kafka has none.
+            ClientError: the leader refuses, or cannot be reached.
+        """
+        core = self._running
+        return core.call(core.acquire_lease(topic_partition, start, end))
+
+    def known_leader_id(self, topic_partition: TopicPartition) -> int:
+        """Return the leader's broker id as the metadata has it now, without a request; -1 if unknown."""
+        leader = self._running.client.metadata.snapshot.leader(topic_partition)
+        return -1 if leader is None else leader.id
+
+    def renew_lease(self, lease: ReadLease) -> None:
+        """Extend a lease by its time.
+
+        Raises:
+            ClientError: it does not hold any more, or the leader cannot be reached.
+        """
+        core = self._running
+        core.call(core.leases.renew(lease))
+
+    def release_lease(self, lease: ReadLease, *, bytes_read: int = 0, fallback_reason: str = "") -> bool:
+        """End a lease and report its use; return whether its offsets were in the log until now.
+
+        Raises:
+            ClientError: the leader does not know the lease (any more), or cannot be reached.
+        """
+        core = self._running
+        return core.call(core.leases.release(lease, bytes_read, fallback_reason))
 
     @property
     def _running(self) -> LogReaderCore:

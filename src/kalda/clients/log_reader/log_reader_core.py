@@ -6,9 +6,11 @@ from typing import Any, Final, TypeVar
 from kalda.clients.log_reader.cluster_lookup import ClusterLookup
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.log_reader.partition_fetch import FetchedRecords, PartitionFetch
+from kalda.clients.log_reader.read_lease import ReadLease, ReadLeaseCalls
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import Metadata
 from kalda.clients.network_client import NetworkClient
+from kalda.common.types import TopicPartition
 
 T = TypeVar("T")
 
@@ -20,6 +22,7 @@ class LogReaderCore:
         self.thread: Final = LoopThread("kalda-log-reader")
         self.client: Final = NetworkClient(config, Metadata())
         self.lookup: Final = ClusterLookup(self.client, config)
+        self.leases: Final = ReadLeaseCalls(self.client, config)
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and return its result."""
@@ -37,6 +40,11 @@ class LogReaderCore:
             return await fetch.next()
 
         return await self.lookup.retry(f"fetch of {fetch.topic_partition}", attempt)
+
+    async def acquire_lease(self, topic_partition: TopicPartition, start: int, end: int) -> ReadLease:
+        """Lease the files of a range, in one attempt; see `LogReader.acquire_lease`."""
+        await self.lookup.require_topics((topic_partition.topic,))
+        return await self.leases.acquire(topic_partition, start, end)
 
     def close(self) -> None:
         """Close the connections and end the thread; in a fork of the process, only forget them."""

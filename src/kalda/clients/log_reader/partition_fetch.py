@@ -65,6 +65,8 @@ class FetchedRecords:
     log_start_offset: int
     aborted_transactions: tuple[tuple[int, int], ...]
     """Producer ids with the first offset of an aborted transaction of theirs."""
+    is_checked: bool = False
+    """Whether the CRC of each batch was checked already."""
 
 
 class FetchPort(Protocol):

@@ -63,13 +63,19 @@ def _change_file(
 ) -> Iterator[ChangeSet]:
     constants = _constants(change, schema)
     with storage.open_input(unquote(change["path"])) as source, pq.ParquetFile(source) as parquet:
-        for batch in parquet.iter_batches(batch_size=BATCH_ROWS):
+        for batch in map(_without_views, parquet.iter_batches(batch_size=BATCH_ROWS)):
             kinds = batch.column(batch.schema.get_field_index(CHANGE_TYPE))
-            for kind in sorted(
-                pc.unique(kinds).to_pylist()
-            ):  # delete, insert, update_postimage, update_preimage
-                rows = batch.filter(pc.equal(kinds, kind))
-                yield ChangeSet(version, kind, with_constants(rows, schema, constants))
+            rows = with_constants(batch, schema, constants)
+            # A deletion precedes an insertion: delete, insert, update_postimage, update_preimage.
+            for kind in sorted(pc.unique(kinds).to_pylist()):
+                yield ChangeSet(version, kind, rows.filter(pc.equal(kinds, kind)))
+
+
+def _without_views(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return texts and bytes in types that can be filtered; the library's change files name view types."""
+    plain = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
+    return batch.cast(pa.schema(fields))
 
 
 def _constants(file: Mapping[str, Any], schema: pa.Schema) -> dict[str, object]:

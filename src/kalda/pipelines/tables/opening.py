@@ -1,7 +1,6 @@
 """Opens a table by its spec. Imports the library of the format alone, so that executors load no other."""
 
 from kalda.pipelines.spec.model import TableFormat, TableSpec
-from kalda.pipelines.tables.errors import TableSpecError
 from kalda.pipelines.tables.model import Table
 
 
@@ -22,4 +21,6 @@ def open_table(spec: TableSpec) -> Table:
 
             return DeltaLakeTable(spec)
         case TableFormat.ICEBERG:
-            raise TableSpecError(f"The table {spec.table} has format iceberg; use delta or parquet")
+            from kalda.pipelines.tables.iceberg_table import IcebergTable
+
+            return IcebergTable(spec)

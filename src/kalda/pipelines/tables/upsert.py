@@ -8,6 +8,7 @@ break: of two rows of one key the one with the greater `order_by` stays, in what
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -63,9 +64,13 @@ def last_rows(rows: pa.Table, keys: Sequence[str], order_by: str | None, table: 
                 f"{nulls} of {rows.num_rows} rows for the table {table} have no {name!r}, which is a key; "
                 f"drop them or send them to the dead-letter queue by an expectation: `{name} is not null`"
             )
-    order = [(name, "ascending") for name in (*([order_by] if order_by else []), PARTITION, OFFSET)]
-    indices = pc.sort_indices(rows, sort_keys=order, null_placement="at_start")
-    place = pa.array(range(rows.num_rows), pa.int64()) if rows.num_rows < 2 else _ranks(indices)
+    # A null sorts last in Arrow, but a row without an order is older than all others of its key.
+    known = pc.is_valid(rows.column(order_by)) if order_by else pa.repeat(True, rows.num_rows)
+    order = [
+        (name, "ascending") for name in ("__known", *([order_by] if order_by else []), PARTITION, OFFSET)
+    ]
+    indices = pc.sort_indices(rows.append_column("__known", known.cast(pa.int8())), sort_keys=order)
+    place = _ranks(indices)
     found = (
         rows.select(list(keys))
         .append_column("__rank", place)
@@ -79,8 +84,6 @@ def last_rows(rows: pa.Table, keys: Sequence[str], order_by: str | None, table: 
 
 def _ranks(indices: pa.UInt64Array) -> pa.Int64Array:
     """Return the place of each row in the order that `indices` give."""
-    import numpy as np
-
     ranks = np.empty(len(indices), dtype=np.int64)
     ranks[indices.to_numpy()] = np.arange(len(indices))
     return pa.array(ranks)

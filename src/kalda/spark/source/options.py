@@ -68,6 +68,16 @@ class RowKind(Enum):
     """The range of offsets that a task would read; a pipeline's own task then reads the records."""
 
 
+class ReadMode(Enum):
+    """How a task gets the records of its range."""
+
+    AUTO = "auto"
+    """From the leader's segment files where the task sees them, else over the network."""
+    NETWORK = "network"
+    FILES = "files"
+    """From segment files; a task that sees none fails. After a doubt on the way it fetches."""
+
+
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
     """How much one micro-batch of a stream holds."""
@@ -106,6 +116,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     """The columns of the source's schema, in order; None for all."""
     push_down: bool = False
+    read_mode: ReadMode = ReadMode.AUTO
 
 
 def parse_common_options(options: Mapping[str, str]) -> SourceOptions:
@@ -183,6 +194,7 @@ def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
         rows=parse_choice(lowered, "rows", RowKind.RECORDS),
         columns=_parse_columns(lowered),
         push_down=parse_boolean(lowered, "pushdown", default=False),
+        read_mode=parse_choice(lowered, "readMode", ReadMode.AUTO),
     )
 
 

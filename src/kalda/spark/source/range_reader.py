@@ -1,4 +1,4 @@
-"""Fetches the ranges of a task on an executor and decodes them to Arrow batches.
+"""Reads the ranges of a task on an executor, in place or by fetching, and decodes them to Arrow batches.
 
 A task borrows the log reader of its worker process, whose connections outlive the task. While a task decodes
 and sends one fetch, the loop thread of the log reader receives the next one.
@@ -18,8 +18,10 @@ from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.records.columnar import decode_batches
 from kalda.spark.source.arrow_rows import RowBatches
 from kalda.spark.source.data_loss import report_data_loss
-from kalda.spark.source.options import SourceOptions
+from kalda.spark.source.options import ReadMode, SourceOptions
 from kalda.spark.source.plan import OffsetRange
+from kalda.spark.source.read_counters import ReadCounters
+from kalda.spark.source.segment_reader import Part, read_in_place
 from kalda.spark.worker import pooled_reader, prepare_worker
 
 logger: Final = logging.getLogger(__name__)
@@ -54,7 +56,7 @@ def read_range(
     rows = RowBatches(schema, offset_range.topic_partition)
     names = schema.names
     with pooled_reader(options.client) as reader:
-        for position, fetched in fetch_range(reader, options, offset_range):
+        for position, fetched in open_range(reader, options, offset_range, ReadCounters()):
             data = memoryview(fetched.records)
             while True:
                 decoded = decode_batches(
@@ -62,7 +64,7 @@ def read_range(
                     start_offset=position,
                     end_offset=offset_range.end,
                     aborted=fetched.aborted_transactions,
-                    check_crc=options.client.check_crcs,
+                    check_crc=options.client.check_crcs and not fetched.is_checked,
                     want_headers="headers" in names,
                     want_keys="key" in names,
                     want_values="value" in names,
@@ -74,6 +76,28 @@ def read_range(
                 assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
                 data = data[decoded.consumed_bytes :]
                 position = decoded.next_offset
+
+
+def open_range(
+    reader: LogReader, options: SourceOptions, offset_range: OffsetRange, counters: ReadCounters
+) -> Iterator[Part]:
+    """Yield the record batches of the range as `readMode` says: from segment files, and else fetched.
+
+    Each part is the offset that it was read from, and records that are valid until the next part is asked
+    for. Batches may begin before that offset and end behind the range; `decode_batches` leaves these records
+    out. `counters` are updated on the way.
+
+    Raises:
+        DataLossError, ClientError: as `read_range`.
+        NotInPlaceError: `readMode` is files, and the range cannot be read in place.
+    """
+    position, end = offset_range.start, offset_range.end
+    if options.read_mode is not ReadMode.NETWORK:
+        position = yield from read_in_place(reader, options, offset_range, counters)
+    if position < end:
+        for part in fetch_range(reader, options, OffsetRange(offset_range.topic_partition, position, end)):
+            counters.bytes_fetched += len(part[1].records)
+            yield part
 
 
 def fetch_range(

@@ -16,7 +16,7 @@ from tests.unit.pipelines.tables.table_cases import QUERY, account, append, ids_
 Opener = Callable[..., Table]
 
 
-@pytest.fixture(params=[TableFormat.PARQUET, TableFormat.DELTA], ids=lambda kind: kind.value)
+@pytest.fixture(params=list(TableFormat), ids=lambda kind: kind.value)
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
     """Return a function that opens the same table with options of the spec."""
     return lambda **options: open_table(spec_of(tmp_path, request.param, **options))
@@ -117,22 +117,30 @@ def test_partition_values_with_odd_characters_survive(opened: Opener) -> None:
     assert [empty if value == "" else value for value in ODD_VALUES] == found
 
 
-def test_days_and_hours_of_the_event_time_are_partitions(opened: Opener) -> None:
+@pytest.mark.parametrize(
+    ("transform", "expected"),
+    [
+        ("day(ts)", [dt.date(2026, 3, 1), dt.date(1969, 12, 31), None]),
+        ("hour(ts)", ["2026-03-01-23", "1969-12-31-05", None]),
+        ("month(ts)", ["2026-03", "1969-12", None]),
+        ("year(ts)", [2026, 1969, None]),
+    ],
+)
+def test_parts_of_the_event_time_are_partitions(
+    opened: Opener, transform: str, expected: list[object]
+) -> None:
     moments = [
         dt.datetime(2026, 3, 1, 23, 59, 59, 999_000, dt.UTC),
         dt.datetime(1969, 12, 31, 5, tzinfo=dt.UTC),
         None,
     ]
     rows = pa.record_batch({"id": pa.array([0, 1, 2]), "ts": pa.array(moments, pa.timestamp("us", "UTC"))})
-    table = opened(partition_by=("day(ts)", "hour(ts)"), event_time="ts")
+    table = opened(partition_by=(transform,), event_time="ts")
     files = append(table, 0, rows)
 
-    partitions = {file.partition for file in files}
-    assert {
-        (("ts_day", dt.date(2026, 3, 1)), ("ts_hour", "2026-03-01-23")),
-        (("ts_day", dt.date(1969, 12, 31)), ("ts_hour", "1969-12-31-05")),
-        (("ts_day", None), ("ts_hour", None)),
-    } == partitions
+    name = f"ts_{transform.partition('(')[0]}"
+    assert {((name, value),) for value in expected} == {file.partition for file in files}
+    table = opened(partition_by=(transform,), event_time="ts")
     assert moments == [row["ts"] for row in rows_of(table)]
     greatest = round(moments[0].timestamp() * 1000) if moments[0] else 0
     assert greatest == max(file.event_time_max or 0 for file in files)

@@ -19,7 +19,9 @@ from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.schema import source_schema
 
 TP = TopicPartition("orders", 3)
-OPTIONS = parse_batch_options({"kafka.bootstrap.servers": "b:1", "subscribe": "orders"})
+OPTIONS = parse_batch_options(
+    {"kafka.bootstrap.servers": "b:1", "subscribe": "orders", "readMode": "network"}
+)
 
 
 def batch(base_offset: int, count: int, **options: Any) -> bytes:

@@ -1,0 +1,1 @@
+"""Publishes a table in a topic: its rows first, then every change, exactly once."""

@@ -1,0 +1,149 @@
+"""A Delta table that is published in a topic of a real broker."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import confluent_kafka
+import confluent_kafka.admin
+import pyarrow as pa
+import pytest
+
+from kalda.pipelines.publish import table_publisher
+from kalda.pipelines.publish.position import PositionError
+from kalda.pipelines.publish.table_publisher import PublishedTable, PublishOptions, TablePublisher
+from kalda.pipelines.spec.model import TableFormat, TableSpec
+from kalda.pipelines.tables.opening import open_table
+from kalda.pipelines.topic_rows import TopicRows
+
+deltalake = pytest.importorskip("deltalake")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Start the library's runtime: it keeps sockets, which the first test would seem to leave behind."""
+    directory = str(tmp_path_factory.mktemp("runtime") / "table")
+    deltalake.write_deltalake(directory, rows(0, 1))
+    deltalake.DeltaTable(directory).delete("id = 0")
+
+
+class StoppedError(Exception):
+    """Stands for a crash of the process."""
+
+
+class Interrupted:
+    """A table whose reading breaks off behind some batches."""
+
+    def __init__(self, table: PublishedTable, batches: int) -> None:
+        self._table = table
+        self._left = batches
+
+    def version(self) -> int | None:
+        return self._table.version()
+
+    def read(self, *, version: int | None = None) -> Iterator[pa.RecordBatch]:
+        for rows in self._table.read(version=version):
+            for start in range(0, rows.num_rows, 100):
+                if not self._left:
+                    raise StoppedError
+                self._left -= 1
+                yield rows.slice(start, 100)
+
+    def read_changes(self, since: int | None, until: int | None = None) -> Iterator[table_publisher.Changes]:
+        return self._table.read_changes(since, until)
+
+
+def rows(start: int, end: int, text: str = "v") -> pa.Table:
+    numbers = list(range(start, end))
+    return pa.table({"id": pa.array(numbers, pa.int64()), "value": [f"{text}{number}" for number in numbers]})
+
+
+def committed(bootstrap: str, topic: str) -> list[tuple[bytes, bytes | None]]:
+    """The records that a reader of committed transactions sees."""
+    consumer = confluent_kafka.Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": "rows", "enable.partition.eof": True}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    found = []
+    while True:
+        message = consumer.poll(30)
+        assert message is not None
+        if message.error():
+            break
+        found.append((message.key(), message.value()))
+    consumer.close()
+    return found
+
+
+@pytest.fixture
+def topic(bootstrap: str, topic_name: Callable[[str], str]) -> str:
+    name = topic_name("published")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([confluent_kafka.admin.NewTopic(name, 1, 1)])[name].result(30)
+    return name
+
+
+def options(bootstrap: str, topic: str, table: str) -> PublishOptions:
+    return PublishOptions(
+        pipeline=topic,
+        group=f"kalda-pipeline-{topic}",
+        table=table,
+        topic=topic,
+        rows=TopicRows(("id",)),
+        producer={"bootstrap.servers": bootstrap},
+        tombstones=True,
+    )
+
+
+def test_rows_and_then_changes_are_published_once(
+    bootstrap: str, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A crash in the first reading and a run for each state leave every key with its last value."""
+    monkeypatch.setattr(table_publisher, "TRANSACTION_ROWS_MAX", 200)
+    directory = tmp_path / "dim"
+    uri = directory.as_uri()
+    with_changes = {"delta.enableChangeDataFeed": "true"}
+    deltalake.write_deltalake(str(directory), rows(0, 1000), configuration=with_changes)
+    table = open_table(TableSpec(table="dim", path=uri, format=TableFormat.DELTA))
+    given = options(bootstrap, topic, uri)
+
+    with TablePublisher(given, Interrupted(table, 5)) as publisher, pytest.raises(StoppedError):
+        publisher.run_once()
+    assert 400 == len(committed(bootstrap, topic))
+    with TablePublisher(given, table) as publisher:
+        assert 600 == publisher.run_once().records
+    expected = [(b"%d" % number, b"v%d" % number) for number in range(1000)]
+    assert expected == committed(bootstrap, topic)
+
+    # A later version of the same process and of another one.
+    deltalake.write_deltalake(str(directory), rows(1000, 1100), mode="append")
+    deltalake.DeltaTable(str(directory)).delete("id < 10")
+    with TablePublisher(given, table) as publisher:
+        result = publisher.run_once()
+        assert (110, 10) == (result.records, result.tombstones)
+        assert 0 == publisher.run_once().records
+    final = dict(committed(bootstrap, topic))
+    assert {b"%d" % number: b"v%d" % number for number in range(10, 1100)} == {
+        key: value for key, value in final.items() if value is not None
+    }
+    assert {b"%d" % number for number in range(10)} == {key for key, value in final.items() if value is None}
+
+
+def test_a_pipeline_does_not_go_on_with_another_table(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    directory = tmp_path / "dim"
+    deltalake.write_deltalake(str(directory), rows(0, 10))
+    table = open_table(TableSpec(table="dim", path=directory.as_uri(), format=TableFormat.DELTA))
+    with TablePublisher(options(bootstrap, topic, directory.as_uri()), table) as publisher:
+        publisher.run_once()
+
+    with (
+        pytest.raises(PositionError, match=f"has published {directory.as_uri()} in {topic}, not file:///o"),
+        TablePublisher(options(bootstrap, topic, "file:///other"), table),
+    ):
+        pass
+
+
+def test_a_table_that_is_not_there_yet_publishes_nothing(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    uri = (tmp_path / "later").as_uri()
+    table = open_table(TableSpec(table="later", path=uri, format=TableFormat.DELTA))
+    with TablePublisher(options(bootstrap, topic, uri), table) as publisher:
+        assert publisher.run_once().version is None

@@ -1,0 +1,155 @@
+"""Rows that replace each other by key, in Delta and in Iceberg."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kalda.pipelines.spec.model import TableFormat, WriteMode
+from kalda.pipelines.tables import CommitResult, Table, TableSpecError, TaskId, UpsertRefusedError, open_table
+from kalda.pipelines.tables.upsert import DELETE, HIDDEN, OFFSET, PARTITION
+from tests.unit.pipelines.tables.table_cases import QUERY, account, rows_of, spec_of
+
+COLUMNS = pa.schema(
+    [("id", pa.int64()), ("tenant", pa.string()), ("lsn", pa.int64()), ("value", pa.string()), *HIDDEN]
+)
+Opener = Callable[[], Table]
+Row = tuple[int, int | None, str, bool]
+
+
+@pytest.fixture(params=[TableFormat.DELTA, TableFormat.ICEBERG], ids=lambda kind: kind.value)
+def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    spec = spec_of(
+        tmp_path,
+        request.param,
+        mode=WriteMode.UPSERT,
+        keys=("id", "tenant"),
+        order_by="lsn",
+        partition_by=("tenant",),
+    )
+    return lambda: open_table(spec)
+
+
+def changes(rows: Iterable[Row], first_offset: int = 0, tenant: str = "a") -> pa.RecordBatch:
+    """Return rows (id, lsn, value, whether it deletes) with rising offsets."""
+    return pa.RecordBatch.from_pylist(
+        [
+            {
+                "id": number,
+                "tenant": tenant,
+                "lsn": lsn,
+                "value": value,
+                PARTITION: 0,
+                OFFSET: first_offset + place,
+                DELETE: deletes or None,
+            }
+            for place, (number, lsn, value, deletes) in enumerate(rows)
+        ],
+        COLUMNS,
+    )
+
+
+def merge(table: Table, batch_id: int, *parts: pa.RecordBatch) -> CommitResult:
+    table.prepare_schema(COLUMNS)
+    writer = table.upsert_writer(COLUMNS)
+    files = [
+        file
+        for number, part in enumerate(parts)
+        for file in writer.write([part], TaskId(QUERY, batch_id, number))
+    ]
+    return table.upsert(account(batch_id, sum(part.num_rows for part in parts)), files)
+
+
+def values_of(table: Table) -> dict[tuple[object, object], object]:
+    return {(row["id"], row["tenant"]): row["value"] for row in rows_of(table)}
+
+
+def test_the_last_row_of_a_key_stays(opened: Opener, tmp_path: Path) -> None:
+    """By order first, then by offset; a smaller order never wins, in the batch or over the table."""
+    table = opened()
+    result = merge(
+        table,
+        0,
+        changes([(1, 5, "new", False), (1, 3, "old", False), (2, 1, "x", False), (2, 1, "y", False)]),
+    )
+    assert (True, 2) == (result.committed, result.rows)
+    assert {(1, "a"): "new", (2, "a"): "y"} == values_of(opened())
+
+    merge(
+        table,
+        1,
+        changes([(1, 4, "too old", False), (2, 2, "z", False)]),
+        changes([(1, 9, "other", False)], 5, "b"),
+    )
+    assert {(1, "a"): "new", (2, "a"): "z", (1, "b"): "other"} == values_of(opened())
+    assert [] == list(tmp_path.rglob("*.staged"))
+    assert {"id", "tenant", "lsn", "value"} == set(opened().schema().names)  # type: ignore[union-attr]
+
+
+def test_a_row_can_delete_its_key(opened: Opener) -> None:
+    table = opened()
+    merge(table, 0, changes([(number, 1, "v", False) for number in range(5)]))
+    merge(
+        table,
+        1,
+        changes(
+            [
+                (0, 2, "", True),
+                (1, 0, "old", True),
+                (2, 2, "", True),
+                (2, 3, "again", False),
+                (9, 1, "", True),
+            ]
+        ),
+    )
+
+    assert {(1, "a"): "v", (2, "a"): "again", (3, "a"): "v", (4, "a"): "v"} == values_of(opened())
+
+
+def test_a_merge_is_done_once(opened: Opener) -> None:
+    """A replay would bring back a row that a later batch has deleted."""
+    merge(opened(), 0, changes([(1, 1, "v", False)]))
+    merge(opened(), 1, changes([(1, 2, "", True)]))
+    assert not merge(opened(), 0, changes([(1, 1, "v", False)])).committed
+    assert merge(opened(), 2).committed
+    assert {} == values_of(opened())
+    assert 2 == opened().committed_batch(QUERY)
+
+
+def test_a_row_without_order_never_replaces_one_with_order(opened: Opener) -> None:
+    table = opened()
+    merge(table, 0, changes([(1, 7, "ordered", False), (2, None, "first", False)]))
+    merge(table, 1, changes([(1, None, "not", False), (2, None, "second", False)]))
+    merge(table, 2, changes([(2, 1, "third", False)]))
+    assert {(1, "a"): "ordered", (2, "a"): "third"} == values_of(opened())
+
+
+def test_rows_without_a_key_are_refused(opened: Opener) -> None:
+    rows = pa.RecordBatch.from_pylist([{"id": None, "tenant": "a", PARTITION: 0, OFFSET: 1}], COLUMNS)
+    with pytest.raises(UpsertRefusedError, match=r"1 of 1 rows .* have no 'id', .* `id is not null`"):
+        merge(opened(), 0, rows)
+
+
+def test_wrong_keys_are_refused(opened: Opener) -> None:
+    with pytest.raises(
+        TableSpecError, match=r"keys of the table lake.orders names the column 'tenant', which"
+    ):
+        opened().prepare_schema(pa.schema([("id", pa.int64()), ("lsn", pa.int64())]))
+
+
+def test_changes_of_a_merge_lead_to_the_same_rows(opened: Opener) -> None:
+    """A topic that follows the table ends with its rows."""
+    table = opened()
+    merge(table, 0, changes([(number, 1, "v", False) for number in range(4)]))
+    since = table.version()
+    merge(table, 1, changes([(0, 2, "w", False), (1, 2, "", True), (7, 1, "n", False)]))
+
+    state = dict.fromkeys(range(4), "v")
+    for change in opened().read_changes(since):
+        for row in change.rows.to_pylist():
+            if change.kind == "delete":
+                state.pop(row["id"])
+            elif change.kind != "update_preimage":
+                state[row["id"]] = row["value"]
+    assert {0: "w", 2: "v", 3: "v", 7: "n"} == state

@@ -1,0 +1,54 @@
+"""Rows of columns as the key and value of records."""
+
+import pyarrow as pa
+import pytest
+
+from kalda.pipelines.topic_rows import TopicRowError, TopicRows
+
+ROWS = pa.RecordBatch.from_pydict(
+    {"id": [1, 2], "name": ["a", None], "value": ["x", None], "headers": pa.nulls(2, pa.string())}
+)
+
+
+class Encoded:
+    def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
+        return pa.array([str(each).encode() for each in rows.to_pylist()], pa.binary())
+
+
+def test_a_value_is_taken_as_it_is_with_the_columns_of_records() -> None:
+    records = TopicRows().records(ROWS)
+
+    assert ["value", "headers"] == records.schema.names
+    assert [b"x", None] == records.column("value").to_pylist()
+
+
+def test_one_column_of_the_key_is_its_text_and_several_are_json() -> None:
+    assert [b"1", b"2"] == TopicRows(("id",)).records(ROWS).column("key").to_pylist()
+    assert [b'{"id":1,"name":"a"}', b'{"id":2,"name":null}'] == (
+        TopicRows(("id", "name")).records(ROWS).column("key").to_pylist()
+    )
+
+
+def test_an_encoder_gets_all_columns() -> None:
+    records = TopicRows(("id",), Encoded()).records(ROWS.select(["id", "name"]))
+
+    assert ["key", "value"] == sorted(records.schema.names)
+    assert b"{'id': 1, 'name': 'a'}" == records.column("value")[0].as_py()
+
+
+def test_deleted_rows_are_keys_without_values() -> None:
+    records = TopicRows(("id",)).tombstones(ROWS)
+
+    assert [(b"1", None), (b"2", None)] == [(each["key"], each["value"]) for each in records.to_pylist()]
+
+
+def test_what_is_missing_is_named() -> None:
+    with pytest.raises(TopicRowError, match=r"no column value; they have id\. Select it .* or set"):
+        TopicRows().records(ROWS.select(["id"]))
+    with pytest.raises(TopicRowError, match=r"no column nr; they have id, name, value, headers\. "):
+        TopicRows(("nr",)).records(ROWS)
+    with pytest.raises(TopicRowError, match="a deleted row needs a key"):
+        TopicRows().tombstones(ROWS)
+    numbers = pa.RecordBatch.from_pydict({"value": [1]})
+    with pytest.raises(TopicRowError, match="the column value is int64; a record takes binary or string"):
+        TopicRows().records(numbers)
