@@ -12,7 +12,7 @@ for the same batch.
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -104,17 +104,23 @@ class PreparedOutput:
 
     def _start(self, options: SinkOptions, scope: str) -> None:
         self._options = options
-        self._prefix = f"kalda-{scope}-t-"
+        self._prefix = transaction_prefix(scope)
 
     # In a task.
 
-    def write(self, batches: Iterable[pa.RecordBatch], batch_id: int) -> PreparedHandle | None:
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        batch_id: int,
+        before_topic: Callable[[str], None] = lambda _: None,
+    ) -> PreparedHandle | None:
         """Write rows into a transaction and prepare it; None if there is no row.
 
         Args:
             batches: Columns as for ``format("kalda")``: ``value``, and if wanted ``key``, ``headers``,
                 ``topic``, ``partition`` and ``timestamp``. Others are ignored.
             batch_id: The batch, rising by at least 1; every earlier one is completed or aborted.
+            before_topic: Called with each topic before its first row is sent, and perhaps again.
 
         Raises:
             RowError, ValueError: a row cannot be written.
@@ -129,7 +135,7 @@ class PreparedOutput:
         try:
             producer.init_transactions()
             producer.begin_transaction()
-            output = TaskOutput(producer, TopicRows(first.schema.names, self._options.topic))
+            output = TaskOutput(producer, TopicRows(first.schema.names, self._options.topic), before_topic)
             output.send(first)
             output.send_all(iterator)
             token = producer.prepare_transaction()
@@ -166,6 +172,11 @@ class PreparedOutput:
             others = [each for each in control.open_transactions(self._prefix) if each not in kept]
             control.end_all(others, commit=False)
         return len(others)
+
+
+def transaction_prefix(scope: str) -> str:
+    """Return what the transactional ids of an output's tasks begin with."""
+    return f"kalda-{scope}-t-"
 
 
 def _non_empty(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ producer's ``buffer.memory``: `send_arrow` waits while it is full, and Spark sto
 
 import importlib
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import pyarrow as pa
@@ -53,8 +53,15 @@ def _load_partitioner(name: str) -> Partitioner | PartitionChoice:
 class TaskOutput:
     """The rows that one task has sent and whose results are not known yet."""
 
-    def __init__(self, producer: Producer, rows: TopicRows) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        rows: TopicRows,
+        before_topic: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """`before_topic` is called before rows of a topic are sent."""
         self._producer: Final = producer
+        self._before_topic: Final = before_topic
         self._rows: Final = rows
         # Bounded by `buffer.memory`: a batch that is here and not done holds memory of the producer.
         self._pending: Final[deque[ArrowFuture]] = deque()
@@ -75,6 +82,7 @@ class TaskOutput:
     def send(self, batch: pa.RecordBatch) -> None:
         """Send the rows of a batch; raises as `send_all`, also for rows sent before."""
         for topic, records in self._rows.split(batch):
+            self._before_topic(topic)
             self._pending.append(self._producer.send_arrow(topic, records))
             self.row_count += records.num_rows
         while self._pending and self._pending[0].done():

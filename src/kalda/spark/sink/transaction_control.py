@@ -9,27 +9,45 @@ the transaction of a later task cannot be ended by mistake.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
+from kalda.clients.consumer.offset_lookup import by_leader
 from kalda.clients.coordinator_lookup import CoordinatorType
-from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError, error_for
+from kalda.clients.errors import (
+    BrokerConnectionError,
+    BrokerResponseError,
+    RequestTimedOutError,
+    error_for,
+)
+from kalda.clients.log_reader.cluster_lookup import ClusterLookup
+from kalda.clients.log_reader.leaders import missing_leader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import Metadata
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.producer.transaction_requests import TIMEOUT_NEVER_MS, TWO_PHASE_COMMIT_VERSION_MIN
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
 )
 from kalda.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
+from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kalda.protocol.messages.produce import (
+    PartitionProduceData,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+)
 from kalda.protocol.schema import Message
+from kalda.records.control import build_barrier
 from kalda.spark.sink.options import settings_of
 
 R = TypeVar("R", bound=Message)
@@ -43,6 +61,12 @@ CONCURRENT_ENDS_MAX: Final = 64
 """How many transactions are ended at a time: enough to hide round trips, few enough for a coordinator."""
 END_TXN_VERSION: Final = 5
 """The version in which every end raises the epoch (KIP-890): by that a repeated end is recognised."""
+
+
+PRODUCE_VERSION_V2: Final = 12
+"""The version of Produce that adds its partitions to the transaction (KIP-890)."""
+NO_ONES_PRODUCER_ID: Final = 2**62
+"""Above any id that a cluster allocates."""
 
 
 class TransactionHandle(NamedTuple):
@@ -106,13 +130,36 @@ class TransactionControl:
         """
         return self._thread.call(self._describe(transactional_id))
 
-    def open_transactions(self, prefix: str) -> list[TransactionHandle]:
+    def open_transactions(self, prefix: str, without: Collection[str] = ()) -> list[TransactionHandle]:
         """Return the open transactions whose id begins with `prefix`, also prepared ones.
+
+        Those with an id of `without` are left out.
 
         Raises:
             ClientError: a broker did not answer in time, or refused.
         """
-        return self._thread.call(self._open_transactions(prefix))
+        return self._thread.call(self._open_transactions(prefix, without))
+
+    def shared_identity(self, transactional_id: str) -> TransactionHandle:
+        """Return the identity of a producer that several processes use, created where it does not exist.
+
+        It is that of the open transaction, or of the next one: every end raises the epoch (KIP-890).
+
+        Raises:
+            ClientError: the coordinator did not answer in time, or allows no two-phase commit.
+        """
+        return self._thread.call(self._shared_identity(transactional_id))
+
+    def write_barrier(self, identity: TransactionHandle, topic: str) -> bool:
+        """Write a barrier to each partition of a topic that has none of `identity`.
+
+        Returns:
+            Whether all partitions have it; false if the identity's transaction has been ended.
+
+        Raises:
+            ClientError: the topic does not exist, a leader did not answer in time, or refused.
+        """
+        return self._thread.call(self._write_barrier(identity, topic))
 
     def end_all(self, handles: Iterable[TransactionHandle], *, commit: bool) -> None:
         """Commit or abort transactions, and wait until their markers are written.
@@ -180,11 +227,11 @@ class TransactionControl:
 
         return await self._retry(f"description of {transactional_id}", attempt)
 
-    async def _open_transactions(self, prefix: str) -> list[TransactionHandle]:
+    async def _open_transactions(self, prefix: str, without: Collection[str]) -> list[TransactionHandle]:
         async def attempt() -> list[TransactionHandle]:
             snapshot = await self._client.refresh_metadata(timeout_ms=self._config.request_timeout_ms)
             listed = await asyncio.gather(*(self._list_open(each, prefix) for each in snapshot.brokers))
-            names = sorted({name for names in listed for name in names})
+            names = sorted({name for names in listed for name in names}.difference(without))
             described = await asyncio.gather(*(self._describe(name) for name in names))
             return [
                 TransactionHandle(name, each.producer_id, each.epoch)
@@ -202,6 +249,105 @@ class TransactionControl:
             raise error_for(code, f"transactions of broker {broker_id}")
         names = (each.transactional_id for each in response.transaction_states)
         return [name for name in names if name.startswith(prefix)]
+
+    async def _shared_identity(self, transactional_id: str) -> TransactionHandle:
+        async def attempt() -> TransactionHandle:
+            while True:
+                found = await self._describe(transactional_id)
+                if found is None:
+                    await self._create(transactional_id)
+                elif found.state.startswith("Prepare"):
+                    await asyncio.sleep(ENDING_POLL_S)
+                else:
+                    return TransactionHandle(transactional_id, found.producer_id, found.epoch)
+
+        return await self._retry(f"identity of {transactional_id}", attempt)
+
+    async def _create(self, transactional_id: str) -> None:
+        """Create a transactional id; without effect where it exists.
+
+        The request names an identity that no producer has, which every coordinator refuses, except where the
+        id is new: an InitProducerId without one would raise the epoch and end a transaction (KIP-360).
+        """
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id,
+            transaction_timeout_ms=TIMEOUT_NEVER_MS,
+            producer_id=NO_ONES_PRODUCER_ID,
+            producer_epoch=0,
+            enable2_pc=True,
+        )
+        versioned = VersionedRequest(
+            ApiKey.INIT_PRODUCER_ID, lambda _: request, version_min=TWO_PHASE_COMMIT_VERSION_MIN
+        )
+        response = await self._to_coordinator(transactional_id, versioned, InitProducerIdResponse)
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            raise error_for(
+                code,
+                f"creation of {transactional_id}",
+                "the brokers allow no two-phase commit; set `transaction.two.phase.commit.enable` to true on "
+                "them, or use `delivery`=exactly-once",
+            )
+        if code not in _EXISTS:
+            raise error_for(code, f"creation of {transactional_id}")
+
+    async def _write_barrier(self, identity: TransactionHandle, topic: str) -> bool:
+        lookup = ClusterLookup(self._client, self._config)
+        missing = set(await lookup.topic_partitions([topic]))
+
+        async def attempt() -> bool:
+            await lookup.require_topics([topic])
+            leaders = by_leader(self._client.metadata.snapshot, missing)
+            if leaders.unknown:
+                raise missing_leader(self._client.metadata.snapshot, leaders.unknown[0])
+            answers = await asyncio.gather(
+                *(self._send_barrier(each, identity, found) for each, found in leaders.known.items())
+            )
+            failed: BrokerResponseError | None = None
+            for partition, code in (each for answer in answers for each in answer.items()):
+                if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+                    missing.discard(partition)
+                elif code in _ENDED:
+                    return False
+                elif code is ErrorCode.INVALID_RECORD:
+                    raise error_for(code, f"barrier in {partition}", _NO_BARRIERS)
+                else:
+                    failed = error_for(code, f"barrier in {partition}")
+            if failed is not None:
+                raise failed
+            return True
+
+        return await lookup.retry(f"barrier of {topic}", attempt)
+
+    async def _send_barrier(
+        self, leader_id: int, identity: TransactionHandle, partitions: Iterable[TopicPartition]
+    ) -> dict[TopicPartition, ErrorCode]:
+        batch = build_barrier(
+            producer_id=identity.producer_id,
+            producer_epoch=identity.epoch,
+            timestamp=self._client.clock.time_ms(),
+        )
+        request = ProduceRequest(
+            transactional_id=identity.transactional_id,
+            acks=-1,
+            timeout_ms=self._config.request_timeout_ms,
+            topic_data=[
+                TopicProduceData(
+                    name=topic,
+                    partition_data=[
+                        PartitionProduceData(index=each.partition, records=bytearray(batch)) for each in found
+                    ],
+                )
+                for topic, found in by_topic(partitions).items()
+            ],
+        )
+        versioned = VersionedRequest(ApiKey.PRODUCE, lambda _: request, version_min=PRODUCE_VERSION_V2)
+        response = await self._client.send(leader_id, versioned, ProduceResponse)
+        return {
+            TopicPartition(topic.name, each.index): ErrorCode(each.error_code)
+            for topic in response.responses
+            for each in topic.partition_responses
+        }
 
     async def _to_coordinator(
         self, transactional_id: str, request: Message | VersionedRequest, response_class: type[R]
@@ -229,6 +375,27 @@ _MOVED: Final = frozenset(
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+_NO_BARRIERS: Final = (
+    "the brokers accept no barriers, by which a batch becomes visible as a whole; "
+    "`delivery`=exactly-once-batch needs brokers of Kalda; use `delivery`=exactly-once"
+)
+_EXISTS: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)
+_ENDED: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
 _REPLACED: Final = frozenset(
