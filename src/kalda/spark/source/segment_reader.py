@@ -14,10 +14,16 @@ import time
 from collections.abc import Callable, Generator
 from typing import Final
 
-from kalda.clients.errors import ClientError, UnsupportedApiError
+from kalda.clients.errors import (
+    BrokerResponseError,
+    ClientError,
+    UnknownTopicOrPartitionError,
+    UnsupportedApiError,
+)
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.clients.log_reader.read_lease import LeasedFile, ReadLease
+from kalda.common.errors import ErrorCode
 from kalda.common.host_identity import host_id
 from kalda.spark.source.mapped_segment import InPlaceError, MappedSegment, Window
 from kalda.spark.source.options import ReadMode, SourceOptions
@@ -147,6 +153,9 @@ def _acquire(reader: LogReader, offset_range: OffsetRange, start: int) -> ReadLe
         return reader.acquire_lease(offset_range.topic_partition, start=start, end=offset_range.end)
     except UnsupportedApiError as error:
         raise _Doubt("unsupported", str(error), start) from error
+    except BrokerResponseError as error:
+        is_off = error.code == ErrorCode.POLICY_VIOLATION
+        raise _Doubt("unsupported" if is_off else "refused", str(error), start) from error
     except ClientError as error:
         raise _Doubt("refused", str(error), start) from error
 
@@ -253,7 +262,11 @@ class _LeasedRange:
             if not reason:
                 self._counters.fallbacks["lease_lost"] += 1
             # The lease has expired, or the broker restarted: a log that reaches less far was cut.
-            ends = self._reader.end_offsets([lease.topic_partition])
+            try:
+                ends = self._reader.end_offsets([lease.topic_partition])
+            except UnknownTopicOrPartitionError:
+                # The topic was deleted, which takes nothing back that was read before.
+                return
             has_held = ends[lease.topic_partition] >= self._position
         if not has_held and self._bytes_read:
             raise LeaseBrokenError(
