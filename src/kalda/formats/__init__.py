@@ -7,8 +7,10 @@ know nothing of topics, brokers and Spark; they see an array of values.
 from collections.abc import Callable
 from typing import Final
 
+from kalda.formats.avro_format import AvroDecoder, RegistryAvroDecoder
 from kalda.formats.decoded import Decoded, DecodeFailure, Decoder, EncodeError, Encoder
 from kalda.formats.json_format import JsonDecoder
+from kalda.formats.registry import RegistryError
 from kalda.formats.spec import FormatError, FormatSpec, close_match, spec_from_mapping
 from kalda.formats.text_format import RawDecoder, StringDecoder
 
@@ -21,11 +23,14 @@ __all__ = [
     "Encoder",
     "FormatError",
     "FormatSpec",
+    "RegistryError",
     "open_decoder",
     "spec_from_mapping",
 ]
 
 _DECODERS: Final[dict[str, Callable[[FormatSpec], Decoder]]] = {
+    "avro": AvroDecoder,
+    "avro-sr": RegistryAvroDecoder,
     "json": JsonDecoder,
     "raw": RawDecoder,
     "string": StringDecoder,

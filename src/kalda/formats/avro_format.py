@@ -1,0 +1,183 @@
+"""Decodes Avro values: ``avro`` by a declared schema, ``avro-sr`` by the schema whose id each value names.
+
+Schemas of plain fields, nested records, enums and nullable fields decode column by column. What has arrays,
+maps or a reader schema that differs from the writer's is decoded by fastavro, value by value.
+"""
+
+import io
+from collections.abc import Sequence
+from typing import Final
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+
+from kalda.formats.avro_columns import Columns
+from kalda.formats.avro_resolution import Resolution
+from kalda.formats.avro_schema import VALUE, AvroSchema, is_columnar, parse_avro
+from kalda.formats.decoded import MALFORMED, Decoded, DecodeFailure, merged, null_rows, present, spread
+from kalda.formats.framing import HEADER_BYTES, decode_framed, value_ranges
+from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
+from kalda.formats.registry import RegistryClient, UnknownSchemaError, registry_settings
+from kalda.formats.spec import FormatError, FormatSpec, cut
+
+
+class AvroDecoder:
+    """Decodes values without framing, by a declared schema."""
+
+    def __init__(self, spec: FormatSpec) -> None:
+        spec.check_options(())
+        if not isinstance(spec.schema, str):
+            raise FormatError("format avro needs a schema: the Avro schema as JSON, in schema or schema_file")
+        self._schema: Final = parse_avro(spec.schema)
+
+    def schema(self) -> pa.Schema:
+        """Return the columns of the schema."""
+        return pa.schema(list(self._schema.type))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values; see `kalda.formats.Decoder`."""
+        return decode_avro(values, self._schema, None, 0)
+
+
+class RegistryAvroDecoder:
+    """Decodes values with the framing of a schema registry.
+
+    With a schema, or the latest one of ``subject``, all values get its columns by Avro's schema resolution.
+    Without one the columns are those of the schemas that a batch names.
+    """
+
+    def __init__(self, spec: FormatSpec) -> None:
+        spec.check_options((*REGISTRY_OPTIONS, "subject"))
+        self._client: Final = RegistryClient(registry_settings(spec))
+        self._subject: Final = spec.options.get("subject")
+        if self._subject is not None and spec.schema is not None:
+            raise FormatError("schema and subject are both given; give one")
+        if spec.schema is not None and not isinstance(spec.schema, str):
+            raise FormatError("the schema of format avro-sr is an Avro schema as JSON")
+        self._reader: AvroSchema | None = None if spec.schema is None else parse_avro(spec.schema)
+        self._writers: dict[int, AvroSchema] = {}
+
+    def schema(self) -> pa.Schema | None:
+        """Return the columns of the declared schema or of the subject's latest one; None without these.
+
+        Raises:
+            RegistryError: The registry does not answer.
+        """
+        reader = self._reading()
+        return None if reader is None else pa.schema(list(reader.type))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values; see `kalda.formats.Decoder`."""
+        reader = self._reading()
+
+        def decode(schema_id: int, framed: pa.BinaryArray) -> Decoded:
+            return decode_avro(framed, self._writer(schema_id), reader, HEADER_BYTES)
+
+        return decode_framed(values, decode, None if reader is None else reader.type)
+
+    def _reading(self) -> AvroSchema | None:
+        if self._reader is None and self._subject is not None:
+            found = self._client.latest(self._subject)
+            if found.kind != "AVRO":
+                raise FormatError(
+                    f"the subject {self._subject} is {found.kind}, not AVRO; check value.format"
+                )
+            self._reader = parse_avro(found.text, tuple(text for _, text in found.references))
+        return self._reader
+
+    def _writer(self, schema_id: int) -> AvroSchema:
+        writer = self._writers.get(schema_id)
+        if writer is None:
+            found = self._client.schema(schema_id)
+            if found.kind != "AVRO":
+                raise UnknownSchemaError(f"schema {schema_id} is {found.kind}, not AVRO")
+            writer = parse_avro(found.text, tuple(text for _, text in found.references))
+            self._writers[schema_id] = writer
+        return writer
+
+
+def decode_avro(
+    values: pa.BinaryArray, writer: AvroSchema, reader: AvroSchema | None, skipped: int
+) -> Decoded:
+    """Decode values of one schema.
+
+    Args:
+        values: The values.
+        writer: The schema that they were written with.
+        reader: The schema whose columns are wanted; None for the writer's.
+        skipped: How many bytes of framing each value starts with.
+    """
+    kind = writer.type if reader is None else reader.type
+    positions = present(values)
+    found = values if positions is None else values.drop_null()
+    places = range(len(values)) if positions is None else positions
+    if not len(found):
+        return Decoded(null_rows(kind, len(values)), ())
+    resolution = Resolution.of(writer, reader) if is_columnar(writer.expanded) else None
+    if resolution is not None:
+        data, starts, ends = value_ranges(found)
+        columns = Columns(data, np.minimum(starts + skipped, ends), ends)
+        rows = resolution.resolved(columns.decode(writer))
+        if not columns.failures:
+            return Decoded(spread(rows, places, len(values)), ())
+        good = [index for index in range(len(found)) if index not in columns.failures]
+        failures = [
+            DecodeFailure(places[index], error_class, cut(message))
+            for index, (error_class, message) in columns.failures.items()
+        ]
+        rows = rows.take(pa.array(good, pa.int64()))
+        return Decoded(spread(rows, [places[index] for index in good], len(values)), merged(failures))
+    return _decode_each(found, places, len(values), writer, reader, skipped)
+
+
+def _decode_each(
+    values: pa.BinaryArray,
+    places: Sequence[int],
+    length: int,
+    writer: AvroSchema,
+    reader: AvroSchema | None,
+    skipped: int,
+) -> Decoded:
+    wanted = writer if reader is None else reader
+    rows: list[object] = []
+    good: list[int] = []
+    failures: list[DecodeFailure] = []
+    for place, value in zip(places, values.to_pylist(), strict=True):
+        source = io.BytesIO(value)
+        source.seek(skipped)
+        try:
+            row = fastavro.schemaless_reader(source, writer.parsed, None if reader is None else reader.parsed)
+            left = len(value) - source.tell()
+            if left:
+                raise ValueError(f"{left} bytes are left behind the value")
+        except (
+            Exception
+        ) as error:  # fastavro raises what its C code meets: EOFError, IndexError, TypeError, ...
+            message = f"not a value of the Avro schema: {type(error).__name__} {error}"
+            failures.append(DecodeFailure(place, MALFORMED, cut(message)))
+        else:
+            rows.append(row if wanted.is_record else {VALUE: row})
+            good.append(place)
+    try:
+        columns = pa.array(rows, wanted.type)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        columns, good = _fitting(rows, good, wanted.type, failures)
+    return Decoded(spread(columns, good, length), merged(failures))
+
+
+def _fitting(
+    rows: list[object], places: list[int], kind: pa.DataType, failures: list[DecodeFailure]
+) -> tuple[pa.StructArray, list[int]]:
+    """Return the rows that fit a type and their places; the others become failures."""
+    kept: list[object] = []
+    good: list[int] = []
+    for row, place in zip(rows, places, strict=True):
+        try:
+            pa.array([row], kind)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            failures.append(DecodeFailure(place, MALFORMED, cut(f"a field has no such value: {error}")))
+        else:
+            kept.append(row)
+            good.append(place)
+    return pa.array(kept, kind), good

@@ -1,0 +1,270 @@
+"""A client of schema registries with Confluent's REST API: schemas by id or subject, registration.
+
+Schemas never change under an id, so they are cached for the life of the process. An id that the registry does
+not know is remembered for a minute, because corrupt values name random ids. What a maintainer must not break:
+a registry that cannot be reached is an error of the job, never of a value; else an outage would fill the
+dead-letter queue with good records.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, cast
+from urllib.parse import quote
+
+from kalda.formats.spec import FormatError, FormatSpec
+
+if TYPE_CHECKING:
+    import requests
+
+OPTIONS: Final = (
+    "registry.url",
+    "registry.user",
+    "registry.password",
+    "registry.token",
+    "registry.timeout_s",
+    "registry.tries",
+)
+_UNKNOWN_SECONDS: Final = 60.0
+_UNKNOWN_MAX: Final = 100_000
+"""Unknown ids that are remembered; a process that meets more forgets them all."""
+_REFERENCES_MAX: Final = 200
+_BACKOFF_SECONDS: Final = 0.1
+_BACKOFF_MAX_SECONDS: Final = 5.0
+_TYPE: Final = "application/vnd.schemaregistry.v1+json"
+
+
+class RegistryError(Exception):
+    """The schema registry does not answer, or refuses; the message names its address and what to do."""
+
+
+class UnknownSchemaError(RegistryError):
+    """The registry has no such schema or subject."""
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredSchema:
+    """A schema of the registry.
+
+    Args:
+        id: Its id in the framing of values.
+        kind: ``AVRO``, ``JSON`` or ``PROTOBUF``.
+        text: The schema.
+        references: Name and text of each schema that it uses, each after those that it uses itself.
+    """
+
+    id: int
+    kind: str
+    text: str
+    references: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrySettings:
+    """How a registry is reached; with several addresses, the next one is tried when one does not answer."""
+
+    urls: tuple[str, ...]
+    user: str | None = None
+    password: str | None = None
+    token: str | None = None
+    timeout_s: int = 10
+    tries: int = 5
+
+    def __repr__(self) -> str:
+        """Return the addresses only: the rest is secret."""
+        return f"RegistrySettings(urls={self.urls})"
+
+
+def registry_settings(spec: FormatSpec) -> RegistrySettings:
+    """Return the settings of a format's options.
+
+    Raises:
+        FormatError: The address is missing or malformed, or there are two kinds of credentials.
+    """
+    text = spec.options.get("registry.url", "")
+    urls = tuple(part.strip().rstrip("/") for part in text.split(",") if part.strip())
+    if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
+        raise FormatError(
+            f"format {spec.name} needs the option registry.url, e.g. http://127.0.0.1:8081; found {text!r}"
+        )
+    user, password = spec.options.get("registry.user"), spec.options.get("registry.password")
+    token = spec.options.get("registry.token")
+    if (user is None) != (password is None):
+        raise FormatError("registry.user and registry.password belong together; give both")
+    if user is not None and token is not None:
+        raise FormatError("registry.user and registry.token are both given; give one kind of credentials")
+    return RegistrySettings(
+        urls,
+        user,
+        password,
+        token,
+        spec.integer("registry.timeout_s", 10, 1, 300),
+        spec.integer("registry.tries", 5, 1, 20),
+    )
+
+
+class RegistryClient:
+    """Reads and registers schemas; picklable, and safe after a fork."""
+
+    def __init__(self, settings: RegistrySettings) -> None:
+        self._settings: Final = settings
+        self._session: requests.Session | None = None
+        self._pid = 0
+        self._by_id: dict[int, RegisteredSchema] = {}
+        self._ids: dict[tuple[str, str, str], int] = {}
+        self._unknown: dict[int, float] = {}
+
+    def __reduce__(self) -> tuple[type["RegistryClient"], tuple[RegistrySettings]]:
+        """Return the settings; a copy opens a connection of its own."""
+        return RegistryClient, (self._settings,)
+
+    def schema(self, schema_id: int) -> RegisteredSchema:
+        """Return the schema of an id.
+
+        Raises:
+            UnknownSchemaError: The registry has none.
+            RegistryError: It does not answer.
+        """
+        found = self._by_id.get(schema_id)
+        if found is not None:
+            return found
+        now = time.monotonic()
+        if self._unknown.get(schema_id, now) > now:
+            raise UnknownSchemaError(f"the registry {self._settings.urls[0]} has no schema {schema_id}")
+        try:
+            document = self._request("GET", f"/schemas/ids/{schema_id}")
+        except UnknownSchemaError as error:
+            if len(self._unknown) >= _UNKNOWN_MAX:
+                self._unknown.clear()
+            self._unknown[schema_id] = now + _UNKNOWN_SECONDS
+            raise UnknownSchemaError(
+                f"the registry {self._settings.urls[0]} has no schema {schema_id}"
+            ) from error
+        found = self._registered(schema_id, document)
+        self._by_id[schema_id] = found
+        return found
+
+    def latest(self, subject: str) -> RegisteredSchema:
+        """Return the latest version of a subject.
+
+        Raises:
+            UnknownSchemaError: The registry has no such subject.
+            RegistryError: It does not answer.
+        """
+        try:
+            document = self._request("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        except UnknownSchemaError as error:
+            raise UnknownSchemaError(
+                f"the registry {self._settings.urls[0]} has no subject {subject!r}; check the option subject"
+            ) from error
+        schema_id = document.get("id")
+        if not isinstance(schema_id, int):
+            raise self._odd(document)
+        return self._registered(schema_id, document)
+
+    def register(self, subject: str, kind: str, text: str) -> int:
+        """Return the id of a schema, registered under a subject if it is not there yet.
+
+        Raises:
+            RegistryError: The schema is not compatible with the subject's, or the registry does not answer.
+        """
+        key = subject, kind, text
+        if key not in self._ids:
+            body: dict[str, object] = {"schema": text}
+            if kind != "AVRO":
+                body["schemaType"] = kind
+            document = self._request("POST", f"/subjects/{quote(subject, safe='')}/versions", body)
+            schema_id = document.get("id")
+            if not isinstance(schema_id, int):
+                raise self._odd(document)
+            self._ids[key] = schema_id
+        return self._ids[key]
+
+    def _registered(self, schema_id: int, document: Mapping[str, object]) -> RegisteredSchema:
+        text, kind = document.get("schema"), document.get("schemaType", "AVRO")
+        if not isinstance(text, str) or not isinstance(kind, str):
+            raise self._odd(document)
+        references: dict[str, str] = {}
+        self._resolve(document.get("references"), references, 0)
+        return RegisteredSchema(schema_id, kind, text, tuple(references.items()))
+
+    def _resolve(self, references: object, found: dict[str, str], depth: int) -> None:
+        """Add the schemas of references to `found`, those that others use first."""
+        if not isinstance(references, list):
+            return
+        for reference in references:
+            name = str(reference["name"])
+            if name in found:
+                continue
+            if len(found) >= _REFERENCES_MAX or depth >= _REFERENCES_MAX:
+                raise RegistryError(
+                    f"a schema of {self._settings.urls[0]} has over {_REFERENCES_MAX} references"
+                )
+            subject = quote(str(reference["subject"]), safe="")
+            document = self._request("GET", f"/subjects/{subject}/versions/{int(reference['version'])}")
+            self._resolve(document.get("references"), found, depth + 1)
+            found[name] = str(document.get("schema"))
+
+    def _request(
+        self, method: str, path: str, body: Mapping[str, object] | None = None
+    ) -> Mapping[str, object]:
+        """Send a request, again after a fault that may pass; return the JSON object of the response."""
+        import requests
+
+        settings = self._settings
+        problem = ""
+        for attempt in range(settings.tries):
+            url = settings.urls[attempt % len(settings.urls)] + path
+            try:
+                response = self._open().request(method, url, json=body, timeout=settings.timeout_s)
+            except requests.RequestException as error:
+                problem = f"{url}: {error}"
+            else:
+                if response.status_code < 500 and response.status_code != 429:
+                    return self._answer(response, url)
+                problem = f"{url}: HTTP {response.status_code} {response.text[:200]}"
+            if attempt + 1 < settings.tries:
+                time.sleep(min(_BACKOFF_SECONDS * 2**attempt, _BACKOFF_MAX_SECONDS))
+        raise RegistryError(
+            f"the schema registry does not answer after {settings.tries} tries; "
+            f"check registry.url and that it runs: {problem}"
+        )
+
+    def _answer(self, response: "requests.Response", url: str) -> Mapping[str, object]:
+        try:
+            document = response.json()
+        except ValueError:
+            document = None
+        if response.ok and isinstance(document, dict):
+            return cast(Mapping[str, object], document)
+        message = str(document.get("message")) if isinstance(document, dict) else response.text[:200]
+        if response.status_code == 404:
+            raise UnknownSchemaError(f"{url}: {message}")
+        if response.status_code in (401, 403):
+            raise RegistryError(
+                f"{url}: HTTP {response.status_code} {message}; "
+                "set registry.user and registry.password, or registry.token"
+            )
+        if response.status_code == 409:
+            raise RegistryError(f"{url}: the schema is not compatible with earlier ones: {message}")
+        raise RegistryError(f"{url}: HTTP {response.status_code} {message}")
+
+    def _open(self) -> "requests.Session":
+        import requests
+
+        if self._session is None or self._pid != os.getpid():
+            self._session, self._pid = requests.Session(), os.getpid()
+            self._session.headers["Accept"] = f"{_TYPE}, application/json"
+            settings = self._settings
+            if settings.user is not None and settings.password is not None:
+                self._session.auth = settings.user, settings.password
+            elif settings.token is not None:
+                self._session.headers["Authorization"] = f"Bearer {settings.token}"
+        return self._session
+
+    def _odd(self, document: object) -> RegistryError:
+        return RegistryError(
+            f"{self._settings.urls[0]} answers {str(document)[:200]}; "
+            "is it a schema registry with Confluent's API?"
+        )
