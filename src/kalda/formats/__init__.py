@@ -7,12 +7,18 @@ know nothing of topics, brokers and Spark; they see an array of values.
 from collections.abc import Callable
 from typing import Final
 
+import pyarrow as pa
+
 from kalda.formats.avro_format import AvroDecoder, RegistryAvroDecoder
+from kalda.formats.csv_format import CsvDecoder
+from kalda.formats.debezium import DebeziumDecoder
 from kalda.formats.decoded import Decoded, DecodeFailure, Decoder, EncodeError, Encoder
+from kalda.formats.encoders import AvroEncoder, CsvEncoder, JsonEncoder, ProtobufEncoder
 from kalda.formats.json_format import JsonDecoder
+from kalda.formats.protobuf_format import ProtobufDecoder, RegistryProtobufDecoder
 from kalda.formats.registry import RegistryError
 from kalda.formats.spec import FormatError, FormatSpec, close_match, spec_from_mapping
-from kalda.formats.text_format import RawDecoder, StringDecoder
+from kalda.formats.text_format import RawDecoder, SingleColumnEncoder, StringDecoder
 
 __all__ = [
     "FORMATS",
@@ -25,15 +31,32 @@ __all__ = [
     "FormatSpec",
     "RegistryError",
     "open_decoder",
+    "open_encoder",
     "spec_from_mapping",
 ]
 
 _DECODERS: Final[dict[str, Callable[[FormatSpec], Decoder]]] = {
     "avro": AvroDecoder,
     "avro-sr": RegistryAvroDecoder,
+    "csv": CsvDecoder,
+    "debezium-avro-sr": DebeziumDecoder,
+    "debezium-json": DebeziumDecoder,
     "json": JsonDecoder,
+    "protobuf": ProtobufDecoder,
+    "protobuf-sr": RegistryProtobufDecoder,
     "raw": RawDecoder,
     "string": StringDecoder,
+}
+
+_ENCODERS: Final[dict[str, Callable[[FormatSpec, pa.Schema], Encoder]]] = {
+    "avro": AvroEncoder,
+    "avro-sr": AvroEncoder,
+    "csv": CsvEncoder,
+    "json": JsonEncoder,
+    "protobuf": ProtobufEncoder,
+    "protobuf-sr": ProtobufEncoder,
+    "raw": SingleColumnEncoder,
+    "string": SingleColumnEncoder,
 }
 
 FORMATS: Final = tuple(sorted(_DECODERS))
@@ -51,3 +74,18 @@ def open_decoder(spec: FormatSpec) -> Decoder:
             f"{spec.name!r} is not a format{close_match(spec.name, FORMATS)}; allowed: {', '.join(FORMATS)}"
         )
     return _DECODERS[spec.name](spec.resolved())
+
+
+def open_encoder(spec: FormatSpec, columns: pa.Schema) -> Encoder:
+    """Return the encoder of a format for rows with the given columns; no connection is opened.
+
+    Raises:
+        FormatError: The format is unknown or cannot be written, or its schema or an option is wrong.
+    """
+    if spec.name not in _ENCODERS:
+        allowed = sorted(_ENCODERS)
+        raise FormatError(
+            f"{spec.name!r} is not a format to write{close_match(spec.name, allowed)}; "
+            f"allowed: {', '.join(allowed)}"
+        )
+    return _ENCODERS[spec.name](spec.resolved(), columns)

@@ -5,6 +5,7 @@ A `FormatSpec` is what a user declares, in a pipeline file or as options of a da
 because an executor may not see it.
 """
 
+import base64
 import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ class FormatSpec:
     Args:
         name: One of `kalda.formats.FORMATS`, for example ``json`` or ``avro-sr``.
         schema: The schema's text in the format's own language, an Arrow schema, or None.
-        schema_file: A file with that text, read by `resolved`; not both.
+        schema_file: A file with that text, or a compiled descriptor set (.desc, .pb, .protoset); not both.
         options: Options of the format by name; all values are text.
     """
 
@@ -48,9 +49,15 @@ class FormatSpec:
         if self.schema is not None:
             raise FormatError("schema and schema_file are both given; give one")
         try:
-            text = Path(self.schema_file).read_text()
-        except (OSError, UnicodeDecodeError) as error:
+            content = Path(self.schema_file).read_bytes()
+        except OSError as error:
             raise FormatError(f"schema_file {self.schema_file!r} cannot be read: {error}") from error
+        try:
+            text = content.decode()
+        except UnicodeDecodeError:
+            text = f"base64:{base64.b64encode(content).decode()}"
+        if self.schema_file.endswith((".desc", ".pb", ".protoset")):
+            text = f"base64:{base64.b64encode(content).decode()}"
         return replace(self, schema=text, schema_file=None)
 
     def check_options(self, allowed: Iterable[str]) -> None:

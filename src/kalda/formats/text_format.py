@@ -3,6 +3,7 @@
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kalda.formats.decoded import INVALID_TEXT, BadValueError, Decoded, DecodeFailure
 from kalda.formats.spec import FormatError, FormatSpec
@@ -53,6 +54,26 @@ class StringDecoder:
                 message = f"not UTF-8: {error.reason} at byte {error.start}"
                 failures.append(BadValueError(INVALID_TEXT, message).at(row))
         return Decoded(_rows(pa.array(texts, pa.string())), tuple(failures))
+
+
+class SingleColumnEncoder:
+    """Writes the one column of rows as it is; it is called ``value`` or is the only one."""
+
+    def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
+        spec.check_options(())
+        _check_no_schema(spec)
+        if len(columns) != 1 and VALUE not in columns.names:
+            raise FormatError(
+                f"format {spec.name} writes one column; name it {VALUE!r} (found: {columns.names})"
+            )
+        self._index: Final = columns.names.index(VALUE) if VALUE in columns.names else 0
+        kind = columns.field(self._index).type
+        if not (pa.types.is_string(kind) or pa.types.is_binary(kind)):
+            raise FormatError(f"format {spec.name} writes a string or binary column, not {kind}; cast it")
+
+    def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
+        """Encode rows; see `kalda.formats.Encoder`."""
+        return pc.struct_field(rows, [self._index]).cast(pa.binary())
 
 
 def _rows(column: pa.Array) -> pa.StructArray:

@@ -8,7 +8,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from kalda.formats import FormatSpec, RegistryError, open_decoder
+from kalda.formats import FormatSpec, RegistryError, open_decoder, open_encoder
 from kalda.formats.avro_format import RegistryAvroDecoder
 from tests.integration.formats.registry_server import RegistryServer, registry_server
 
@@ -16,7 +16,7 @@ from tests.integration.formats.registry_server import RegistryServer, registry_s
 def written(schema: Mapping[str, object], row: object, head: bytes = b"") -> bytes:
     stream = io.BytesIO()
     stream.write(head)
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(dict(schema)), row)
     return stream.getvalue()
 
 
@@ -147,3 +147,79 @@ def test_credentials_are_sent(server: RegistryServer, credentials: dict[str, str
         assert () == decoder.decode(binary([value])).errors
     finally:
         server.credentials = set()
+
+
+def test_encoders_register_their_schema_once(server: RegistryServer) -> None:
+    """What a sink writes is read back by the id in its framing."""
+    columns = pa.schema([("id", pa.int64()), ("s", pa.string())])
+    rows = pa.array([{"id": 1, "s": "a"}, None, {"id": 2, "s": None}], pa.struct(list(columns)))
+    options = {"registry.url": server.url}
+    encoder = open_encoder(FormatSpec("avro-sr", options={**options, "subject": "sink-value"}), columns)
+
+    before = server.requests
+    values = encoder.encode(rows)
+    encoder.encode(rows)
+
+    assert 1 == server.requests - before
+    assert (
+        rows.to_pylist()
+        == open_decoder(FormatSpec("avro-sr", options=options)).decode(values).columns.to_pylist()
+    )
+    server.incompatible.add("refused-value")
+    refused = open_encoder(FormatSpec("avro-sr", options={**options, "subject": "refused-value"}), columns)
+    with pytest.raises(RegistryError, match="not compatible"):
+        refused.encode(rows)
+
+
+def test_protobuf_values_name_their_message(server: RegistryServer) -> None:
+    pytest.importorskip("grpc_tools")
+    proto = 'syntax = "proto3"; message A { int32 a = 1; } message B { message C { int64 id = 1; } C c = 1; }'
+    columns = pa.schema([("id", pa.int64())])
+    rows = pa.array([{"id": 1}, None, {"id": 5}], pa.struct(list(columns)))
+    options = {"registry.url": server.url}
+    spec = FormatSpec("protobuf-sr", proto, options={**options, "subject": "pb-value", "message": "B.C"})
+
+    values = open_encoder(spec, columns).encode(rows)
+    decoded = open_decoder(FormatSpec("protobuf-sr", options=options)).decode(values)
+
+    assert b"\x04\x02\x00\x08\x01" == values[0].as_py()[5:]
+    assert rows.to_pylist() == decoded.columns.to_pylist()
+    cut = open_decoder(FormatSpec("protobuf-sr", options=options)).decode(
+        pa.array([values[0].as_py()[:7]], pa.binary())
+    )
+    assert ["MalformedValue"] == [failure.error_class for failure in cut.errors]
+
+
+def test_debezium_events_may_be_avro(server: RegistryServer) -> None:
+    row = {"type": "record", "name": "Value", "fields": [{"name": "id", "type": "long"}]}
+    source = {"type": "record", "name": "Source", "fields": [{"name": "lsn", "type": ["null", "long"]}]}
+    envelope = {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", row], "default": None},
+            {"name": "after", "type": ["null", "Value"], "default": None},
+            {"name": "source", "type": source},
+            {"name": "op", "type": "string"},
+            {"name": "ts_ms", "type": ["null", "long"]},
+        ],
+    }
+    head = b"\0" + server.register("cdc-value", json.dumps(envelope)).to_bytes(4, "big")
+    events = [
+        {"before": None, "after": {"id": 1}, "source": {"lsn": 5}, "op": "c", "ts_ms": 9},
+        {"before": {"id": 1}, "after": None, "source": {"lsn": 6}, "op": "d", "ts_ms": None},
+    ]
+    values = [written(envelope, event, head) for event in events]
+
+    decoded = open_decoder(FormatSpec("debezium-avro-sr", options={"registry.url": server.url})).decode(
+        binary([*values, None, b"junk"])
+    )
+
+    expected = [
+        {"id": 1, "op": "c", "ts_ms": 9, "lsn": 5},
+        {"id": 1, "op": "d", "ts_ms": None, "lsn": 6},
+        None,
+        None,
+    ]
+    assert expected == decoded.columns.to_pylist()
+    assert [(3, "BadFraming")] == [(failure.row, failure.error_class) for failure in decoded.errors]

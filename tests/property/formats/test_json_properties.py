@@ -97,20 +97,20 @@ def check(batch: list[bytes | None]) -> None:
     decoded.columns.validate(full=True)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(values)
 def test_a_batch_has_the_rows_of_its_values(batch: list[bytes | None]) -> None:
     """Whether Arrow read it or each value was converted, and whatever stands beside it."""
     check(batch)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(fitting, max_size=8))
 def test_good_values_are_read_alike_by_both_ways(batch: list[bytes]) -> None:
     check(list(batch))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(values)
 def test_inferring_never_shifts_rows(batch: list[bytes | None]) -> None:
     decoder = JsonDecoder(FormatSpec("json"))

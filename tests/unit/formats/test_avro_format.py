@@ -74,7 +74,7 @@ def order(i: int) -> dict[str, object]:
 def written(schema: Mapping[str, object], row: object, head: bytes = b"") -> bytes:
     stream = io.BytesIO()
     stream.write(head)
-    fastavro.schemaless_writer(stream, fastavro.parse_schema(schema), row)
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(dict(schema)), row)
     return stream.getvalue()
 
 
@@ -108,7 +108,7 @@ def test_damage_is_found_where_it_is() -> None:
     """Fuzz: no flip, cut or repeat crashes, shifts a row, or reads a neighbour's bytes."""
     rng = random.Random(3)
     schema = parsed(ORDER)
-    for _ in range(60):
+    for _ in range(15):
         values: list[bytes | None] = []
         damaged = set()
         for i in range(30):

@@ -1,0 +1,146 @@
+"""Decodes values that are one line of CSV each, by a declared schema, with Arrow's reader.
+
+Why joining the lines cannot shift rows: only values without a line break are joined, so a value is at most
+one row, and as many rows as values means one row for each. An open quote that swallows the next line shows in
+the count.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+
+from kalda.formats.bisection import decode_by_halves
+from kalda.formats.ddl import parse_schema
+from kalda.formats.decoded import (
+    INVALID_TEXT,
+    MALFORMED,
+    MISMATCH,
+    NULL_FIELD,
+    BadValueError,
+    Decoded,
+    nullable,
+)
+from kalda.formats.moments import date_days, parse_moments, timestamp_micros
+from kalda.formats.spec import FormatError, FormatSpec
+
+OPTIONS: Final = ("delimiter", "quote", "escape", "null_value", "double_quote")
+
+
+class CsvDecoder:
+    """Decodes lines of CSV; the columns stand in the order of the schema."""
+
+    def __init__(self, spec: FormatSpec) -> None:
+        spec.check_options(OPTIONS)
+        if spec.schema is None:
+            raise FormatError("format csv needs a schema: a line names no columns")
+        declared = parse_schema(spec.schema)
+        for field in declared:
+            if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+                raise FormatError(f"{field.name} has type {field.type}, which a line of CSV cannot hold")
+        self._required: Final = [field.name for field in declared if not field.nullable]
+        self._type: Final = nullable(pa.struct(list(declared)))
+        self._delimiter: Final = _sign(spec, "delimiter", ",")
+        self._quote: Final = _sign(spec, "quote", '"')
+        self._escape: Final = _sign(spec, "escape", "")
+        self._null: Final = spec.options.get("null_value", "")
+        self._double_quote: Final = spec.boolean("double_quote", True)
+        self._last_line: Final = b"\n" + self._delimiter.join([self._null] * len(declared)).encode() + b"\n"
+
+    def schema(self) -> pa.Schema:
+        """Return the declared columns, all nullable."""
+        return pa.schema(list(self._type))
+
+    def decode(self, values: pa.BinaryArray) -> Decoded:
+        """Decode values; see `kalda.formats.Decoder`."""
+        return decode_by_halves(values, self._decode_all, self._type)
+
+    def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray:
+        joined = self._joined(values)
+        kinds = {f.name: _read_type(f.type) for f in self._type}
+        try:
+            table = pcsv.read_csv(
+                pa.BufferReader(joined),
+                read_options=pcsv.ReadOptions(
+                    use_threads=False, block_size=len(joined) + 1, column_names=list(kinds)
+                ),
+                parse_options=pcsv.ParseOptions(
+                    delimiter=self._delimiter,
+                    quote_char=self._quote or False,
+                    double_quote=self._double_quote,
+                    escape_char=self._escape or False,
+                    newlines_in_values=False,
+                    ignore_empty_lines=False,
+                ),
+                convert_options=pcsv.ConvertOptions(
+                    column_types=kinds,
+                    null_values=[self._null],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                    check_utf8=True,
+                ),
+            )
+        except pa.ArrowInvalid as error:
+            text = str(error)
+            raise BadValueError(MISMATCH if "conversion" in text else MALFORMED, text) from error
+        if table.num_rows != len(values) + 1:
+            raise BadValueError(MALFORMED, "a quote is not closed")
+        table = table.slice(0, len(values))
+        columns = [_finished(table.column(f.name).combine_chunks(), f) for f in self._type]
+        for name in self._required:
+            if table.column(name).null_count:
+                raise BadValueError(NULL_FIELD, f"{name} is null; it is NOT NULL")
+        return pa.StructArray.from_arrays(columns, fields=list(self._type))
+
+    def _joined(self, values: pa.BinaryArray) -> bytes:
+        if (
+            pc.any(pc.match_substring(values, b"\n")).as_py()
+            or pc.any(pc.match_substring(values, b"\r")).as_py()
+        ):
+            if len(values) > 1:
+                raise BadValueError(MALFORMED, "a line break")
+            line = values[0].as_py().removesuffix(b"\n").removesuffix(b"\r")
+            if b"\n" in line or b"\r" in line:
+                raise BadValueError(MALFORMED, "the value has several lines; one line of CSV is expected")
+            if not line:
+                raise BadValueError(MALFORMED, "the value is empty; one line of CSV is expected")
+            return bytes(line) + self._last_line
+        if not np.all(np.asarray(pc.binary_length(values))):
+            raise BadValueError(MALFORMED, "the value is empty; one line of CSV is expected")
+        whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
+        joined: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()
+        return joined + self._last_line
+
+
+def _sign(spec: FormatSpec, name: str, default: str) -> str:
+    text = spec.options.get(name, default).replace("\\t", "\t")
+    if (len(text) != 1 and not (text == "" and name != "delimiter")) or text in ("\n", "\r"):
+        raise FormatError(f"option {name}={text!r} of format csv is not one character")
+    if not text.isascii():
+        raise FormatError(f"option {name}={text!r} of format csv is not an ASCII character")
+    return text
+
+
+def _read_type(kind: pa.DataType) -> pa.DataType:
+    return pa.string() if pa.types.is_temporal(kind) else kind
+
+
+def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return a column as its declared type; dates and timestamps were read as texts."""
+    if column.type == field.type:
+        return column
+    moments = parse_moments(column, field.type)
+    if moments is not None:
+        return moments
+    parse: Callable[[str], int | None] = date_days if pa.types.is_date(field.type) else timestamp_micros
+    found: list[int | None] = []
+    for text in column.to_pylist():
+        number = None if text is None else parse(text)
+        if number is None and text is not None:
+            error_class = INVALID_TEXT if "\ufffd" in text else MISMATCH
+            raise BadValueError(error_class, f"{field.name} is {text[:60]!r}; a {field.type} is expected")
+        found.append(number)
+    return pa.array(found, field.type)

@@ -1,0 +1,396 @@
+"""Encodes rows as JSON, CSV, Avro and Protobuf values, with or without a schema registry's framing.
+
+What is written here, the decoder of the same format reads back as the same rows. An encoder is opened for the
+columns of its rows, so that a schema that does not fit them is an error before the first row.
+"""
+
+import base64
+import io
+import json
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any, Final, cast
+
+import fastavro
+import pyarrow as pa
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+
+from kalda.formats.avro_schema import AvroSchema, parse_avro
+from kalda.formats.decoded import EncodeError
+from kalda.formats.framing import HEADER_BYTES
+from kalda.formats.json_rows import EPOCH_MICROS, NumberText, json_text
+from kalda.formats.protobuf_schema import WRAPPERS, ProtobufSchema, compile_proto, is_map, message_type
+from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
+from kalda.formats.registry import RegistryClient, registry_settings
+from kalda.formats.spec import FormatError, FormatSpec
+
+Convert = Callable[[Any], object]
+
+
+class JsonEncoder:
+    """Writes one JSON object per row; null fields are left out unless ``null_fields`` is ``keep``."""
+
+    def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
+        spec.check_options(("timestamp_format", "null_fields"))
+        self._timestamps: Final = spec.choice("timestamp_format", ("iso", *EPOCH_MICROS))
+        self._keeps_nulls: Final = spec.choice("null_fields", ("omit", "keep")) == "keep"
+        self._columns: Final = columns
+        json_value(pa.struct(list(columns)), self._timestamps, self._keeps_nulls)
+
+    def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
+        """Encode rows; see `kalda.formats.Encoder`."""
+        convert = json_value(rows.type, self._timestamps, self._keeps_nulls)
+        dump = json_text if _has_decimal(rows.type) else _DUMP
+        return pa.array(
+            [None if row is None else dump(convert(row)).encode() for row in _plain(rows)], pa.binary()
+        )
+
+
+_DUMP: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def _plain(rows: pa.StructArray) -> list[Any]:
+    """Return rows as Python values, with timestamps as microseconds and dates as days since 1970."""
+    found: list[Any] = _numbers(rows).to_pylist(maps_as_pydicts="strict")
+    return found
+
+
+def _numbers(array: pa.Array) -> pa.Array:
+    """Return an array with integers for dates and timestamps; other times are refused before."""
+    kind = array.type
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind):
+        if not len(kind):
+            return array
+        columns = [_numbers(array.field(i)) for i in range(len(kind))]
+        return pa.StructArray.from_arrays(columns, [f.name for f in kind], mask=mask)
+    if pa.types.is_list(kind):
+        return pa.ListArray.from_arrays(array.offsets, _numbers(array.values), mask=mask)
+    if pa.types.is_timestamp(kind):
+        return array.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
+    return array.cast(pa.int32()) if pa.types.is_date32(kind) else array
+
+
+def json_value(kind: pa.DataType, timestamps: str, keeps_nulls: bool) -> Convert:
+    """Return the function that makes a Python value of a type what JSON holds for it.
+
+    Raises:
+        FormatError: JSON has nothing for the type.
+    """
+    types = pa.types
+    if types.is_struct(kind):
+        fields = [(f.name, json_value(f.type, timestamps, keeps_nulls)) for f in kind]
+
+        def struct(row: Any) -> object:
+            made = {}
+            for name, convert in fields:
+                value = row[name]
+                if value is not None:
+                    made[name] = convert(value)
+                elif keeps_nulls:
+                    made[name] = None
+            return made
+
+        return struct
+    if types.is_list(kind) or types.is_large_list(kind):
+        item = json_value(kind.value_type, timestamps, keeps_nulls)
+        return lambda values: [None if value is None else item(value) for value in values]
+    if types.is_map(kind) and types.is_string(kind.key_type):
+        entry = json_value(kind.item_type, timestamps, keeps_nulls)
+        return lambda values: {key: None if value is None else entry(value) for key, value in values.items()}
+    if types.is_timestamp(kind):
+        if timestamps == "iso":
+            return lambda micros: _iso(micros, bool(kind.tz))
+        factor = EPOCH_MICROS[timestamps]
+        return lambda micros: micros // factor
+    if types.is_date32(kind):
+        return _iso_date
+    if types.is_decimal(kind):
+        return lambda number: NumberText(f"{number:f}")
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return lambda value: base64.b64encode(value).decode()
+    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_string(kind):
+        return lambda value: value
+    if types.is_large_string(kind) or types.is_null(kind):
+        return lambda value: value
+    raise FormatError(f"a column of type {kind} cannot be written as JSON; cast it to a text or a number")
+
+
+def _iso(micros: int, is_utc: bool) -> str:
+    seconds, fraction = divmod(micros, 1_000_000)
+    days, rest = divmod(seconds, 86_400)
+    text = f"{_iso_date(days)}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    if fraction:
+        text += f".{fraction:06}".rstrip("0")
+    return text + ("Z" if is_utc else "")
+
+
+def _iso_date(days: int) -> str:
+    from datetime import date
+
+    try:
+        return date.fromordinal(days + 719_163).isoformat()
+    except (ValueError, OverflowError) as error:
+        raise EncodeError(f"day {days} since 1970 is outside the years 1 to 9999") from error
+
+
+def _has_decimal(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_decimal(kind.field(i).type) for i in range(kind.num_fields))
+    return bool(pa.types.is_decimal(kind))
+
+
+class CsvEncoder:
+    """Writes one line of CSV per row, without a line break at its end."""
+
+    def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
+        spec.check_options(("delimiter", "quote", "null_value"))
+        self._delimiter: Final = spec.options.get("delimiter", ",").replace("\\t", "\t")
+        self._quote: Final = spec.options.get("quote", '"')
+        self._null: Final = spec.options.get("null_value", "")
+        for field in columns:
+            if pa.types.is_nested(field.type) or pa.types.is_binary(field.type):
+                raise FormatError(f"{field.name} has type {field.type}, which a line of CSV cannot hold")
+            json_value(field.type, "iso", True)
+
+    def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
+        """Encode rows; see `kalda.formats.Encoder`."""
+        converts = [json_value(f.type, "iso", True) for f in rows.type]
+        names = [f.name for f in rows.type]
+        found: list[bytes | None] = []
+        for index, row in enumerate(_plain(rows)):
+            if row is None:
+                found.append(None)
+                continue
+            cells = [
+                self._null if row[name] is None else self._cell(convert(row[name]))
+                for name, convert in zip(names, converts, strict=True)
+            ]
+            text = self._delimiter.join(cells)
+            if "\n" in text or "\r" in text:
+                raise EncodeError(
+                    f"row {index} has a text with a line break, which a value of CSV cannot hold"
+                )
+            found.append(text.encode())
+        return pa.array(found, pa.binary())
+
+    def _cell(self, value: object) -> str:
+        """Return the text of a value; texts are quoted, so that none is read back as null."""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if type(value) is str:
+            return f"{self._quote}{value.replace(self._quote, self._quote * 2)}{self._quote}"
+        return str(value)
+
+
+class AvroEncoder:
+    """Writes Avro values; with a registry, under a schema that is registered for the subject."""
+
+    def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
+        is_framed = spec.name == "avro-sr"
+        spec.check_options((*REGISTRY_OPTIONS, "subject") if is_framed else ())
+        if spec.schema is not None and not isinstance(spec.schema, str):
+            raise FormatError(f"the schema of format {spec.name} is an Avro schema as JSON")
+        text = spec.schema if spec.schema is not None else json.dumps(avro_schema_of(columns))
+        self._schema: Final[AvroSchema] = parse_avro(text)
+        if not self._schema.is_record:
+            raise FormatError("rows are written as Avro records; the schema is none")
+        wanted = {field.name for field in self._schema.type}
+        if unknown := [name for name in columns.names if name not in wanted]:
+            raise FormatError(f"the Avro schema has no field for the columns {', '.join(unknown)}")
+        self._subject: Final = spec.options.get("subject")
+        self._client: Final = RegistryClient(registry_settings(spec)) if is_framed else None
+        if is_framed and not self._subject:
+            raise FormatError(
+                "format avro-sr needs the option subject to write, for example subject: orders-value"
+            )
+
+    def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
+        """Encode rows; see `kalda.formats.Encoder`.
+
+        Raises:
+            RegistryError: The registry does not answer, or refuses the schema.
+        """
+        head = b""
+        if self._client is not None and self._subject is not None:
+            head = _head(self._client.register(self._subject, "AVRO", self._schema.text))
+        found: list[bytes | None] = []
+        for index, row in enumerate(rows.to_pylist(maps_as_pydicts="strict")):
+            if row is None:
+                found.append(None)
+                continue
+            stream = io.BytesIO()
+            stream.write(head)
+            try:
+                fastavro.schemaless_writer(stream, cast(Any, self._schema.parsed), row)
+            except Exception as error:  # fastavro raises what its C code meets
+                raise EncodeError(f"row {index} does not fit the Avro schema: {error}") from error
+            found.append(stream.getvalue())
+        return pa.array(found, pa.binary())
+
+
+def avro_schema_of(columns: pa.Schema, name: str = "Row") -> dict[str, object]:
+    """Return the Avro schema of columns: every field is nullable with the default null.
+
+    Raises:
+        FormatError: A name is none in Avro, or a type has no counterpart.
+    """
+    fields = []
+    for field in columns:
+        if not (field.name.isascii() and field.name.isidentifier()):
+            raise FormatError(
+                f"{field.name!r} is no name in Avro: letters, digits and _ are; rename the column"
+            )
+        fields.append(
+            {
+                "name": field.name,
+                "type": ["null", _avro_type(field.type, f"{name}_{field.name}")],
+                "default": None,
+            }
+        )
+    return {"type": "record", "name": name, "fields": fields}
+
+
+def _avro_type(kind: pa.DataType, name: str) -> object:
+    types = pa.types
+    if types.is_struct(kind):
+        return avro_schema_of(pa.schema(list(kind)), name)
+    if types.is_list(kind):
+        return {"type": "array", "items": ["null", _avro_type(kind.value_type, name)]}
+    if types.is_map(kind) and types.is_string(kind.key_type):
+        return {"type": "map", "values": ["null", _avro_type(kind.item_type, name)]}
+    if types.is_decimal(kind):
+        return {"type": "bytes", "logicalType": "decimal", "precision": kind.precision, "scale": kind.scale}
+    if types.is_timestamp(kind):
+        return {"type": "long", "logicalType": "timestamp-micros" if kind.tz else "local-timestamp-micros"}
+    if types.is_date32(kind):
+        return {"type": "int", "logicalType": "date"}
+    names: Mapping[pa.DataType, str] = {
+        pa.bool_(): "boolean",
+        pa.int8(): "int",
+        pa.int16(): "int",
+        pa.int32(): "int",
+        pa.int64(): "long",
+        pa.float32(): "float",
+        pa.float64(): "double",
+        pa.string(): "string",
+        pa.large_string(): "string",
+        pa.binary(): "bytes",
+        pa.large_binary(): "bytes",
+    }
+    if kind not in names:
+        raise FormatError(f"a column of type {kind} has no counterpart in Avro; cast it")
+    return names[kind]
+
+
+class ProtobufEncoder:
+    """Writes Protobuf messages of a declared schema; with a registry, registered for the subject."""
+
+    def __init__(self, spec: FormatSpec, columns: pa.Schema) -> None:
+        is_framed = spec.name == "protobuf-sr"
+        spec.check_options((*REGISTRY_OPTIONS, "subject", "message") if is_framed else ("message",))
+        if not isinstance(spec.schema, str):
+            raise FormatError(f"format {spec.name} needs a schema to write: .proto text")
+        if is_framed and spec.schema.startswith("base64:"):
+            raise FormatError("a schema registry takes .proto text, not a descriptor set")
+        self._text: Final = spec.schema
+        self._descriptors: Final = compile_proto(spec.schema)
+        self._name: Final = spec.options.get("message")
+        self._subject: Final = spec.options.get("subject")
+        self._client: Final = RegistryClient(registry_settings(spec)) if is_framed else None
+        if is_framed and not self._subject:
+            raise FormatError(
+                "format protobuf-sr needs the option subject to write, e.g. subject: orders-value"
+            )
+        self._schema: ProtobufSchema | None = None
+        known = {field.name for field in message_type(self._message()[1])}
+        if unknown := [name for name in columns.names if name not in known]:
+            raise FormatError(f"the Protobuf message has no field for the columns {', '.join(unknown)}")
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state without descriptors, which cannot be pickled."""
+        return self.__dict__ | {"_schema": None}
+
+    def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
+        """Encode rows; see `kalda.formats.Encoder`.
+
+        Raises:
+            RegistryError: The registry does not answer, or refuses the schema.
+        """
+        schema, descriptor = self._message()
+        make = schema.factory(descriptor)
+        head = b""
+        if self._client is not None and self._subject is not None:
+            head = _head(self._client.register(self._subject, "PROTOBUF", self._text)) + _path(descriptor)
+        found: list[bytes | None] = []
+        for index, row in enumerate(_plain(rows)):
+            if row is None:
+                found.append(None)
+                continue
+            try:
+                found.append(head + make(**_arguments(descriptor, row)).SerializeToString())
+            except (TypeError, ValueError, OverflowError) as error:
+                raise EncodeError(f"row {index} does not fit the Protobuf message: {error}") from error
+        return pa.array(found, pa.binary())
+
+    def _message(self) -> tuple[ProtobufSchema, Descriptor]:
+        if self._schema is None:
+            self._schema = ProtobufSchema(self._descriptors)
+        return self._schema, self._schema.message(self._name)
+
+
+def _arguments(descriptor: Descriptor, row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a message's constructor for a row."""
+    made: dict[str, Any] = {}
+    for name, value in row.items():
+        if value is None:
+            continue
+        field = descriptor.fields_by_name[name]
+        if is_map(field):
+            entry = field.message_type.fields_by_name["value"]
+            made[name] = {key: _argument(entry, item) for key, item in value.items()}
+        elif field.is_repeated:
+            made[name] = [_argument(field, item) for item in value]
+        else:
+            made[name] = _argument(field, value)
+    return made
+
+
+def _argument(field: FieldDescriptor, value: Any) -> Any:
+    if field.message_type is not None:
+        name = field.message_type.full_name
+        if name == "google.protobuf.Timestamp":
+            seconds, micros = divmod(value, 1_000_000)
+            return {"seconds": seconds, "nanos": micros * 1000}
+        return {"value": value} if name in WRAPPERS else _arguments(field.message_type, value)
+    return int(value) if isinstance(value, Decimal) else value
+
+
+def _path(descriptor: Descriptor) -> bytes:
+    """Return the indexes of a message as the registry's framing has them."""
+    indexes: list[int] = []
+    node: Descriptor | None = descriptor
+    while node is not None:
+        parent = node.containing_type
+        siblings = parent.nested_types if parent is not None else node.file.message_types_by_name.values()
+        indexes.insert(0, [each.name for each in siblings].index(node.name))
+        node = parent
+    if indexes == [0]:
+        return b"\0"
+    return b"".join(_zigzag(number) for number in (len(indexes), *indexes))
+
+
+def _zigzag(number: int) -> bytes:
+    number <<= 1
+    made = bytearray()
+    while number >= 0x80:
+        made.append(number & 0x7F | 0x80)
+        number >>= 7
+    made.append(number)
+    return bytes(made)
+
+
+def _head(schema_id: int) -> bytes:
+    head = b"\0" + schema_id.to_bytes(4, "big")
+    assert len(head) == HEADER_BYTES
+    return head

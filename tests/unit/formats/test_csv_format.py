@@ -1,0 +1,98 @@
+"""Decoding of lines of CSV."""
+
+import pickle
+import random
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder
+
+
+def decode(values: Sequence[bytes | None], schema: str, **options: str) -> Decoded:
+    decoder = pickle.loads(pickle.dumps(open_decoder(FormatSpec("csv", schema, options=options))))
+    decoded: Decoded = decoder.decode(pa.array(values, pa.binary()))
+    return decoded
+
+
+def test_bad_lines_are_the_only_ones_that_are_lost() -> None:
+    """A line with an open quote would swallow the next one, and one with a line break is two."""
+    values = [
+        b"1,a",
+        b'2,"open',
+        b"3,c",
+        b"4,d\n5,e",
+        b"",
+        b"x,f",
+        b"6",
+        b"7,\xff",
+        None,
+        b"8,h,i",
+        b",k",
+        b"9,z\r\n",
+    ]
+
+    decoded = decode(values, "n int NOT NULL, s string")
+
+    assert [1, 3, 4, 5, 6, 7, 9, 10] == [failure.row for failure in decoded.errors]
+    rows = decoded.columns.to_pylist()
+    assert [(1, "a"), (3, "c"), (9, "z")] == [(row["n"], row["s"]) for row in rows if row]
+    assert [0, 2, 11] == [index for index, row in enumerate(rows) if row]
+    assert "n is null; it is NOT NULL" == decoded.errors[-1].message
+
+
+def test_options_change_the_syntax() -> None:
+    decoded = decode(
+        [b"1\t'a\tb'\tNA", b"2\t''\t3"], "n int, s string, m int", delimiter="\\t", quote="'", null_value="NA"
+    )
+
+    assert [{"n": 1, "s": "a\tb", "m": None}, {"n": 2, "s": "", "m": 3}] == decoded.columns.to_pylist()
+
+
+def test_times_are_read_in_every_form() -> None:
+    decoded = decode(
+        [b"2026-01-01T00:00:00Z,2026-01-02", b"2026-01-01 00:00:00.123456789+01:00,", b"soon,", b",x"],
+        "t timestamp, d date",
+    )
+
+    assert [2, 3] == [failure.row for failure in decoded.errors]
+    assert "2025-12-31 23:00:00.123456+00:00" == str(decoded.columns[1]["t"].as_py())
+
+
+def test_damage_shifts_no_row() -> None:
+    """Fuzz with the signs that CSV gives a meaning."""
+    rng = random.Random(5)
+    for _ in range(40):
+        values: list[bytes | None] = []
+        damaged = set()
+        for index in range(12):
+            value = bytearray(b'%d,"text %d",2.5' % (index, index))
+            if rng.random() < 0.3:
+                damaged.add(index)
+                for _ in range(3):
+                    value.insert(rng.randrange(len(value) + 1), rng.choice(b'",\n\r\\x\xff\0 '))
+            values.append(bytes(value))
+        decoded = decode(values, "n int, s string, x double")
+        bad = {failure.row for failure in decoded.errors}
+        assert bad <= damaged
+        for index, row in enumerate(decoded.columns.to_pylist()):
+            assert (row is None) == (index in bad)
+            if index not in damaged:
+                assert index == row["n"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (FormatSpec("csv"), "needs a schema"),
+        (FormatSpec("csv", "a array<int>"), "a has type list"),
+        (FormatSpec("csv", "a int", options={"delimiter": ";;"}), "is not one character"),
+        (FormatSpec("csv", "a int", options={"header": "x"}), "no option 'header'"),
+    ],
+)
+def test_wrong_specs_are_refused(spec: FormatSpec, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        open_decoder(spec)
+
+    assert message in str(caught.value)

@@ -1,0 +1,99 @@
+"""Change events of Debezium become rows with what happened to them."""
+
+import pickle
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pytest
+
+from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder
+
+CREATED = b'{"before":null,"after":{"id":1,"name":"a"},"op":"c","ts_ms":5,"source":{"lsn":7,"table":"t"}}'
+UPDATED = (
+    b'{"schema":{"type":"struct"},"payload":{"before":{"id":1,"name":"a"},"after":{"id":1,"name":"b"},'
+    b'"op":"u","ts_ms":6,"source":{"lsn":8,"table":"t"}}}'
+)
+DELETED = b'{"before":{"id":1,"name":null},"after":null,"op":"d","ts_ms":7,"source":{"lsn":9,"table":"t"}}'
+
+
+def decode(
+    values: Sequence[bytes | None], schema: str | None = "id bigint, name string", **options: str
+) -> Decoded:
+    decoder = pickle.loads(pickle.dumps(open_decoder(FormatSpec("debezium-json", schema, options=options))))
+    decoded: Decoded = decoder.decode(pa.array(values, pa.binary()))
+    return decoded
+
+
+@pytest.mark.parametrize("schema", ["id bigint, name string", None])
+def test_events_are_rows_with_and_without_their_schema_part(schema: str | None) -> None:
+    """A tombstone is a null row; a deletion has the row before it."""
+    decoded = decode([CREATED, UPDATED, None, DELETED], schema)
+
+    expected = [
+        {"id": 1, "name": "a", "op": "c", "ts_ms": 5, "lsn": 7},
+        {"id": 1, "name": "b", "op": "u", "ts_ms": 6, "lsn": 8},
+        None,
+        {"id": 1, "name": None, "op": "d", "ts_ms": 7, "lsn": 9},
+    ]
+    assert expected == decoded.columns.to_pylist()
+    assert () == decoded.errors
+
+
+@pytest.mark.parametrize("schema", ["id bigint, name string", None])
+@pytest.mark.parametrize(
+    ("bad", "error_class"),
+    [
+        (b"junk", "MalformedValue"),
+        (b'{"id":1}', "MalformedValue"),
+        (b'{"op":"d","before":null}', "MalformedValue"),
+        (b'{"op":"u","before":{"id":1}}', "MalformedValue"),
+        (b'{"op":"t"}', "UnsupportedOperation"),
+        (b'{"op":"m","message":{}}', "UnsupportedOperation"),
+        (b'{"payload":null}', "MalformedValue"),
+    ],
+)
+def test_what_is_no_change_of_a_row_is_bad(schema: str | None, bad: bytes, error_class: str) -> None:
+    decoded = decode([CREATED, bad, DELETED], schema)
+
+    assert [(1, error_class)] == [(failure.row, failure.error_class) for failure in decoded.errors]
+    assert [1, None, 1] == [row and row["id"] for row in decoded.columns.to_pylist()]
+
+
+def test_the_metadata_can_be_chosen() -> None:
+    decoded = decode([CREATED], metadata="op, source.table, source.ts_ms, ts_ms")
+
+    assert ["id", "name", "op", "table", "source_ts_ms", "ts_ms"] == [
+        field.name for field in decoded.columns.type
+    ]
+    assert "t" == decoded.columns[0]["table"].as_py()
+
+
+def test_a_declared_schema_is_known_before_the_data() -> None:
+    decoder = open_decoder(FormatSpec("debezium-json", "id bigint NOT NULL"))
+
+    schema = decoder.schema()
+    assert schema is not None
+    assert ["id", "op", "ts_ms", "lsn"] == schema.names
+    assert schema == pa.schema(list(decoder.decode(pa.array([CREATED], pa.binary())).columns.type))
+
+
+def test_an_empty_batch_has_no_rows() -> None:
+    assert 0 == len(decode([]).columns)
+    assert [None] == decode([None]).columns.to_pylist()
+    assert [None] == decode([None], None).columns.to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (FormatSpec("debezium-json", "op string"), "'op' is a column of the row and of the metadata"),
+        (FormatSpec("debezium-json", options={"metadata": "after.id"}), "option metadata has 'after.id'"),
+        (FormatSpec("debezium-json", options={"x": "y"}), "no option 'x'"),
+        (FormatSpec("debezium-avro-sr"), "registry.url"),
+    ],
+)
+def test_wrong_specs_are_refused(spec: FormatSpec, message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        open_decoder(spec)
+
+    assert message in str(caught.value)

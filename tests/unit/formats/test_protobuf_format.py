@@ -1,0 +1,153 @@
+"""Decoding of Protobuf messages."""
+
+import base64
+import pickle
+import random
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("grpc_tools")
+
+from kalda.formats import FormatError, FormatSpec, open_decoder, open_encoder
+from kalda.formats.protobuf_format import _indexes
+from kalda.formats.protobuf_schema import ProtobufSchema, compile_proto
+
+PROTO = """
+syntax = "proto3";
+package shop;
+import "google/protobuf/timestamp.proto";
+import "google/protobuf/wrappers.proto";
+message Order {
+  int64 id = 1;
+  optional string name = 2;
+  double x = 3;
+  repeated int32 tags = 4;
+  map<string, Item> items = 5;
+  enum Color { RED = 0; BLUE = 1; }
+  Color color = 6;
+  google.protobuf.Timestamp at = 7;
+  Item item = 8;
+  google.protobuf.Int64Value wrapped = 9;
+  uint64 big = 10;
+  bytes raw = 11;
+  oneof kind { string word = 12; int32 number = 13; }
+  message Item { string z = 1; }
+}
+message Other { int32 a = 1; }
+"""
+ROW: dict[str, object] = {
+    "id": -5,
+    "name": "",
+    "x": 1.5,
+    "tags": [1, 2],
+    "items": [("k", {"z": "q"})],
+    "color": "BLUE",
+    "at": datetime(2026, 1, 1, 0, 0, 0, 5, UTC),
+    "item": {"z": "é"},
+    "wrapped": 0,
+    "big": Decimal(2**64 - 1),
+    "raw": b"\xff",
+    "word": None,
+    "number": 0,
+}
+EMPTY: dict[str, object] = {
+    "id": 0,
+    "name": None,
+    "x": 0.0,
+    "tags": [],
+    "items": [],
+    "color": "RED",
+    "at": None,
+    "item": None,
+    "wrapped": None,
+    "big": Decimal(0),
+    "raw": b"",
+    "word": None,
+    "number": None,
+}
+
+
+@pytest.fixture(scope="module")
+def descriptors() -> str:
+    """The compiled schema as the text of a spec."""
+    return "base64:" + base64.b64encode(compile_proto(PROTO)).decode()
+
+
+def test_messages_are_rows(descriptors: str) -> None:
+    """Fields with presence are null when unset, others have their default."""
+    decoder = pickle.loads(pickle.dumps(open_decoder(FormatSpec("protobuf", descriptors))))
+    rows = pa.array([ROW, None, EMPTY], pa.struct(list(decoder.schema())))
+    encoder = pickle.loads(pickle.dumps(open_encoder(FormatSpec("protobuf", descriptors), decoder.schema())))
+
+    values = encoder.encode(rows)
+    decoded = decoder.decode(values)
+
+    assert b"" == values[2].as_py()
+    assert [ROW, None, EMPTY] == decoded.columns.to_pylist()
+
+
+def test_broken_messages_are_named(descriptors: str) -> None:
+    """Fuzz: whatever the bytes, the other rows keep their place."""
+    decoder = open_decoder(FormatSpec("protobuf", descriptors))
+    schema = decoder.schema()
+    assert schema is not None
+    good = (
+        open_encoder(FormatSpec("protobuf", descriptors), schema)
+        .encode(pa.array([ROW], pa.struct(list(schema))))[0]
+        .as_py()
+    )
+    rng = random.Random(2)
+    for _ in range(50):
+        values = [good, bytes(rng.randrange(256) for _ in range(rng.randrange(30))), good, good[:-1]]
+        decoded = decoder.decode(pa.array(values, pa.binary()))
+        assert 4 == len(decoded.columns)
+        assert [ROW, ROW] == [decoded.columns[0].as_py(), decoded.columns[2].as_py()]
+        assert {failure.row for failure in decoded.errors} <= {1, 3}
+        assert 3 in {failure.row for failure in decoded.errors}
+
+
+def test_a_message_is_chosen_by_name_or_by_the_indexes_of_the_framing(descriptors: str) -> None:
+    schema = ProtobufSchema(base64.b64decode(descriptors.removeprefix("base64:")))
+    other = open_decoder(FormatSpec("protobuf", descriptors, options={"message": "shop.Other"})).schema()
+
+    assert other is not None
+    assert ["a"] == other.names
+    assert "shop.Other" == schema.message_at([1]).full_name
+    assert "shop.Order.Item" == schema.message_at([0, 1]).full_name
+    head = b"\0\0\0\0\1"
+    assert ((0,), 6) == _indexes(head + b"\0xyz")
+    assert ((1,), 7) == _indexes(head + b"\x02\x02xyz")
+    assert ((0, 1), 8) == _indexes(head + b"\x04\x00\x02xyz")
+    assert [None, None, None] == [_indexes(head + tail) for tail in (b"", b"\x04\x00", b"\xff" * 9)]
+
+
+def test_a_compiled_schema_is_read_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "order.desc"
+    file.write_bytes(compile_proto(PROTO))
+
+    schema = open_decoder(FormatSpec("protobuf", schema_file=str(file))).schema()
+
+    assert schema is not None
+    assert ROW.keys() == set(schema.names)
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "message"),
+    [
+        (None, {}, "needs a schema"),
+        ("message {", {}, "does not compile"),
+        ('syntax = "proto3";', {}, "no message"),
+        ("base64:!", {}, "not base64"),
+        ('syntax = "proto3"; message R { R r = 1; }', {}, "contains itself"),
+        ('syntax = "proto3"; message R {}', {"message": "S"}, "no message 'S'; it has R"),
+    ],
+)
+def test_wrong_schemas_are_refused(schema: str | None, options: dict[str, str], message: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        open_decoder(FormatSpec("protobuf", schema, options=options))
+
+    assert message in str(caught.value)
