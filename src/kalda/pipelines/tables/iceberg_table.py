@@ -63,6 +63,9 @@ from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_stag
 
 logger: Final = logging.getLogger(__name__)
 
+CATALOG: Final = "kalda"
+"""The catalog's name unless its properties have `name`: a SQL catalog keeps the tables of each name apart."""
+
 PROGRESS: Final = "kalda.progress."
 OPERATION: Final = "kalda.operation"
 ATTEMPTS_MAX: Final = 100
@@ -71,8 +74,9 @@ ATTEMPTS_MAX: Final = 100
 WAIT_S: Final = 0.05
 """The wait after a lost attempt, times their number, so that writers of one SQLite file get their turn."""
 
-SNAPSHOTS_MAX: Final = 1000
-"""Each commit writes the list of all snapshots; beyond this many the older half is dropped from it."""
+SNAPSHOTS_MAX: Final = 200
+"""Each commit writes the list of all snapshots, and pyiceberg copies it a dozen times; beyond this many the
+older half is dropped from it."""
 
 _LOST: Final = (CommitFailedException, CommitStateUnknownException, ValidationException, OperationalError)
 """Outcomes after which the table is read again: another commit came first, or the catalog did not answer."""
@@ -89,7 +93,7 @@ class IcebergTable:
         self._now_ms = now_ms
         self._fields = parse_fields(spec.partition_by)
         self._identifier = identifier_of(spec)
-        self._catalog: Catalog = load_catalog("kalda", **catalog_properties(spec))
+        self._catalog: Catalog = load_catalog(**catalog_properties(spec))
         self._loaded: LoadedTable | None = None
 
     def committed_batch(self, query_id: str) -> int | None:
@@ -151,8 +155,7 @@ class IcebergTable:
             return sum(file.rows for file in files)
 
         result = self._commit(batch, files, append)
-        if result.committed:
-            self._limit_snapshots()
+        self._limit_snapshots()
         return result
 
     def upsert(self, batch: BatchAccount, files: Sequence[DataFile]) -> CommitResult:
@@ -170,7 +173,7 @@ class IcebergTable:
             return merged.rows
 
         result = self._commit(batch, files, merge)
-        table = self._existing()
+        table = self._current()
         if not result.committed:
             self._discard(table, done)
         clean_staging(self._storage(table), batch.query_id, batch.batch_id)
@@ -269,7 +272,7 @@ class IcebergTable:
             table = self._existing()
             progress = self._progress(table, batch.query_id)
             if progress.batch_id >= batch.batch_id:
-                return CommitResult(self.version() or 0, False, attempt, 0)
+                return CommitResult(_snapshot_id(table), False, attempt, 0)
             after = progress.advanced(batch.batch_id, event_time_max(files))
             numbers = json.dumps([after.batch_id, after.watermark_before, after.watermark])
             try:
@@ -279,7 +282,7 @@ class IcebergTable:
             except _LOST:
                 self._wait(attempt)
                 continue
-            return CommitResult(self.version() or 0, True, attempt, rows)
+            return CommitResult(_snapshot_id(table), True, attempt, rows)
         raise self._conflict(f"commit batch {batch.batch_id}")
 
     def _swap(
@@ -349,7 +352,7 @@ class IcebergTable:
 
     def _limit_snapshots(self) -> None:
         """Drop the older half of too many snapshots; another commit in between leaves it to the next time."""
-        table = self._existing()
+        table = self._current()
         snapshots = sorted(table.snapshots(), key=lambda each: each.sequence_number or 0)
         if len(snapshots) > SNAPSHOTS_MAX:
             self._expire(table, [each.snapshot_id for each in snapshots[: -SNAPSHOTS_MAX // 2]])
@@ -402,6 +405,11 @@ class IcebergTable:
             raise TableError(f"The table {self.spec.table} is not in the catalog; call prepare_schema first")
         return table
 
+    def _current(self) -> LoadedTable:
+        """Return the table as it was after the last call to the catalog."""
+        assert self._loaded is not None
+        return self._loaded
+
     def _refresh(self) -> LoadedTable | None:
         try:
             self._loaded = self._catalog.load_table(self._identifier)
@@ -432,7 +440,7 @@ def catalog_properties(spec: TableSpec) -> dict[str, str]:
         TableSpecError: There is no catalog and the table is not in a local directory.
     """
     if spec.catalog:
-        return dict(spec.catalog)
+        return {"name": CATALOG, **spec.catalog}
     suffix = "/".join(identifier_of(spec))
     warehouse = (
         spec.path.removesuffix(f"/{suffix}")
@@ -447,13 +455,23 @@ def catalog_properties(spec: TableSpec) -> dict[str, str]:
         )
     directory = storage.full_path("")
     storage.filesystem.create_dir(directory, recursive=True)
-    return {"type": "sql", "uri": f"sqlite:///{directory}/iceberg-catalog.db", "warehouse": warehouse}
+    return {
+        "name": CATALOG,
+        "type": "sql",
+        "uri": f"sqlite:///{directory}/iceberg-catalog.db",
+        "warehouse": warehouse,
+    }
 
 
 def _without_retry(table: LoadedTable) -> LoadedTable:
     """Switch off pyiceberg's retry in the loaded copy of the properties; the catalog's stay."""
     table.metadata.properties["commit.retry.num-retries"] = "0"
     return table
+
+
+def _snapshot_id(table: LoadedTable) -> int:
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else int(snapshot.snapshot_id)
 
 
 def _live_files(table: LoadedTable) -> Iterator[tuple[str, int | None]]:

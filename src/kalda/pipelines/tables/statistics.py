@@ -8,10 +8,11 @@ import datetime as dt
 import decimal
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from kalda.pipelines.tables.model import ColumnStats
@@ -22,8 +23,10 @@ TEXT_CHARACTERS_MAX: Final = 32
 _LAST_CHARACTER: Final = "\U0010ffff"
 
 
-def column_stats(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, ColumnStats]:
-    """Return the bounds of the top-level columns that have an order."""
+def column_stats(
+    footer: pq.FileMetaData, schema: pa.Schema, unbounded: Collection[str] = ()
+) -> dict[str, ColumnStats]:
+    """Return the bounds of the top-level columns that have an order; those of `unbounded` get none."""
     found: dict[str, ColumnStats] = {}
     ordered = {field.name for field in schema if _has_order(field.type)}
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
@@ -32,13 +35,21 @@ def column_stats(footer: pq.FileMetaData, schema: pa.Schema) -> dict[str, Column
         if name in ordered:
             merged = _merge([group.column(position) for group in groups])
             if merged is not None:
-                found[name] = merged
+                found[name] = ColumnStats(None, None, merged.nulls) if name in unbounded else merged
     return found
+
+
+def without_bounds(table: pa.Table) -> set[str]:
+    """Return the floating-point columns with a value that bounds cannot hold: NaN or an infinity."""
+    floating = (field.name for field in table.schema if pa.types.is_floating(field.type))
+    return {name for name in floating if pc.any(pc.invert(pc.is_finite(table.column(name)))).as_py()}
 
 
 def _has_order(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_integer(kind)
+        or pa.types.is_float32(kind)
+        or pa.types.is_float64(kind)
         or pa.types.is_boolean(kind)
         or pa.types.is_string(kind)
         or pa.types.is_large_string(kind)
@@ -71,27 +82,50 @@ def _lower(value: object) -> object:
 
 
 def _upper(value: object) -> object:
-    """Return a bound at or above a text: cut texts get the last character of Unicode."""
-    if isinstance(value, str) and len(value) > TEXT_CHARACTERS_MAX:
+    """Return a bound at or above a text: cut texts get the last character of Unicode, if that lies above."""
+    if (
+        isinstance(value, str)
+        and len(value) > TEXT_CHARACTERS_MAX
+        and value[TEXT_CHARACTERS_MAX] != _LAST_CHARACTER
+    ):
         return value[:TEXT_CHARACTERS_MAX] + _LAST_CHARACTER
     return value
 
 
 def delta_stats(rows: int, stats: Mapping[str, ColumnStats], without: frozenset[str]) -> str:
-    """Return the JSON text of an add action's statistics; partition columns are not among them."""
-    low, high, nulls = {}, {}, {}
-    for name, found in stats.items():
-        if name in without:
-            continue
-        if found.nulls is not None:
-            nulls[name] = found.nulls
-        # A decimal would become a JSON number, which readers may round to a narrower bound.
-        if found.min is not None and found.max is not None and not isinstance(found.min, decimal.Decimal):
-            low[name] = _delta_value(found.min, up=False)
-            high[name] = _delta_value(found.max, up=True)
-    return json.dumps(
-        {"numRecords": rows, "minValues": low, "maxValues": high, "nullCount": nulls}, ensure_ascii=False
+    """Return the JSON text of an add action's statistics; partition columns are not among them.
+
+    Bounds are given for all columns with an order or for none: deltalake's `to_pyarrow_dataset` (1.6) takes a
+    missing bound beside others for a null, and then finds no row by that column.
+    """
+    columns = {name: found for name, found in stats.items() if name not in without}
+    nulls = {name: found.nulls for name, found in columns.items() if found.nulls is not None}
+    parts = {"numRecords": str(rows), "nullCount": json.dumps(nulls, ensure_ascii=False)}
+    if all(found.min is not None or found.nulls == rows for found in columns.values()):
+        bounded = {name: found for name, found in columns.items() if found.min is not None}
+        parts["minValues"] = _object(
+            {name: _delta_text(found.min, up=False) for name, found in bounded.items()}
+        )
+        parts["maxValues"] = _object(
+            {name: _delta_text(found.max, up=True) for name, found in bounded.items()}
+        )
+    return _object(parts)
+
+
+def _object(members: Mapping[str, str]) -> str:
+    """Return a JSON object of members that are JSON already."""
+    return (
+        "{"
+        + ",".join(f"{json.dumps(name, ensure_ascii=False)}:{text}" for name, text in members.items())
+        + "}"
     )
+
+
+def _delta_text(value: object, up: bool) -> str:
+    """Return a bound as JSON; a decimal keeps all of its digits."""
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    return json.dumps(_delta_value(value, up), ensure_ascii=False)
 
 
 def _delta_value(value: object, up: bool) -> object:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from kalda.pipelines.tables.model import DataFile, TaskId
 from kalda.pipelines.tables.partitions import PartitionField, plain_directory, split
 from kalda.pipelines.tables.schemas import conform
-from kalda.pipelines.tables.statistics import column_stats
+from kalda.pipelines.tables.statistics import column_stats, without_bounds
 from kalda.pipelines.tables.storage import TableStorage
 
 BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -113,6 +113,7 @@ class _OpenFile:
         self.rows = 0
         self._schema = writer.file_schema if writer.file_schema is not None else writer.schema
         self._event_time = writer.event_time
+        self._unbounded: set[str] = set()
         self._footers: list[pq.FileMetaData] = []
         self._sink = writer.storage.open_output(path)
         self._parquet = pq.ParquetWriter(
@@ -130,6 +131,7 @@ class _OpenFile:
         """Write what waits as a row group and return the file's size so far."""
         if self.waiting:
             table = pa.Table.from_batches(self.waiting).cast(self._schema)
+            self._unbounded |= without_bounds(table)
             self._parquet.write_table(table)
             self.rows += table.num_rows
             self.waiting, self.waiting_bytes = [], 0
@@ -141,7 +143,7 @@ class _OpenFile:
         self._parquet.close()
         size = int(self._sink.tell())
         self._sink.close()
-        stats = column_stats(self._footers[0], self._schema)
+        stats = column_stats(self._footers[0], self._schema, self._unbounded)
         moments = stats.get(self._event_time) if self._event_time else None
         return DataFile(
             self.path,
