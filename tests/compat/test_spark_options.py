@@ -58,7 +58,11 @@ def official() -> tuple[Path, list[str]]:
 def fill_topics(bootstrap: str) -> None:
     """Create the topics of the cases with the same records each time."""
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    topics = [confluent_kafka.admin.NewTopic(name, count, 1) for name, count in _PARTITIONS.items()]
+    # The records are years old.
+    config = {"retention.ms": "-1"}
+    topics = [
+        confluent_kafka.admin.NewTopic(name, count, 1, config=config) for name, count in _PARTITIONS.items()
+    ]
     for future in admin.create_topics(topics).values():
         future.result(30)
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})

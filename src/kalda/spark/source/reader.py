@@ -78,9 +78,9 @@ class KaldaBatchReader(DataSourceReader):
             ends = discovery.ending_offsets(partitions)
             for each, start in starts.items():
                 if start > ends[each]:
-                    report_data_loss(
-                        f"the start of {each}, {start}, lies behind its end, {ends[each]}",
-                        fail=self._options.fail_on_data_loss,
+                    raise OptionError(
+                        f"the start of {each}, {start}, lies behind its end, {ends[each]}; set offsets or "
+                        "times between which there is something to read"
                     )
             starts, ends = self._narrowed(discovery, starts, ends)
         open_starts = {each for each in starts if starts_at_earliest(self._options.starting, each)}
