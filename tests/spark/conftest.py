@@ -67,9 +67,13 @@ class Topics:
     def create(self, stem: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> str:
         """Create a topic under a name that no other test uses."""
         name = f"{stem}-{uuid.uuid4().hex[:10]}"
+        self.create_named(name, partitions, config)
+        return name
+
+    def create_named(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> None:
+        """Create a topic under a name that was used before."""
         topic = confluent_kafka.admin.NewTopic(name, partitions, 1, config=dict(config or {}))
         self._admin.create_topics([topic])[name].result(30)
-        return name
 
     def delete(self, name: str) -> None:
         """Delete a topic."""

@@ -18,6 +18,7 @@ from uuid import UUID
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.checkpoint_files import CheckpointError, CheckpointFiles
+from kalda.pipelines.ledger.record import LedgerRecord
 from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.group_offsets import Committed, OffsetStore
 from kalda.spark.source.log_history import check_reincarnations
@@ -59,6 +60,11 @@ def ends_of(accounts: Iterable[RangeAccount]) -> dict[TopicPartition, int]:
     for each in accounts:
         ends[each.topic_partition] = max(each.end, ends.get(each.topic_partition, 0))
     return ends
+
+
+def last_batch(records: Iterable[LedgerRecord]) -> LedgerRecord | None:
+    """Return a record of the batch that was committed last; None for an empty ledger."""
+    return max(records, key=lambda each: (each.committed_ms, each.batch_id), default=None)
 
 
 def rebuild_checkpoint(

@@ -1,0 +1,187 @@
+"""The command `kalda pipeline repair`: a checkpoint from the consumer group, or a group from a checkpoint.
+
+Nothing is written without ``--execute``. The decisions are in `kalda.pipelines.repair`.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from kalda.pipelines.cli.noun import pipeline
+from kalda.tools.framework.command import Tool, command
+from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.names import GroupName
+from kalda.tools.framework.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from uuid import UUID
+
+    from kalda.common.types import TopicPartition
+    from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A query to repair: one of a pipeline file, or any query on the source `kalda`."""
+
+    name: str
+    checkpoint: str
+    group_id: str
+    properties: Mapping[str, str]
+    accounted: "Mapping[TopicPartition, int]"
+    """Up to where the target accounts for the partitions."""
+
+
+@command("repair", pipeline)
+@click.argument("file", type=click.Path(path_type=Path), metavar="[FILE]", required=False)
+@click.argument("names", nargs=-1, metavar="[PIPELINE]...")
+@click.option("--checkpoint", metavar="URI", help="The checkpoint of a query that is in no pipeline file.")
+@click.option("--group", type=GroupName(), metavar="GROUP", help="The consumer group of that query.")
+@click.option(
+    "--what",
+    type=click.Choice(["checkpoint", "group"]),
+    default="checkpoint",
+    show_default=True,
+    help="What is lost and rebuilt from the other.",
+)
+@click.option(
+    "--execute", is_flag=True, help="Write it; without this, only show where the query would go on."
+)
+def repair(
+    tool: Tool,
+    /,
+    file: Path | None,
+    names: tuple[str, ...],
+    checkpoint: str | None,
+    group: str | None,
+    what: str,
+    execute: bool,
+) -> None:
+    """Rebuild a lost checkpoint from the consumer group, or the group from the checkpoint.
+
+    Stop the query first. A pipeline goes on where its group is, or where the ledger says that its target is,
+    if that is further. A query with aggregations or joins loses their state with its checkpoint.
+    """
+    rows: list[list[Cell]] = []
+    for query in _queries(tool, file, names, checkpoint, group):
+        rows += _repair_group(query, execute) if what == "group" else _repair_checkpoint(query, execute)
+    columns = ("QUERY", "PARTITION", "OFFSET", "FROM")
+    keys = ("query", "partition", "offset", "from")
+    tool.output.result([dict(zip(keys, row, strict=True)) for row in rows], Table(columns, rows))
+    if not execute:
+        tool.output.note("Nothing was written; add --execute to write it.")
+
+
+def _queries(
+    tool: Tool, file: Path | None, names: tuple[str, ...], checkpoint: str | None, group: str | None
+) -> list[_Query]:
+    if file is None:
+        if checkpoint is None or group is None:
+            raise ToolUsageError("name a pipeline file, or a query by --checkpoint and --group")
+        return [_Query(group, checkpoint, group, tool.properties, {})]
+    if checkpoint is not None or group is not None:
+        raise ToolUsageError("--checkpoint and --group are for queries that are in no pipeline file")
+    pipelines = _read(file, tool)
+    return [_of_pipeline(pipelines, spec) for spec in _chosen(pipelines, names)]
+
+
+def _of_pipeline(file: "PipelineFile", spec: "PipelineSpec") -> _Query:
+    from kalda.pipelines.ledger.topic import read_ledger
+    from kalda.pipelines.repair import ends_of, last_batch
+    from kalda.pipelines.spec.model import TableSpec, TopicSource
+    from kalda.pipelines.tables.opening import open_table
+
+    if not isinstance(spec.source, TopicSource):
+        raise ToolError(f"pipeline {spec.name} reads no topic with a Spark query, so it has no checkpoint")
+    properties = file.cluster(spec.source.cluster).properties
+    records = read_ledger(properties, frozenset([spec.name])).records
+    last = last_batch(records)
+    if last is not None and isinstance(spec.target, TableSpec):
+        held = open_table(spec.target).committed_batch(last.query_id)
+        if held is not None and held > last.batch_id:
+            raise ToolError(
+                f"table {spec.target.table} holds batch {held} of query {last.query_id}, of which the ledger "
+                "has no record: the pipeline was killed between the two. The table's commit of that batch "
+                "has its offset ranges (kalda.account). Commit their ends to group "
+                f"{spec.group_id} with `kalda groups reset-offsets --from-file`, then name the checkpoint "
+                "and the group instead of the file"
+            )
+    accounted = ends_of(each.account for each in records)
+    return _Query(spec.name, file.checkpoint(spec.name), spec.group_id, properties, accounted)
+
+
+def _repair_checkpoint(query: _Query, execute: bool) -> list[list[Cell]]:
+    from kalda.pipelines.checkpoint_files import CheckpointError, CheckpointFiles
+    from kalda.pipelines.repair import check_topics, rebuild_checkpoint, restart_points
+    from kalda.spark.source.group_offsets import GroupOffsets
+
+    group = GroupOffsets(query.properties, query.group_id)
+    try:
+        committed = group.read()
+        points = restart_points(committed, query.accounted)
+        check_topics(committed, _topic_ids(query, {each.topic for each in points}), group_id=query.group_id)
+        checkpoint = CheckpointFiles(query.checkpoint)
+        if execute:
+            rebuild_checkpoint(checkpoint, points, group_id=query.group_id, now_ms=int(time.time() * 1000))
+    except CheckpointError as error:
+        raise ToolError(str(error)) from None
+    finally:
+        group.close()
+    return [[query.name, str(each), point.offset, point.known_from] for each, point in points.items()]
+
+
+def _repair_group(query: _Query, execute: bool) -> list[list[Cell]]:
+    from kalda.pipelines.checkpoint_files import CheckpointError, CheckpointFiles
+    from kalda.pipelines.repair import rebuild_group
+    from kalda.spark.source.group_offsets import GroupOffsets
+
+    checkpoint = CheckpointFiles(query.checkpoint)
+    group = GroupOffsets(query.properties, query.group_id)
+    try:
+        last = checkpoint.last_committed()
+        if last is None:
+            raise CheckpointError(f"{query.checkpoint} has no complete batch")
+        if execute:
+            rebuild_group(checkpoint, group, _topic_ids(query, {each.topic for each in last.offsets}))
+    except CheckpointError as error:
+        raise ToolError(str(error)) from None
+    finally:
+        group.close()
+    return [[query.name, str(each), offset, "checkpoint"] for each, offset in sorted(last.offsets.items())]
+
+
+def _topic_ids(query: _Query, topics: set[str]) -> "dict[str, UUID]":
+    from kalda.clients.config.common_config import CommonClientConfig
+    from kalda.clients.log_reader.log_reader import LogReader
+    from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+
+    shared = {key.name for key in CommonClientConfig.definitions().values()}
+    properties = {name: value for name, value in query.properties.items() if name in shared}
+    with LogReader(LogReaderConfig.from_properties(properties)) as reader:
+        described = reader.metadata(topics).topics
+    return {name: topic.topic_id for name, topic in described.items()}
+
+
+def _read(file: Path, tool: Tool) -> "PipelineFile":
+    from kalda.pipelines.spec.errors import PipelineFileError
+    from kalda.pipelines.spec.parser import read_pipeline_file
+
+    servers = None if tool.is_address_default else tool.properties["bootstrap.servers"]
+    try:
+        return read_pipeline_file(file, bootstrap_servers=servers)
+    except OSError as error:
+        raise ToolUsageError(f"{file}: {error.strerror}") from error
+    except PipelineFileError as error:
+        raise ToolUsageError(str(error)) from error
+
+
+def _chosen(file: "PipelineFile", names: tuple[str, ...]) -> "list[PipelineSpec]":
+    known = {each.name: each for each in file.pipelines}
+    for name in names:
+        if name not in known:
+            raise ToolUsageError(f"{file.path} has no pipeline {name}; it has {', '.join(known)}")
+    return [known[name] for name in names] if names else list(file.pipelines)
