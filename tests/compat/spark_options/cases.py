@@ -182,7 +182,8 @@ BATCH: Final = [
             "kafka.interceptor.classes",
         )
     ),
-    {**batch("a schema of the user"), "schema": "value string"},
+    {**batch("a schema of another type"), "schema": "value string"},
+    {**batch("a schema that chooses columns"), "schema": "value binary"},
 ]
 
 STREAM: Final = [
@@ -252,6 +253,6 @@ STREAM: Final = [
 
 DIFFERENT: Final = {
     "assign a missing partition": "the official connector leaves the partition out in silence; an error here",
-    "a schema of the user": "a schema here chooses columns; it is refused too where it names others",
+    "a schema that chooses columns": "the official connector refuses any schema; here it prunes columns",
     "stream with an end by one timestamp": "the official connector ignores the option",
 }

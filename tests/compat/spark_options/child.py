@@ -126,6 +126,7 @@ def _logged_offsets(directory: Path) -> Any:
 
 _KINDS = (
     # In order: a message may hold the words of several.
+    ("refused", ("OptionError", 'For input string: "')),
     ("data loss", ("DataLossError", "KAFKA_DATA_LOSS", "failOnDataLoss", "OffsetOutOfRange")),
     ("no topic", ("UnknownTopicOrPartition",)),
     (
