@@ -123,6 +123,22 @@ def parse_projection(projection: Projection) -> exp.Expression:
     return _parse(f"select {projection.text}", projection.text).expressions[0]
 
 
+def expand_stars(text: str, columns: Sequence[str]) -> str:
+    """Return an expression with each ``*`` among arguments, as in ``struct(*)``, replaced by columns."""
+    tokens = sqlglot.tokenize(text, read=_DIALECT)
+    stars = [
+        token
+        for before, token, behind in zip(tokens, tokens[1:], tokens[2:], strict=False)
+        if token.token_type is TokenType.STAR
+        and before.token_type in (TokenType.L_PAREN, TokenType.COMMA)
+        and behind.token_type in (TokenType.R_PAREN, TokenType.COMMA)
+    ]
+    listed = ", ".join("`" + name.replace("`", "``") + "`" for name in columns)
+    for token in reversed(stars):
+        text = f"{text[: token.start]}{listed}{text[token.end + 1 :]}"
+    return text
+
+
 def _parse(sql: str, shown: str) -> exp.Expression:
     try:
         trees = [each for each in sqlglot.parse(sql, dialect=_DIALECT) if each is not None]

@@ -9,7 +9,7 @@ from typing import Final
 
 from kalda.pipelines.cli.noun import pipeline
 
-_VERBS: Final[tuple[str, ...]] = ("dlq", "repair")
+_VERBS: Final = ("validate", "run", "status", "dlq", "repair",)
 
 for _verb in _VERBS:
     import_module(f"kalda.pipelines.cli.{_verb}")

@@ -15,11 +15,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.formats.decoded import DecodeFailure as FormatFailure
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
-from kalda.pipelines.direct.row_steps import without_offsets
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
+from kalda.pipelines.direct.upsert_marks import UpsertMarks
+from kalda.pipelines.expectations import ERROR_CLASS, Expectations
 from kalda.records.columnar import ColumnarBatch
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
@@ -67,6 +70,7 @@ class RangeJob:
         target: where rows go.
         dead_letters: where records go that are no rows; None refuses the batch at the first one.
         event_time: a timestamp column of the rows whose bounds go into the account.
+        expectations: conditions that the rows behind the steps must meet.
     """
 
     query_id: str
@@ -76,6 +80,9 @@ class RangeJob:
     target: RowsTarget
     dead_letters: DeadLetterTarget | None = None
     event_time: str | None = None
+    expectations: Expectations | None = None
+    upsert: UpsertMarks | None = None
+    """Adds the hidden columns of rows that replace each other; None where rows are appended."""
 
     def run(self, offset_range: OffsetRange, part: int) -> RangeResult:
         """Process one range; `part` is its number in the batch.
@@ -141,13 +148,36 @@ class _RangeRun:
                 self._put_aside(decoded, made.failures)
             rows, dropped = job.rows.transform(made.rows)
             self._filtered += dropped
+            if job.expectations and rows.num_rows:
+                rows = self._checked(decoded, rows, job.expectations)
+            if job.upsert is not None and rows.num_rows:
+                marked = job.upsert.marked(rows, decoded, self._range.topic_partition.partition)
+                self._filtered += rows.num_rows - marked.num_rows
+                rows = marked
             if not rows.num_rows:
                 continue
             self._given += rows.num_rows
-            rows = without_offsets(rows)
+            if job.upsert is None:
+                rows = without_offsets(rows)
             if job.event_time is not None:
                 self._note_times(rows.column(job.event_time))
             yield rows
+
+    def _checked(
+        self, decoded: ColumnarBatch, rows: pa.RecordBatch, expectations: Expectations
+    ) -> pa.RecordBatch:
+        """Return the rows that meet the expectations; put aside and count the others."""
+        checked = expectations.check(rows)
+        self._filtered += checked.dropped
+        if checked.dead:
+            offsets = rows.column(OFFSET_COLUMN).take(pa.array([each.row for each in checked.dead]))
+            places = pc.index_in(offsets, decoded.offsets).to_pylist()
+            failures = [
+                FormatFailure(place, ERROR_CLASS, each.message)
+                for place, each in zip(places, checked.dead, strict=True)
+            ]
+            self._put_aside(decoded, failures)
+        return rows if checked.dropped + len(checked.dead) == 0 else rows.filter(checked.good)
 
     def _put_aside(self, decoded: ColumnarBatch, failures: Sequence[DecodeFailure]) -> None:
         self._bad += len(failures)

@@ -186,7 +186,6 @@ class TopicSource:
     start: str = "earliest"
     """``earliest``, ``latest``, ``group``, ``-10m``, a date and time, or JSON as in `startingOffsets`."""
     value: ValueFormat = field(default_factory=ValueFormat)
-    key: ValueFormat = field(default_factory=ValueFormat)
     keep: tuple[Keep, ...] = ()
     records_per_batch_max: int | None = None
     options: Mapping[str, str] = field(default_factory=_nothing)
@@ -377,6 +376,15 @@ class PipelineSpec:
     ledger: bool = True
     """Whether the accounts of batches are published to the ledger's topic."""
     place: Place
+
+    @property
+    def target_name(self) -> str:
+        """The table or topic that is written, as the file names it; for a mirror the cluster."""
+        if isinstance(self.target, TableSpec):
+            return self.target.table
+        if isinstance(self.target, TopicTarget):
+            return self.target.topic
+        return self.mirror.target if self.mirror is not None else ""
 
     @property
     def group_id(self) -> str:

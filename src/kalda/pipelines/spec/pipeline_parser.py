@@ -196,7 +196,6 @@ class PipelineParser:
             cluster=self._cluster(reader, "cluster"),
             start=reader.one("start", values.START, "earliest"),
             value=format_,
-            key=read_format(reader.get("key"), self._locations) or ValueFormat(),
             keep=tuple(dict.fromkeys(keep)),
             records_per_batch_max=reader.optional("max_records", values.COUNT),
             options=reader.texts("options"),

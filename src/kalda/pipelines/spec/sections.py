@@ -231,7 +231,6 @@ FROM_TOPIC: Final = Section(
             "The format of values: a name, or a mapping; see below. Fields become columns.",
             default="`raw`",
         ),
-        Key("key", "a format", "The format of keys, for the column `key`.", default="`raw`"),
         Key(
             "keep",
             f"a list of {KEEP.takes}",

@@ -1,0 +1,71 @@
+"""The arguments that verbs of `kalda pipeline` share, and the reading of the file that they name."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from kalda.pipelines.spec.errors import PipelineFileError
+from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
+from kalda.pipelines.spec.values import suggestion
+from kalda.tools.framework.command import Tool
+from kalda.tools.framework.errors import ToolError, ToolUsageError
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+_MISSING: Final = (
+    "pipelines need PySpark, Arrow and the libraries of table formats ({name} is missing): "
+    "pip install 'kalda[pipelines]'"
+)
+
+
+def pipeline_arguments(function: _Function) -> _Function:
+    """Add the file and the names of pipelines in it."""
+    names = click.argument("names", nargs=-1, metavar="[PIPELINE]...")
+    file = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+    return file(names(function))
+
+
+def read_file(tool: Tool, path: Path) -> PipelineFile:
+    """Read a pipeline file; ``--bootstrap-server`` replaces the address of the main cluster.
+
+    Raises:
+        ToolUsageError: the file cannot be read or is wrong; the message has a line for each fault.
+    """
+    try:
+        from kalda.pipelines.spec.parser import read_pipeline_file
+
+        given = None if tool.is_address_default else tool.properties.get("bootstrap.servers")
+        return read_pipeline_file(path, bootstrap_servers=given)
+    except OSError as error:
+        raise ToolUsageError(f"{path}: {error.strerror}") from error
+    except PipelineFileError as error:
+        raise file_error(tool, error) from None
+
+
+def file_error(tool: Tool, error: PipelineFileError) -> ToolUsageError:
+    """Return the error of a wrong file, after a line for each fault but the last."""
+    *others, last = map(str, error.faults)
+    for line in others:
+        tool.output.failure(line)
+    return ToolUsageError(last)
+
+
+def chosen(file: PipelineFile, names: Sequence[str]) -> list[PipelineSpec]:
+    """Return the pipelines of these names, all of them without names.
+
+    Raises:
+        ToolUsageError: the file has no pipeline of a name.
+    """
+    known = {each.name: each for each in file.pipelines}
+    for name in names:
+        if name not in known:
+            hint = suggestion(name, list(known))
+            raise ToolUsageError(f"{file.path} has no pipeline {name}.{hint} It has {', '.join(known)}")
+    return [known[name] for name in dict.fromkeys(names)] if names else list(file.pipelines)
+
+
+def missing_package(error: ModuleNotFoundError) -> ToolError:
+    """Return the error for a package that is not installed."""
+    return ToolError(_MISSING.format(name=error.name))

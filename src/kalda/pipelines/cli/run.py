@@ -1,0 +1,84 @@
+"""`kalda pipeline run` and `once`: run the pipelines of a file in one Spark application."""
+
+import signal
+from pathlib import Path
+
+import click
+
+from kalda.pipelines.cli.arguments import chosen, file_error, missing_package, pipeline_arguments, read_file
+from kalda.pipelines.cli.noun import pipeline
+from kalda.tools.framework.command import Tool, command
+from kalda.tools.framework.errors import PartialFailureError
+from kalda.tools.framework.option_types import Integer
+
+_MASTER = click.option(
+    "--master",
+    metavar="URL",
+    help="Spark's master, such as local[4] or spark://HOST:7077 (default: the file's, else local[*]).",
+)
+_METRICS = click.option(
+    "--metrics-port",
+    type=Integer(0, 65535),
+    metavar="PORT",
+    help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 picks a free one.",
+)
+
+
+@command("run", pipeline)
+@pipeline_arguments
+@_MASTER
+@_METRICS
+def run(tool: Tool, file: Path, names: tuple[str, ...], master: str | None, metrics_port: int | None) -> None:
+    """Run pipelines until SIGTERM or Ctrl-C, each by its trigger.
+
+    Without names, all pipelines of the file run. A pipeline ends after its current batch; a failed one starts
+    again. The command ends when all have ended.
+    """
+    _run(tool, file, names, master, metrics_port, is_once=False)
+
+
+@command("once", pipeline)
+@pipeline_arguments
+@_MASTER
+def once(tool: Tool, file: Path, names: tuple[str, ...], master: str | None) -> None:
+    """Process what is there now, then end."""
+    _run(tool, file, names, master, None, is_once=True)
+
+
+def _run(
+    tool: Tool,
+    path: Path,
+    names: tuple[str, ...],
+    master: str | None,
+    metrics_port: int | None,
+    *,
+    is_once: bool,
+) -> None:
+    file = read_file(tool, path)
+    specs = chosen(file, names)
+    try:
+        from kalda.pipelines.engine.application import Application
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    from kalda.pipelines.cli.progress import ProgressView
+    from kalda.pipelines.spec.errors import PipelineFileError
+
+    view = ProgressView(tool.output)
+    try:
+        application = Application(file, specs, master=master, metrics_port=metrics_port, is_once=is_once)
+    except PipelineFileError as error:
+        raise file_error(tool, error) from None
+    before = {
+        number: signal.signal(number, lambda *_: application.request_stop())
+        for number in (signal.SIGTERM, signal.SIGINT)
+    }
+    try:
+        errors = application.run(view.show, note=tool.output.note)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    view.finish(application.statuses())
+    if errors:
+        for each in errors:
+            tool.output.failure(str(each))
+        raise PartialFailureError

@@ -1,0 +1,78 @@
+"""`kalda pipeline status` and `lag`: what the pipelines of a file do, and how far behind they are."""
+
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kalda.pipelines.cli.arguments import chosen, file_error, missing_package, pipeline_arguments, read_file
+from kalda.pipelines.cli.noun import pipeline
+from kalda.pipelines.cli.status_table import status_table
+from kalda.tools.framework.command import Tool, command
+from kalda.tools.framework.output import Json
+from kalda.tools.framework.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from kalda.pipelines.engine.status import PipelineStatus
+
+
+@command("status", pipeline)
+@pipeline_arguments
+def status(tool: Tool, file: Path, names: tuple[str, ...]) -> None:
+    """Show what pipelines do: state, batch, rates, lag, freshness, errors.
+
+    The drivers that run them write this into the file's storage every two seconds.
+    """
+    read = read_file(tool, file)
+    specs = chosen(read, names)
+    try:
+        from kalda.pipelines.engine.status import StatusFiles
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+
+    files = StatusFiles(read.storage)
+    found: list[PipelineStatus] = []
+    for each in specs:
+        known = files.read(each.name)
+        if known is None:
+            tool.output.note(f"{each.name} has not run yet with the storage {read.storage}")
+        else:
+            found.append(known)
+    now_ms = time.time_ns() // 1_000_000
+    document: Json = {
+        "pipelines": [asdict(each) | {"is_responding": not each.is_stale(now_ms)} for each in found]
+    }
+    tool.output.result(document, status_table(found, now_ms))
+
+
+@command("lag", pipeline)
+@pipeline_arguments
+def lag(tool: Tool, file: Path, names: tuple[str, ...]) -> None:
+    """Show how far pipelines are behind the topics that they read, for each partition.
+
+    Processed is what committed batches cover, by the checkpoint. `kalda groups describe` shows the same.
+    """
+    read = read_file(tool, file)
+    specs = chosen(read, names)
+    try:
+        from kalda.pipelines.engine.lag import lag_of
+        from kalda.pipelines.engine.planner import plans_of
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    from kalda.pipelines.spec.errors import PipelineFileError
+
+    try:
+        plans = plans_of(read, [each.name for each in specs])
+    except PipelineFileError as error:
+        raise file_error(tool, error) from None
+    document: list[Json] = []
+    rows: list[tuple[Cell, ...]] = []
+    for plan in plans:
+        for each in lag_of(plan, read):
+            where = each.topic_partition
+            row = (plan.spec.name, where.topic, where.partition, each.processed, each.end, each.lag)
+            rows.append(row)
+            names_ = ("pipeline", "topic", "partition", "processed", "end", "lag")
+            document.append(dict(zip(names_, row, strict=True)))
+    columns = ("PIPELINE", "TOPIC", "PARTITION", "PROCESSED", "LOG-END-OFFSET", "LAG")
+    tool.output.result({"lag": document}, Table(columns, rows))

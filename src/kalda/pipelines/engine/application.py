@@ -1,0 +1,81 @@
+"""The Spark application of a pipeline file: session, supervisor, metrics.
+
+What a maintainer must not break: plans are made, and faults of the file reported, before Spark starts; and
+the session ends with the application, so that nothing stays behind.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Final
+
+from kalda.pipelines.engine.metrics import MetricsEndpoint
+from kalda.pipelines.engine.planner import plans_of
+from kalda.pipelines.engine.status import PipelineStatus
+from kalda.pipelines.engine.supervisor import Supervisor
+from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
+from kalda.spark.session import build_session
+
+Note = Callable[[str], None]
+
+
+class Application:
+    """Runs some pipelines of one file.
+
+    Raises:
+        PipelineFileError: a plan is not possible.
+    """
+
+    def __init__(
+        self,
+        file: PipelineFile,
+        specs: Sequence[PipelineSpec],
+        *,
+        master: str | None = None,
+        metrics_port: int | None = None,
+        is_once: bool = False,
+    ) -> None:
+        self._file: Final = file
+        self._plans: Final = plans_of(file, [each.name for each in specs])
+        self._master: Final = master or file.spark.master
+        self._metrics_port: Final = metrics_port
+        self._is_once: Final = is_once
+        self._supervisor: Supervisor | None = None
+        self._is_stopping = False
+
+    def request_stop(self) -> None:
+        """Let `run` end after the current batches."""
+        self._is_stopping = True
+        if self._supervisor is not None:
+            self._supervisor.request_stop()
+
+    def statuses(self) -> list[PipelineStatus]:
+        """Return the status of each pipeline."""
+        return [] if self._supervisor is None else self._supervisor.statuses()
+
+    def run(self, show: Callable[[Sequence[PipelineStatus]], None], *, note: Note) -> list[Exception]:
+        """Run until all pipelines have ended; return the errors of those that stopped for good."""
+        for plan in self._plans:
+            note(f"{plan.spec.name}: {plan.spec.kind.value}, {plan.execution.value} execution: {plan.reason}")
+        with ExitStack() as stack:
+            session = build_session(self._file.name, self._master, session_settings(self._file))
+            stack.callback(session.stop)
+            session.sparkContext.setLogLevel("ERROR")
+            self._supervisor = Supervisor(session, self._plans, self._file, is_once=self._is_once, show=show)
+            if self._is_stopping:
+                self._supervisor.request_stop()
+            if self._metrics_port is not None:
+                endpoint = stack.enter_context(MetricsEndpoint(self._supervisor.statuses, self._metrics_port))
+                note(f"metrics on http://127.0.0.1:{endpoint.port}/metrics")
+            return self._supervisor.run()
+
+
+def session_settings(file: PipelineFile) -> dict[str, str]:
+    """Return the settings of the session beside those that Kalda recommends; the file's win."""
+    return {
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.streaming.stopTimeout": "60s",
+        **file.spark.settings,
+    }

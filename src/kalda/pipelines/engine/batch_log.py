@@ -1,0 +1,63 @@
+"""Remembers what a batch was about to commit, so that a crash after the table's commit loses nothing.
+
+Before the table's commit, which is the decision, the driver writes the batch's account and its dead letters'
+files here. After a crash, the table says whether the batch was decided, and this file says what there is left
+to complete. What a maintainer must not break: the file is written before the commit, and
+replaced only by a later attempt that saw no commit.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from pyarrow import fs
+
+from kalda.pipelines.batch import AccountError, BatchAccount
+
+
+class BatchLogError(ValueError):
+    """The file of the last batch is damaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIntent:
+    """What a batch was about to commit."""
+
+    account: BatchAccount
+    dead_letters: tuple[str, ...] = ()
+    """The staged files of dead letters."""
+
+
+class BatchLog:
+    """The intents of one pipeline; only the last one is kept."""
+
+    def __init__(self, storage: str, pipeline: str) -> None:
+        self._files, root = fs.FileSystem.from_uri(storage)
+        self._directory: Final = f"{root}/batches/{pipeline}"
+        self._path: Final = f"{self._directory}/last.json"
+
+    def write(self, intent: BatchIntent) -> None:
+        """Replace the intent; durable when the method returns, as far as the file system is."""
+        document = {"account": intent.account.to_json(), "dead_letters": intent.dead_letters}
+        self._files.create_dir(self._directory, recursive=True)
+        staged = f"{self._path}.new"
+        with self._files.open_output_stream(staged) as stream:
+            stream.write(json.dumps(document).encode())
+        self._files.move(staged, self._path)
+
+    def read(self) -> BatchIntent | None:
+        """Return the last intent; None if there is none.
+
+        Raises:
+            BatchLogError: the file holds something else.
+        """
+        try:
+            with self._files.open_input_stream(self._path) as stream:
+                content: bytes = stream.read()
+        except FileNotFoundError:
+            return None
+        try:
+            document = json.loads(content)
+            return BatchIntent(BatchAccount.from_json(document["account"]), tuple(document["dead_letters"]))
+        except (ValueError, KeyError, TypeError, AccountError) as error:
+            raise BatchLogError(f"{self._path} is damaged: {error}") from error

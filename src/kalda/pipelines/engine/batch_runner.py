@@ -1,0 +1,257 @@
+"""Processes one micro-batch of a pipeline, exactly once.
+
+The order, each step repeatable: tasks write files and prepare transactions, the driver writes down what it is
+about to commit, commits the target (the decision), completes the prepared transactions, and publishes the
+ledger. A batch that was decided before a crash is only completed. What a maintainer must not break: nothing
+of a batch is visible before the decision, and everything of it is reached again after a crash.
+"""
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from kalda.common.types import TopicPartition
+from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.direct.range_job import RangeJob
+from kalda.pipelines.direct.range_records import ReadMeter, read_columns
+from kalda.pipelines.direct.row_steps import without_offsets
+from kalda.pipelines.direct.rows_target import DeadLetterTarget, RowsTarget, SkipTarget
+from kalda.pipelines.direct.spark_job import account_of, run_ranges
+from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog
+from kalda.pipelines.engine.checkpoint import Checkpoint, CheckpointError
+from kalda.pipelines.engine.dead_letters import DeadLetterOutput
+from kalda.pipelines.engine.errors import BreakerOpenError
+from kalda.pipelines.engine.planner import TopicPlan
+from kalda.pipelines.engine.source_settings import has_dead_letters
+from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
+from kalda.pipelines.engine.spark_tasks import CountTarget
+from kalda.pipelines.engine.table_rows import TableFiles
+from kalda.pipelines.engine.targets import TableTarget, Target
+from kalda.pipelines.engine.topic_target import TopicOutput, topic_rows
+from kalda.pipelines.expectations import Expectations
+from kalda.pipelines.ledger.record import records_of
+from kalda.pipelines.ledger.topic import LedgerTopic
+from kalda.pipelines.spec.model import OnError, PipelineFile, TableSpec, TopicTarget
+from kalda.spark.source.options import SourceOptions, parse_stream_options
+from kalda.spark.source.plan import OffsetRange, plan_ranges
+from kalda.spark.worker import pooled_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+logger: Final = logging.getLogger(__name__)
+
+_SAMPLE_RECORDS: Final = 1_000
+"""Records that show the columns of values whose format names none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What a batch did, for status and metrics."""
+
+    account: BatchAccount
+    seconds: float
+    bytes_read: int
+    is_replay: bool
+
+
+class BatchRunner:
+    """Processes the batches of one pipeline, one at a time."""
+
+    def __init__(self, plan: TopicPlan, file: PipelineFile) -> None:
+        self._plan: Final = plan
+        self._spec: Final = plan.spec
+        self._checkpoint: Final = Checkpoint(file.checkpoint(plan.spec.name))
+        self._log: Final = BatchLog(file.storage, plan.spec.name)
+        self._cluster: Final = file.cluster(plan.cluster)
+        self._source: Final[SourceOptions] = parse_stream_options(plan.options)
+        self._target: Final[Target] = _open_target(plan, file)
+        self._dead_letters: Final = _open_dead_letters(plan, file)
+        self._ledger: Final = LedgerTopic(self._cluster.properties) if plan.spec.ledger else None
+        self._schema: Final = plan.schema if plan.is_direct else plan.rows.input_schema()
+        """The columns that are known before the batch: those of the target, or before Spark's transform."""
+
+    def open(self) -> None:
+        """Create the topics that the pipeline writes beside its target.
+
+        Raises:
+            ClientError: the cluster refuses them or cannot be reached.
+        """
+        if self._dead_letters is not None:
+            self._dead_letters.create_topics()
+
+    def close(self) -> None:
+        """Close connections."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def run(self, frame: "DataFrame", batch_id: int) -> BatchOutcome | None:
+        """Process a batch; None for one that reads nothing.
+
+        Raises:
+            PipelineStoppedError: starting again does not help.
+            Exception: whatever a task or a commit raised; the batch is tried again.
+        """
+        began = time.perf_counter()
+        query_id = self._checkpoint.query_id()
+        if query_id is None:
+            raise CheckpointError(f"{self._checkpoint.uri} has no metadata; was it deleted?")
+        committed = self._target.committed_batch(query_id)
+        if committed is not None and committed >= batch_id:
+            account = self._finish(query_id, batch_id)
+            if account is None:
+                return None
+            return BatchOutcome(account, time.perf_counter() - began, 0, is_replay=True)
+        if self._dead_letters is not None:
+            self._dead_letters.clean()
+        ranges = self.ranges(batch_id)
+        if not ranges:
+            return None
+        job = self._job(query_id, batch_id)
+        results = self._results(frame, job, ranges)
+        account = _with_late_rows(account_of(job, results.ranges), results)
+        self._check_breaker(account)
+        letters = [
+            name for each in results.ranges if each.dead_letters for name in map(str, each.dead_letters.files)
+        ]
+        intent = BatchIntent(account, tuple(letters))
+        self._log.write(intent)
+        self._target.commit(account, results.written)
+        self._complete(intent)
+        bytes_read = sum(each.metrics.network_bytes + each.metrics.files_bytes for each in results.ranges)
+        return BatchOutcome(account, time.perf_counter() - began, bytes_read, is_replay=False)
+
+    def ranges(self, batch_id: int) -> list[OffsetRange]:
+        """Return what a batch reads, from the offset log of the query.
+
+        Raises:
+            CheckpointError: the log has no such batch.
+        """
+        ends = self._checkpoint.offsets(batch_id)
+        starts = self._checkpoint.offsets(batch_id - 1) if batch_id else None
+        if ends is None:
+            raise CheckpointError(f"{self._checkpoint.uri}/offsets has no batch {batch_id}")
+        if starts is None:
+            return []  # the batch that fixes where the query starts
+        starts |= self._starts_of(ends.keys() - starts.keys())
+        whole = [
+            OffsetRange(each, starts[each], ends[each]) for each in sorted(ends) if ends[each] > starts[each]
+        ]
+        return plan_ranges(
+            whole,
+            partitions_min=self._source.partitions_min,
+            records_max=self._source.records_per_partition_max,
+        )
+
+    def _starts_of(self, found: set[TopicPartition]) -> dict[TopicPartition, int]:
+        if not found:
+            return {}
+        with pooled_reader(self._source.client) as reader:
+            return reader.beginning_offsets(found)
+
+    def _job(self, query_id: str, batch_id: int) -> RangeJob:
+        """Return what the tasks do; the target is opened when the columns are known."""
+        plan, spec = self._plan, self._spec
+        target = spec.target
+        dead_letters: DeadLetterTarget | None = self._dead_letters
+        if spec.on_error is OnError.SKIP:
+            dead_letters = SkipTarget()
+        return RangeJob(
+            query_id=query_id,
+            batch_id=batch_id,
+            source=self._source,
+            rows=plan.rows,
+            target=CountTarget(),
+            dead_letters=dead_letters,
+            event_time=target.event_time if isinstance(target, TableSpec) else None,
+            expectations=Expectations(spec.expect) if spec.expect and plan.is_direct else None,
+            upsert=self._target.upsert_marks(is_spark=not plan.is_direct),
+        )
+
+    def _results(self, frame: "DataFrame", job: RangeJob, ranges: Sequence[OffsetRange]) -> SparkResults:
+        def open_target(schema: pa.Schema) -> RowsTarget:
+            return self._target.rows_target(schema, job.query_id, job.batch_id)
+
+        schema = self._schema if self._schema is not None else self._sampled(ranges)
+        if not self._plan.is_direct:
+            views = {name: view_frame(frame.sparkSession, each) for name, each in self._spec.views.items()}
+            return SparkBatch(self._plan, frame, job, ranges, views).run(schema, open_target)
+        job = replace(job, target=open_target(schema))
+        results = run_ranges(frame.sparkSession, job, ranges)
+        return SparkResults(results, [each.rows for each in results])
+
+    def _sampled(self, ranges: Sequence[OffsetRange]) -> pa.Schema:
+        """Return the columns that the last records of the batch have."""
+        last = ranges[-1]
+        start = max(last.start, last.end - _SAMPLE_RECORDS)
+        few = OffsetRange(last.topic_partition, start, last.end)
+        rows = self._plan.rows
+        schema: pa.Schema | None = None
+        with pooled_reader(self._source.client) as reader:
+            for decoded in read_columns(
+                reader, self._source, few, want_headers=rows.want_headers, meter=ReadMeter()
+            ):
+                made, _ = rows.transform(rows.rows_of(decoded, last.topic_partition).rows)
+                schema = without_offsets(made).schema
+        if schema is None:
+            raise CheckpointError(f"{last.topic_partition} has no record that shows its columns")
+        return schema
+
+    def _check_breaker(self, account: BatchAccount) -> None:
+        breaker = self._spec.breaker
+        records, bad = account.total("records"), account.total("dlq")
+        if records < breaker.records_min or bad <= records * breaker.bad_max:
+            return
+        raise BreakerOpenError(
+            f"{self._spec.name}: {bad} of {records} records of batch {account.batch_id} are bad, more than "
+            f"{breaker.bad_max:.2%}; nothing of the batch was written. Correct the format or the records, or "
+            "raise breaker.bad_max, and start the pipeline again"
+        )
+
+    def _finish(self, query_id: str, batch_id: int) -> BatchAccount | None:
+        """Complete a batch that was decided before a crash."""
+        intent = self._log.read()
+        if intent is None or (intent.account.query_id, intent.account.batch_id) != (query_id, batch_id):
+            return None
+        self._complete(intent)
+        return intent.account
+
+    def _complete(self, intent: BatchIntent) -> None:
+        account = intent.account
+        self._target.complete(account.query_id)
+        if self._dead_letters is not None:
+            self._dead_letters.publish(account.query_id, account.batch_id, intent.dead_letters)
+        if self._ledger is not None:
+            now_ms = time.time_ns() // 1_000_000
+            self._ledger.publish(records_of(self._spec.name, self._spec.target_name, intent.account, now_ms))
+
+
+def _with_late_rows(account: BatchAccount, results: SparkResults) -> BatchAccount:
+    """Return the account with the numbers of late rows, which the tasks that write count."""
+    late: dict[TopicPartition, int] = {}
+    for each in results.ranges:
+        count = sum(part.late_rows for part in each.rows.files if isinstance(part, TableFiles))
+        late[each.account.topic_partition] = late.get(each.account.topic_partition, 0) + count
+    ranges = tuple(replace(each, late=late.get(each.topic_partition, 0)) for each in account.ranges)
+    return replace(account, ranges=ranges)
+
+
+def _open_target(plan: TopicPlan, file: PipelineFile) -> Target:
+    spec = plan.spec
+    if isinstance(spec.target, TableSpec):
+        return TableTarget(spec.target)
+    assert isinstance(spec.target, TopicTarget), spec.kind
+    cluster = file.cluster(spec.target.cluster)
+    return TopicOutput(spec.target, cluster, topic_rows(spec.target), file.storage, spec.name)
+
+
+def _open_dead_letters(plan: TopicPlan, file: PipelineFile) -> DeadLetterOutput | None:
+    spec = plan.spec
+    if not has_dead_letters(spec):
+        return None
+    cluster = file.cluster(plan.cluster)
+    return DeadLetterOutput(spec.name, spec.dlq_topic, spec.group_id, cluster, file.storage)

@@ -1,0 +1,135 @@
+"""Sends records that became no rows to the dead-letter queue, as part of the batch's commit.
+
+Tasks stage them as files beside the checkpoint; after the table's commit the driver publishes them in one
+transaction that also says which batch they belong to. The original key, value, timestamp and headers stay as
+they are, and headers that begin with ``dlq.`` say where the record was and what is wrong. What a maintainer
+must not break: a dead letter is published once if its batch was committed, and never otherwise.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from kalda.clients.admin.admin import Admin
+from kalda.clients.admin.topics import NewTopic
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.pipelines.direct.row_plan import DecodeFailure
+from kalda.pipelines.direct.rows_target import DeadLetters, Written
+from kalda.pipelines.dlq.letters import DECODE, EXPECT, Origin, letters_of, retry_topic
+from kalda.pipelines.engine.published import publish_once
+from kalda.pipelines.expectations import ERROR_CLASS
+from kalda.pipelines.spec.model import Cluster
+from kalda.records.columnar import ColumnarBatch
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterOutput:
+    """The dead-letter queue of one pipeline; picklable, used by tasks and by the driver."""
+
+    pipeline: str
+    topic: str
+    group_id: str
+    cluster: Cluster
+    storage: str
+    """The URI of the pipelines' storage."""
+
+    def open(self, query_id: str, batch_id: int, part: int) -> DeadLetters:
+        """Return the way of one task to the queue."""
+        return _TaskLetters(self, batch_id, part)
+
+    def create_topics(self) -> None:
+        """Create the queue's topic, and that of replayed records, if they do not exist.
+
+        Raises:
+            ClientError: the cluster refuses it or cannot be reached.
+        """
+        names = (self.topic, retry_topic(self.topic))
+        with Admin.from_config({**self.cluster.properties, "client.id": self.group_id}) as admin:
+            errors = admin.create_topics([NewTopic(name, partitions=1) for name in names]).errors
+        for error in errors.values():
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise error
+
+    def publish(self, query_id: str, batch_id: int, files: Sequence[str]) -> None:
+        """Publish what the tasks of a decided batch staged; again after a crash.
+
+        Raises:
+            ClientError: the cluster did not take them; nothing is visible.
+        """
+        if not files:
+            return
+        publish_once(
+            self.cluster.properties,
+            topic=self.topic,
+            name=f"{self.group_id}-dlq",
+            query_id=query_id,
+            batch_id=batch_id,
+            batches=self._staged(files),
+        )
+
+    def clean(self) -> None:
+        """Delete what is staged: it is published, or belongs to an attempt without a decision."""
+        files, directory = self.directory()
+        files.delete_dir_contents(directory, missing_dir_ok=True)
+
+    def directory(self) -> tuple[fs.FileSystem, str]:
+        """Return where files are staged."""
+        files, root = fs.FileSystem.from_uri(self.storage)
+        return files, f"{root}/dead-letters/{self.pipeline}"
+
+    def _staged(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        files, directory = self.directory()
+        for name in names:
+            with files.open_input_file(f"{directory}/{name}") as file:
+                yield from pq.ParquetFile(file).iter_batches()
+
+
+class _TaskLetters:
+    """The dead letters of one task."""
+
+    def __init__(self, output: DeadLetterOutput, batch_id: int, part: int) -> None:
+        self._output: Final = output
+        now_ms = time.time_ns() // 1_000_000
+        self._origin: Final = Origin(output.pipeline, batch_id, now_ms, retry_topic(output.topic))
+        # A retried or speculative attempt writes a file of its own.
+        self._name: Final = f"{batch_id}-{part}-{secrets.token_hex(4)}.parquet"
+        self._writer: pq.ParquetWriter | None = None
+        self._count = 0
+
+    def add(
+        self, records: ColumnarBatch, topic_partition: TopicPartition, failures: Sequence[DecodeFailure]
+    ) -> None:
+        """Take the records that the failures name by their row."""
+        stages = {each: EXPECT if each.error_class == ERROR_CLASS else DECODE for each in failures}
+        for stage in (DECODE, EXPECT):
+            of_stage = [each for each in failures if stages[each] == stage]
+            if of_stage:
+                letters = letters_of(records, topic_partition, of_stage, self._origin, stage)
+                self._opened(letters.schema).write_batch(letters)
+        self._count += len(failures)
+
+    def finish(self) -> Written:
+        """Complete the file; without a letter there is none."""
+        if self._writer is None:
+            return Written(0)
+        self._writer.close()
+        return Written(self._count, (self._name,))
+
+    def abandon(self) -> None:
+        """Leave the file; the driver deletes files that no decision names."""
+        if self._writer is not None:
+            self._writer.close()
+
+    def _opened(self, schema: pa.Schema) -> pq.ParquetWriter:
+        if self._writer is None:
+            files, directory = self._output.directory()
+            files.create_dir(directory, recursive=True)
+            self._writer = pq.ParquetWriter(f"{directory}/{self._name}", schema, filesystem=files)
+        return self._writer

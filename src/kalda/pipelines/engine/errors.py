@@ -1,0 +1,13 @@
+"""What stops a pipeline for good, so that starting it again would not help."""
+
+
+class PipelineStoppedError(Exception):
+    """A pipeline stopped; the message says why and what to do. The supervisor does not restart it."""
+
+
+class BreakerOpenError(PipelineStoppedError):
+    """Too large a share of a batch is bad; nothing of it was written."""
+
+
+class PoisonBatchError(PipelineStoppedError):
+    """The same batch failed as often as the file allows."""

@@ -1,0 +1,83 @@
+"""Serves the status of running pipelines to Prometheus, on a thread of its own."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self
+
+from kalda.common.metrics import Metrics
+from kalda.net.metrics_http import MetricsServer
+from kalda.pipelines.engine.status import PipelineStatus, RunState
+
+_START_TIMEOUT_S: Final = 10.0
+
+_COUNTERS: Final = {
+    "records": "Records read by committed batches.",
+    "rows_out": "Rows written by committed batches.",
+    "dlq": "Records in the dead-letter queue, or skipped.",
+    "filtered": "Records dropped by the transform or an expectation.",
+    "late": "Rows later than the pipeline allows.",
+    "bytes_read": "Bytes read from the log.",
+    "batches": "Committed batches.",
+    "restarts": "Restarts after failures.",
+}
+_GAUGES: Final = {
+    "lag": "Offsets that no committed batch covers.",
+    "freshness_seconds": "Age of the newest event when its batch was committed.",
+    "batch_seconds": "Time of the last batch.",
+    "records_per_second": "Records per second while batches run, a moving average.",
+}
+
+
+class MetricsEndpoint:
+    """The HTTP endpoint; use it in ``with``."""
+
+    def __init__(self, statuses: Callable[[], Sequence[PipelineStatus]], port: int) -> None:
+        self._metrics: Final = Metrics()
+        self._requested_port: Final = port
+        self.port = port
+        self._loop: Final = asyncio.new_event_loop()
+        self._thread: Final = threading.Thread(
+            target=self._loop.run_forever, name="pipeline-metrics", daemon=True
+        )
+        self._server: Final = MetricsServer(self._metrics)
+        for status in statuses():
+            self._register(status)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        listening = self._server.listen("127.0.0.1", self._requested_port)
+        self.port = asyncio.run_coroutine_threadsafe(listening, self._loop).result(_START_TIMEOUT_S)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result(_START_TIMEOUT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_START_TIMEOUT_S)
+        self._loop.close()
+
+    def _register(self, status: PipelineStatus) -> None:
+        name = status.pipeline
+        for field, text in _COUNTERS.items():
+            self._metrics.counter_function(
+                f"kalda_pipeline_{field}_total", text, _reader(status, field), pipeline=name
+            )
+        for field, text in _GAUGES.items():
+            self._metrics.gauge(f"kalda_pipeline_{field}", text, _reader(status, field), pipeline=name)
+        self._metrics.gauge(
+            "kalda_pipeline_running",
+            "Whether the pipeline runs.",
+            lambda: float(status.state in (RunState.RUNNING, RunState.WAITING)),
+            pipeline=name,
+        )
+
+
+def _reader(status: PipelineStatus, field: str) -> Callable[[], float]:
+    def read() -> float:
+        value = getattr(status, field)
+        return float("nan") if value is None else float(value)
+
+    return read

@@ -1,0 +1,143 @@
+"""Runs one pipeline that reads topics as a Structured Streaming query.
+
+The query's checkpoint has the progress; each batch is handed to a `BatchRunner`. The same checkpoint serves
+direct execution and Spark's. What a maintainer must not break: a stop is graceful, it waits for the batch
+that is being processed; a crash at any moment only repeats a batch.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kalda.pipelines.direct.row_plan import RowPlan
+from kalda.pipelines.engine.batch_runner import BatchOutcome, BatchRunner
+from kalda.pipelines.engine.planner import TopicPlan
+from kalda.pipelines.spec.model import PipelineFile, TriggerKind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+logger: Final = logging.getLogger(__name__)
+
+_POOL: Final = "spark.scheduler.pool"
+_STOP_WAIT_S: Final = 600.0
+"""How long a stop waits for the batch that runs; then the batch is interrupted, and repeated later."""
+
+
+class _StoppingError(Exception):
+    """A batch is not started, because the pipeline stops."""
+
+
+class PipelineRun:
+    """One run of a pipeline, from `start` to the end of its query."""
+
+    def __init__(
+        self,
+        session: "SparkSession",
+        plan: TopicPlan,
+        file: PipelineFile,
+        *,
+        is_once: bool,
+        report: Callable[[BatchOutcome], None],
+    ) -> None:
+        self._session: Final = session
+        self._plan: Final = plan
+        self._file: Final = file
+        self._is_once: Final = is_once
+        self._report: Final = report
+        self._runner: Final = BatchRunner(plan, file)
+        self._idle: Final = threading.Event()
+        self._idle.set()
+        self._is_stopping = False
+        self._query: StreamingQuery | None = None
+        self.failure: Exception | None = None
+        """What the last batch raised; None while all is well."""
+        self.batch_id: int | None = None
+        """The batch that runs or ran last."""
+
+    def start(self) -> None:
+        """Start the query; returns when Spark has taken it."""
+        spec = self._plan.spec
+        self._runner.open()
+        options = self._plan.options | self._execution_options()
+        # Streams of one application share its cores fairly; the query's thread inherits the pool.
+        self._session.sparkContext.setLocalProperty(_POOL, spec.name)
+        reader = self._session.readStream.format("kalda").options(**options)
+        if not self._plan.is_direct:
+            reader = reader.schema(source_columns(self._plan.rows))
+        frame = reader.load()
+        writer = (
+            frame.writeStream.queryName(spec.name)
+            .option("checkpointLocation", self._file.checkpoint(spec.name))
+            .foreachBatch(self._batch)
+        )
+        if self._is_once or spec.trigger.kind is not TriggerKind.INTERVAL:
+            writer = writer.trigger(availableNow=True)
+        else:
+            writer = writer.trigger(processingTime=f"{spec.trigger.interval_ms} milliseconds")
+        self._query = writer.start()
+
+    def _execution_options(self) -> dict[str, str]:
+        if self._plan.is_direct:
+            return {"rows": "ranges"}
+        # A task reads one range, so that it can account for it; without the option, short ones share a task.
+        return {} if "minPartitions" in self._plan.options else {"minPartitions": "1"}
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the query runs."""
+        return self._query is not None and self._query.isActive
+
+    def error(self) -> Exception | None:
+        """Return why the query ended; None for a regular end, and while it runs."""
+        assert self._query is not None, "start is called first"
+        if self._query.isActive or self._is_stopping:
+            return None
+        return self.failure if self.failure is not None else self._query.exception()
+
+    def stop(self) -> None:
+        """End the query after the batch that is being processed."""
+        self._is_stopping = True
+        if self._query is None:
+            return
+        if not self._idle.wait(_STOP_WAIT_S):
+            logger.warning("batch %s of %s did not end in time", self.batch_id, self._plan.spec.name)
+        self._query.stop()
+
+    def close(self) -> None:
+        """Close connections."""
+        self._runner.close()
+
+    def _batch(self, frame: "DataFrame", batch_id: int) -> None:
+        if self._is_stopping:
+            raise _StoppingError
+        self._idle.clear()
+        self.batch_id = batch_id
+        try:
+            outcome = self._runner.run(frame, batch_id)
+            self.failure = None
+            if outcome is not None:
+                self._report(outcome)
+        except Exception as error:
+            self.failure = error
+            raise
+        finally:
+            self._idle.set()
+
+
+def source_columns(rows: RowPlan) -> str:
+    """Return the columns that tasks decode, as a schema for the source: it reads and copies no others."""
+    types = {
+        "key": "binary",
+        "value": "binary",
+        "topic": "string",
+        "partition": "int",
+        "offset": "bigint",
+        "timestamp": "timestamp",
+        "timestampType": "int",
+        "headers": "array<struct<key: string, value: binary>>",
+    }
+    wanted = {"value", "offset", *rows.keep}
+    return ", ".join(f"{name} {kind}" for name, kind in types.items() if name in wanted)

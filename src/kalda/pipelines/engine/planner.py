@@ -1,0 +1,198 @@
+"""Decides how a pipeline is executed: directly, in Python and Arrow, or by Spark's SQL engine.
+
+Direct execution needs a transform whose every step is a Python function or SQL that Kalda evaluates itself.
+The plan is made before a record is read; it needs no Spark. What a maintainer must not break: both ways make
+the same rows, so what is uncertain goes to Spark.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from kalda.formats import FormatError, FormatSpec, open_decoder
+from kalda.pipelines.direct.row_plan import SOURCE_TYPES, RowPlan, RowPlanError
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, RowStep, StepError, load_function
+from kalda.pipelines.engine.source_settings import source_options
+from kalda.pipelines.expectations import Expectations
+from kalda.pipelines.spec.errors import FaultList
+from kalda.pipelines.spec.model import (
+    Execution,
+    PipelineFile,
+    PipelineSpec,
+    PythonStep,
+    SqlStep,
+    TableSpec,
+    TopicSource,
+    ValueFormat,
+    WriteMode,
+)
+from kalda.pipelines.sql.nodes import SqlError as RowSqlError
+from kalda.pipelines.sql.nodes import UnsupportedSqlError
+from kalda.pipelines.sql.row_query import RowQuery
+from kalda.pipelines.sql_text import BatchSql, SqlError, check_condition, parse_step
+
+_TIME_ZONE: Final = "spark.sql.session.timeZone"
+_UTC: Final = ("UTC", "Etc/UTC", "GMT", "Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicPlan:
+    """How a pipeline that reads topics is executed."""
+
+    spec: PipelineSpec
+    execution: Execution
+    """`DIRECT` or `SPARK`."""
+    reason: str
+    """Why, for `validate`."""
+    options: dict[str, str]
+    """The options of the source."""
+    rows: RowPlan
+    """How records become rows. Its steps are those of the transform with `DIRECT`, none with `SPARK`."""
+    schema: pa.Schema | None
+    """The columns of the target; None where only the data or Spark knows them."""
+
+    @property
+    def cluster(self) -> str:
+        """The name of the cluster that is read."""
+        assert isinstance(self.spec.source, TopicSource), self.spec.kind
+        return self.spec.source.cluster
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether rows stay in Python."""
+        return self.execution is Execution.DIRECT
+
+
+class _NeedsSparkError(Exception):
+    """The transform cannot be executed directly."""
+
+
+def plan_topic_pipeline(spec: PipelineSpec, file: PipelineFile) -> TopicPlan:
+    """Plan a pipeline that reads topics.
+
+    Raises:
+        PipelineFileError: the format, a step or an expectation is wrong, or `direct` is impossible.
+    """
+    faults = FaultList()
+    source = spec.source
+    assert isinstance(source, TopicSource), spec.kind
+    records = _records(source, spec, faults)
+    _check_steps(spec, faults)
+    faults.check()
+    options = source_options(spec, file.cluster(source.cluster))
+    if "headers" in records.keep:
+        options["includeHeaders"] = "true"
+    try:
+        rows, schema = _direct_rows(spec, file, records)
+    except _NeedsSparkError as error:
+        if spec.execution is Execution.DIRECT:
+            faults.add(spec.place, f"execution: direct is not possible for {spec.name}: {error}")
+            faults.check()
+        return TopicPlan(
+            spec=spec,
+            execution=Execution.SPARK,
+            reason=str(error),
+            options=options,
+            rows=records,
+            schema=None,
+        )
+    except (StepError, RowPlanError) as error:
+        faults.add(spec.place, f"the transform of {spec.name} cannot be applied: {error}")
+        faults.check()
+        raise
+    if spec.execution is Execution.SPARK:
+        reason = "the file says so"
+        return TopicPlan(
+            spec=spec, execution=Execution.SPARK, reason=reason, options=options, rows=records, schema=schema
+        )
+    reason = "every step runs on Arrow batches" if spec.transform else "there is no transform"
+    return TopicPlan(
+        spec=spec, execution=Execution.DIRECT, reason=reason, options=options, rows=rows, schema=schema
+    )
+
+
+def format_spec(value: ValueFormat) -> FormatSpec:
+    """Return a format of the file as `kalda.formats` takes it."""
+    return FormatSpec(value.name, value.schema, None, dict(value.options))
+
+
+def _records(source: TopicSource, spec: PipelineSpec, faults: FaultList) -> RowPlan:
+    keep = tuple(each.value for each in source.keep)
+    if source.value.name == "raw":
+        return RowPlan(keep=tuple(name for name in SOURCE_TYPES if name == "value" or name in keep))
+    try:
+        return RowPlan(keep=keep, decoder=open_decoder(format_spec(source.value)))
+    except FormatError as error:
+        faults.add(source.value.place or spec.place, str(error))
+        return RowPlan(keep=keep)
+
+
+def _check_steps(spec: PipelineSpec, faults: FaultList) -> None:
+    for step in spec.transform:
+        place = step.place or spec.place
+        try:
+            if isinstance(step, SqlStep):
+                parse_step(step.text)
+            else:
+                load_function(step.function)
+        except (SqlError, StepError) as error:
+            faults.add(place, str(error))
+    for each in spec.expect:
+        try:
+            check_condition(each.check)
+        except SqlError as error:
+            faults.add(each.place or spec.place, str(error))
+
+
+def _direct_rows(
+    spec: PipelineSpec, file: PipelineFile, records: RowPlan
+) -> tuple[RowPlan, pa.Schema | None]:
+    zone = file.spark.settings.get(_TIME_ZONE, "UTC")
+    if zone not in _UTC:
+        raise _NeedsSparkError(f"{_TIME_ZONE}={zone}: functions of time differ outside UTC")
+    steps = tuple(_step(each) for each in spec.transform)
+    rows = RowPlan(keep=records.keep, decoder=records.decoder, steps=steps)
+    try:
+        schema = rows.output_schema()
+        expectations = Expectations(spec.expect)
+        if schema is not None:
+            expectations.check_schema(schema)
+        _check_deletes(spec, schema)
+    except (UnsupportedSqlError, RowSqlError) as error:
+        raise _NeedsSparkError(str(error)) from error
+    return rows, schema
+
+
+def _check_deletes(spec: PipelineSpec, schema: pa.Schema | None) -> None:
+    """Check that Kalda evaluates the condition of an upsert's deletes, which every execution does."""
+    target = spec.target
+    if not isinstance(target, TableSpec) or target.mode is not WriteMode.UPSERT or target.deletes is None:
+        return
+    from kalda.pipelines.sql.row_query import RowCondition
+
+    condition = RowCondition(target.deletes)
+    if schema is not None:
+        condition.check(schema)
+
+
+def _step(step: SqlStep | PythonStep) -> RowStep:
+    if isinstance(step, PythonStep):
+        return FunctionStep(step.function)
+    parsed = parse_step(step.text)
+    if isinstance(parsed, BatchSql):
+        raise _NeedsSparkError(f"{step.text!r} needs all rows of a batch ({parsed.reason})")
+    try:
+        return RowQuery(step.text, carried=(OFFSET_COLUMN,))
+    except UnsupportedSqlError as error:
+        raise _NeedsSparkError(str(error)) from error
+
+
+def plans_of(file: PipelineFile, names: Sequence[str] = ()) -> list[TopicPlan]:
+    """Return the plans of the pipelines that read topics; all of them without names."""
+    return [
+        plan_topic_pipeline(spec, file)
+        for spec in file.pipelines
+        if isinstance(spec.source, TopicSource) and (not names or spec.name in names)
+    ]

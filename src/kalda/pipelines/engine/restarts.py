@@ -1,0 +1,62 @@
+"""Decides whether a failed pipeline starts again, and when.
+
+A decision without clock or threads. What a maintainer must not break: failures are counted for each batch, so
+that a pipeline which makes progress between failures is restarted for ever, and one that cannot pass a batch
+is not.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.pipelines.engine.errors import PipelineStoppedError, PoisonBatchError
+from kalda.pipelines.spec.model import Restart
+
+_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)")
+"""The line of a traceback that names the exception."""
+
+
+@dataclass(slots=True)
+class Restarts:
+    """The failures of one pipeline."""
+
+    pipeline: str
+    policy: Restart
+    batch_id: int | None = None
+    """The batch that failed last; None for a failure before any batch."""
+    failures: int = 0
+    """How often that batch failed in a row."""
+
+    def wait_ms(self, error: Exception, batch_id: int | None) -> int:
+        """Return how long to wait before the next start after a failure.
+
+        Raises:
+            PipelineStoppedError: the pipeline must not start again; the message says why.
+        """
+        if isinstance(error, PipelineStoppedError):
+            raise error
+        if batch_id != self.batch_id:
+            self.batch_id, self.failures = batch_id, 0
+        self.failures += 1
+        if self.failures >= self.policy.tries:
+            what = "before its first batch" if batch_id is None else f"in batch {batch_id}"
+            raise PoisonBatchError(
+                f"{self.pipeline} failed {self.failures} times {what}, last with: {first_line(error)}. It "
+                "stays stopped; correct the cause and start it again, it goes on with the same batch"
+            ) from error
+        return min(self.policy.backoff_ms << min(self.failures - 1, 30), self.policy.backoff_max_ms)
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error says in one line: the last line of a traceback that a worker sent."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return type(error).__name__
+    # Spark puts the traceback of a Python worker into the message; its last line is the error itself.
+    for index, line in enumerate(lines):
+        if line.startswith("Traceback (most recent call last)"):
+            rest = [each for each in lines[index + 1 :] if not each.startswith(("File ", "^", "at "))]
+            named = [each for each in rest if _ERROR.match(each)]
+            if named:
+                return named[0].partition(": ")[2] or named[0]
+    return lines[0]

@@ -1,0 +1,51 @@
+"""Turns what a pipeline reads into options of the data source `kalda`.
+
+One place decides them, because the driver, the executors, `validate` and `lag` must read the same topics in
+the same way. Readers see committed transactions only, unless the file sets ``kafka.isolation.level``.
+"""
+
+import re
+from datetime import UTC, datetime
+from typing import Final
+
+from kalda.pipelines.dlq.letters import retry_topic
+from kalda.pipelines.spec.model import Cluster, OnError, OnFail, PipelineSpec, TopicSource
+
+_KAFKA: Final = "kafka."
+_TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T.*")
+
+
+def source_options(spec: PipelineSpec, cluster: Cluster) -> dict[str, str]:
+    """Return the options for `spark.readStream.format("kalda")`."""
+    source = spec.source
+    assert isinstance(source, TopicSource), spec.kind
+    options = {f"{_KAFKA}{name}": value for name, value in cluster.properties.items()}
+    options.setdefault("kafka.isolation.level", "read_committed")
+    options.setdefault("kafka.client.id", spec.group_id)
+    options["kafka.group.id"] = spec.group_id
+    replayed = (retry_topic(spec.dlq_topic),) if has_dead_letters(spec) else ()
+    if source.pattern is not None:
+        alternatives = (source.pattern, *(re.escape(name) for name in replayed))
+        options["subscribePattern"] = "|".join(f"(?:{each})" for each in alternatives)
+    else:
+        options["subscribe"] = ",".join((*source.topics, *replayed))
+    if _TIME.fullmatch(source.start):
+        options["startingTimestamp"] = str(_milliseconds(source.start))
+    else:
+        options["startingOffsets"] = source.start
+    if source.records_per_batch_max is not None:
+        options["maxOffsetsPerTrigger"] = str(source.records_per_batch_max)
+    return options | dict(source.options)
+
+
+def has_dead_letters(spec: PipelineSpec) -> bool:
+    """Return whether records of a pipeline may go to the dead-letter queue.
+
+    Such a pipeline also reads the topic of replayed dead letters.
+    """
+    return spec.on_error is OnError.DLQ or any(each.on_fail is OnFail.DLQ for each in spec.expect)
+
+
+def _milliseconds(text: str) -> int:
+    time = datetime.fromisoformat(text)
+    return round((time if time.tzinfo is not None else time.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,292 @@
+"""What Python tasks do in a batch that Spark's SQL engine executes: decode at its begin, write at its end.
+
+Between the two, rows are a DataFrame with the hidden columns of `kalda.pipelines.engine.spark_sql`. A task
+reads one range of offsets and its rows stay in that task, so the task that writes can account for the range.
+What a maintainer must not break: the number of a task is the number of its range in the batch.
+"""
+
+import pickle
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kalda.formats.decoded import DecodeFailure
+from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.direct.range_job import (
+    BadRecordError,
+    LostRowsError,
+    RangeJob,
+    RangeMetrics,
+    RangeResult,
+)
+from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
+from kalda.pipelines.direct.row_plan import RowPlan
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, apply_steps
+from kalda.pipelines.direct.rows_target import RowsTarget, Written
+from kalda.pipelines.engine.spark_sql import BAD, ERROR, FILTERED, GOOD, HIDDEN, OFFSET, ROW, STATE, TOMBSTONE
+from kalda.pipelines.expectations import ERROR_CLASS, Expectations
+from kalda.spark.source.plan import OffsetRange
+from kalda.spark.worker import pooled_reader, prepare_worker
+
+_ERROR_TYPE: Final = pa.struct([("class", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
+
+RESULT_DDL: Final = "result binary"
+_RESULT_SCHEMA: Final = pa.schema([("result", pa.binary())])
+
+
+def packed(result: object) -> pa.RecordBatch:
+    """Return a task's result as the one row of its output."""
+    return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_RESULT_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeTask:
+    """Turns records of the source into rows with the hidden columns."""
+
+    rows: RowPlan
+    schema: pa.Schema
+    """The columns of the rows."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Decode the batches of a task."""
+        prepare_worker()
+        for records in batches:
+            yield self._decoded(records)
+
+    def _decoded(self, records: pa.RecordBatch) -> pa.RecordBatch:
+        columns: list[pa.Array] = []
+        failures: Sequence[DecodeFailure] = ()
+        values = records.column("value")
+        if self.rows.decoder is not None:
+            decoded = self.rows.decoder.decode(values)
+            failures = decoded.errors  # type: ignore[assignment]  # the class behind the protocol
+            columns += decoded.columns.flatten()
+        columns += [records.column(name) for name in self.rows.keep]
+        count = records.num_rows
+        states: list[int] = [GOOD] * count
+        errors: list[dict[str, str | int | None] | None] = [None] * count
+        for each in failures:
+            states[each.row] = BAD
+            errors[each.row] = {
+                "class": each.error_class,
+                "message": each.message,
+                "schema_id": each.schema_id,
+            }
+        state = pa.array(states, pa.int32())
+        fields = [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)]
+        row = pa.StructArray.from_arrays(
+            fields, fields=list(self.schema), mask=pc.not_equal(state, GOOD) if failures else None
+        )
+        hidden = [records.column("offset"), state, pa.array(errors, _ERROR_TYPE), values.is_null()]
+        return pa.RecordBatch.from_arrays([row, *hidden], names=[ROW, *HIDDEN])
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTask:
+    """Calls a Python step of the transform with the good rows of each batch."""
+
+    step: FunctionStep
+    schema: pa.Schema
+    """The columns behind the step."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Apply the step; rows that it drops are marked."""
+        for batch in batches:
+            good = pc.equal(batch.column(STATE), GOOD)
+            before = good_rows(batch)
+            after, _ = apply_steps(before, (self.step,))
+            places = pc.index_in(batch.column(OFFSET), after.column(OFFSET_COLUMN))
+            fields = [after.column(field.name).cast(field.type).take(places) for field in self.schema]
+            stays = places.is_valid()
+            row = pa.StructArray.from_arrays(fields, fields=list(self.schema), mask=pc.invert(stays))
+            dropped = pc.and_(good, pc.invert(stays))
+            state = pc.if_else(dropped, pa.scalar(FILTERED, pa.int32()), batch.column(STATE))
+            hidden = [state if name == STATE else batch.column(name) for name in HIDDEN]
+            yield pa.RecordBatch.from_arrays([row, *hidden], names=[ROW, *HIDDEN])
+
+
+def good_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the good rows of a batch with the hidden column that steps on Arrow batches follow."""
+    good = batch.filter(pc.equal(batch.column(STATE), GOOD))
+    row = good.column(ROW)
+    names = [row.type.field(index).name for index in range(row.type.num_fields)]
+    return pa.RecordBatch.from_arrays([*row.flatten(), good.column(OFFSET)], names=[*names, OFFSET_COLUMN])
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Writes the rows of a task and accounts for its range; yields one pickled `RangeResult`."""
+
+    job: RangeJob
+    ranges: tuple[OffsetRange, ...]
+    dropped_columns: tuple[str, ...] = ()
+    """Columns of expectations and deletes, which the target does not get."""
+    checks: Mapping[str, str] = field(default_factory=dict)
+    """The conditions of the expectations as the file has them, by name."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None, "a task of Spark has a context"
+        part = context.partitionId()
+        result = _RangeWrite(self, self.ranges[part], part).run(batches)
+        yield pa.RecordBatch.from_arrays(
+            [pa.array([pickle.dumps(result)], pa.binary())], schema=_RESULT_SCHEMA
+        )
+
+
+@dataclass(slots=True)
+class _RangeWrite:
+    """One task's run."""
+
+    task: WriteTask
+    range: OffsetRange
+    part: int
+    given: int = 0
+    filtered: int = 0
+    bad: list[tuple[int, DecodeFailure]] = field(default_factory=list)
+    """Offset and failure of each bad record; bounded by the breaker, at most one entry for each record."""
+    times: list[tuple[int, int]] = field(default_factory=list)
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> RangeResult:
+        job = self.task.job
+        count = OffsetCount(self.range)
+        written = job.target.write(self._rows(batches, count), job.query_id, job.batch_id, self.part)
+        count.finish()
+        if written.rows != self.given:
+            raise LostRowsError(
+                f"{self.range.topic_partition}: {written.rows} of {self.given} rows were written"
+            )
+        letters = self._letters() if self.bad else None
+        account = RangeAccount(
+            topic=self.range.topic_partition.topic,
+            partition=self.range.topic_partition.partition,
+            start=self.range.start,
+            end=self.range.end,
+            records=count.records,
+            rows_out=written.rows,
+            dlq=len(self.bad),
+            filtered=self.filtered,
+            gaps=count.gaps,
+            event_time_min=min((least for least, _ in self.times), default=None),
+            event_time_max=max((most for _, most in self.times), default=None),
+        )
+        return RangeResult(account, written, letters, RangeMetrics(0.0, 0, 0, 0.0))
+
+    def _rows(self, batches: Iterable[pa.RecordBatch], count: OffsetCount) -> Iterator[pa.RecordBatch]:
+        job = self.task.job
+        for batch in batches:
+            count.add(batch.column(OFFSET))
+            state = batch.column(STATE)
+            self.filtered += pc.sum(pc.equal(state, FILTERED)).as_py() or 0
+            self._note_bad(batch.filter(pc.equal(state, BAD)))
+            rows = good_rows(batch)
+            if job.expectations is not None and rows.num_rows:
+                rows = self._checked(rows, job.expectations)
+            if job.upsert is not None and rows.num_rows:
+                tombstones = batch.column(OFFSET).filter(batch.column(TOMBSTONE))
+                marked = job.upsert.marked_by(rows, tombstones, self.range.topic_partition.partition)
+                self.filtered += rows.num_rows - marked.num_rows
+                rows = marked
+            if not rows.num_rows:
+                continue
+            self.given += rows.num_rows
+            hidden = (*self.task.dropped_columns, *(() if job.upsert is not None else (OFFSET_COLUMN,)))
+            rows = rows.drop_columns(list(hidden)) if hidden else rows
+            if job.event_time is not None:
+                self._note_times(rows.column(job.event_time))
+            yield rows
+
+    def _note_bad(self, bad: pa.RecordBatch) -> None:
+        for offset, error in zip(bad.column(OFFSET).to_pylist(), bad.column(ERROR).to_pylist(), strict=True):
+            self._put_aside(offset, DecodeFailure(0, error["class"], error["message"], error["schema_id"]))
+
+    def _put_aside(self, offset: int, failure: DecodeFailure) -> None:
+        if self.task.job.dead_letters is None:
+            raise BadRecordError(
+                f"{self.range.topic_partition} at offset {offset}: {failure.error_class}: {failure.message}; "
+                "set on_error to dlq or skip to go on without such records"
+            )
+        self.bad.append((offset, failure))
+
+    def _checked(self, rows: pa.RecordBatch, expectations: Expectations) -> pa.RecordBatch:
+        checked = expectations.check(rows)
+        self.filtered += checked.dropped
+        for each in checked.dead:
+            offset = rows.column(OFFSET_COLUMN)[each.row].as_py()
+            message = f"{each.expectation}: {self.task.checks[each.expectation]} is not true"
+            self._put_aside(offset, DecodeFailure(0, ERROR_CLASS, message))
+        return rows if checked.dropped + len(checked.dead) == 0 else rows.filter(checked.good)
+
+    def _note_times(self, column: pa.Array) -> None:
+        bounds = pc.min_max(column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False))
+        if bounds["min"].is_valid:
+            self.times.append((bounds["min"].value, bounds["max"].value))
+
+    def _letters(self) -> Written:
+        """Read the bad records again, as they are in the log, and hand them over."""
+        job = self.task.job
+        assert job.dead_letters is not None, "a bad record without a queue stops the task"
+        letters = job.dead_letters.open(job.query_id, job.batch_id, self.part)
+        self.bad.sort(key=lambda each: each[0])
+        by_offset = dict(self.bad)
+        offsets = pa.array(list(by_offset), pa.int64())
+        few = OffsetRange(self.range.topic_partition, self.bad[0][0], self.bad[-1][0] + 1)
+        found = 0
+        try:
+            with pooled_reader(job.source.client) as reader:
+                for records in read_columns(reader, job.source, few, want_headers=True, meter=ReadMeter()):
+                    rows = pc.indices_nonzero(pc.is_in(records.offsets, offsets)).to_pylist()
+                    failures = [replace(by_offset[records.offsets[row].as_py()], row=row) for row in rows]
+                    if failures:
+                        letters.add(records, self.range.topic_partition, failures)
+                        found += len(failures)
+            if found != len(self.bad):
+                place = self.range.topic_partition
+                raise LostRowsError(f"{place}: the log has {found} of {len(self.bad)} bad records still")
+            return letters.finish()
+        except BaseException:
+            letters.abandon()
+            raise
+
+
+@dataclass(frozen=True, slots=True)
+class CountTarget:
+    """Counts rows and writes none: they are written behind a step that sees all of them."""
+
+    def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
+        """Count the rows."""
+        return Written(sum(batch.num_rows for batch in batches))
+
+
+@dataclass(frozen=True, slots=True)
+class PlainWriteTask:
+    """Writes rows that do not belong to one record each; yields one pickled `Written`."""
+
+    target: RowsTarget
+    query_id: str
+    batch_id: int
+    expectations: Expectations | None
+    dropped_columns: tuple[str, ...] = ()
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Write all rows that meet the expectations."""
+        from pyspark import TaskContext
+
+        prepare_worker()
+        context = TaskContext.get()
+        assert context is not None, "a task of Spark has a context"
+        part = context.partitionId()
+        yield packed(self.target.write(self._rows(batches), self.query_id, self.batch_id, part))
+
+    def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for rows in batches:
+            if self.expectations is not None:
+                rows = rows.filter(self.expectations.check(rows).good)
+            if rows.num_rows:
+                yield rows.drop_columns(list(self.dropped_columns)) if self.dropped_columns else rows

@@ -1,0 +1,94 @@
+"""The status of running pipelines, as files in the storage that `kalda pipeline status` reads.
+
+Each pipeline has one file, replaced every few seconds by the driver that runs it; a file that is not replaced
+belongs to a driver that is gone. Reading needs neither Spark nor the driver's address.
+"""
+
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Final
+
+from pyarrow import fs
+
+STALE_MS: Final = 30_000
+"""A driver writes every few seconds; one that did not for so long is gone, or hangs."""
+
+
+class RunState(StrEnum):
+    """What a pipeline does."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """For the next time of `every`."""
+    RESTARTING = "restarting"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class PipelineStatus:
+    """What is known of one pipeline."""
+
+    pipeline: str
+    kind: str
+    execution: str
+    target: str
+    state: str = RunState.STARTING
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    started_ms: int = 0
+    updated_ms: int = 0
+    batch_id: int | None = None
+    """The last batch that was committed."""
+    batch_ms: int | None = None
+    """When it was."""
+    batch_seconds: float | None = None
+    batches: int = 0
+    """Since the start of this run, as the sums below."""
+    records: int = 0
+    rows_out: int = 0
+    dlq: int = 0
+    filtered: int = 0
+    late: int = 0
+    bytes_read: int = 0
+    records_per_second: float = 0.0
+    lag: int | None = None
+    """Offsets that exist and are not in a committed batch."""
+    freshness_seconds: float | None = None
+    """How old the newest event in the target was when its batch was committed."""
+    restarts: int = 0
+    error: str | None = None
+
+    def is_stale(self, now_ms: int) -> bool:
+        """Return whether the driver stopped writing although it did not end."""
+        return self.state not in (RunState.STOPPED, RunState.FAILED) and now_ms - self.updated_ms > STALE_MS
+
+
+class StatusFiles:
+    """The status files of a storage."""
+
+    def __init__(self, storage: str) -> None:
+        self._files, root = fs.FileSystem.from_uri(storage)
+        self._directory: Final = f"{root}/status"
+
+    def write(self, status: PipelineStatus) -> None:
+        """Replace the file of a pipeline."""
+        self._files.create_dir(self._directory, recursive=True)
+        path = f"{self._directory}/{status.pipeline}.json"
+        with self._files.open_output_stream(f"{path}.new") as stream:
+            stream.write(json.dumps(asdict(status)).encode())
+        self._files.move(f"{path}.new", path)
+
+    def read(self, pipeline: str) -> PipelineStatus | None:
+        """Return the status of a pipeline; None if it never ran, or for a file of another version."""
+        try:
+            with self._files.open_input_stream(f"{self._directory}/{pipeline}.json") as stream:
+                document = json.loads(stream.read())
+            known = {each.name for each in fields(PipelineStatus)}
+            return PipelineStatus(**{name: value for name, value in document.items() if name in known})
+        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+            return None

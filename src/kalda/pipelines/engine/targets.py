@@ -1,0 +1,139 @@
+"""What a batch is committed to: a table or a topic, seen from the driver.
+
+A target gives tasks what they write with, and makes the decision that a batch counts. What a maintainer must
+not break: `commit` is the one moment in which the rows of a batch become part of the target, and a second
+call for the same batch changes nothing.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, Protocol
+
+import pyarrow as pa
+
+from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.direct.rows_target import RowsTarget, Written
+from kalda.pipelines.direct.upsert_marks import UpsertMarks
+from kalda.pipelines.engine.table_rows import LateLimit, TableFiles, TableRows
+from kalda.pipelines.spec.model import TableSource, TableSpec, WriteMode
+from kalda.pipelines.sql.row_query import RowCondition
+from kalda.pipelines.tables import DataFile, Table, open_table
+
+DELETES_FLAG: Final = "__kalda_deletes"
+"""The column in which Spark leaves the value of the condition `deletes`."""
+_LATE_QUERY: Final = "late"
+
+
+class Target(Protocol):
+    """Where the batches of a pipeline go."""
+
+    def committed_batch(self, query_id: str) -> int | None:
+        """Return the last batch that counts; None for none."""
+        ...
+
+    def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
+        """Return what tasks write with; the table is created or evolved first."""
+        ...
+
+    def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
+        """Return how rows are marked that replace each other; Spark evaluates `deletes` before."""
+        ...
+
+    def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
+        """Make the batch count."""
+        ...
+
+    def complete(self, query_id: str) -> None:
+        """Make everything of the last batch that counts visible; again after a crash."""
+        ...
+
+
+class TableTarget:
+    """A table, with another one for late rows if the pipeline has it."""
+
+    def __init__(self, spec: TableSpec) -> None:
+        self._spec: Final = spec
+        self._table: Final[Table] = open_table(spec)
+        self._late_table: Table | None = None
+        if spec.late is not None and spec.late.path is not None:
+            late = replace(
+                spec, table=spec.late.after, path=spec.late.path, late=None, mode=WriteMode.APPEND, keys=()
+            )
+            self._late_table = open_table(replace(late, order_by=None, deletes=None))
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return self._table
+
+    def committed_batch(self, query_id: str) -> int | None:
+        """Return the last batch that counts."""
+        return self._table.committed_batch(query_id)
+
+    def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
+        """Return how rows are marked that replace each other."""
+        if self._spec.mode is not WriteMode.UPSERT:
+            return None
+        text = self._spec.deletes
+        if text is None:
+            return UpsertMarks(self._spec.keys)
+        return UpsertMarks(self._spec.keys, RowCondition(DELETES_FLAG if is_spark else text))
+
+    def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
+        """Create or evolve the table and return the writer of its files.
+
+        Raises:
+            SchemaRefusedError: the policy does not admit the columns.
+        """
+        self._table.prepare_schema(schema)
+        if self._spec.mode is WriteMode.UPSERT:
+            return TableRows(writer=self._table.upsert_writer(schema))
+        late_writer = None
+        if self._late_table is not None:
+            self._late_table.prepare_schema(schema)
+            late_writer = self._late_table.writer(schema)
+        return TableRows(
+            writer=self._table.writer(schema), limit=self._limit(query_id, batch_id), late_writer=late_writer
+        )
+
+    def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
+        """Commit the files of all tasks at once, those of late rows first.
+
+        The table of late rows has a commit of its own; it comes first, so that the table's commit decides.
+        """
+        files: list[DataFile] = []
+        late_files: list[DataFile] = []
+        for each in written:
+            for part in each.files:
+                assert isinstance(part, TableFiles), part
+                files += part.files
+                late_files += part.late_files
+        if self._late_table is not None:
+            self._late_table.commit(
+                replace(account, query_id=f"{account.query_id}/{_LATE_QUERY}"), late_files
+            )
+        if self._spec.mode is WriteMode.UPSERT:
+            self._table.upsert(account, files)
+        else:
+            self._table.commit(account, files)
+
+    def complete(self, query_id: str) -> None:
+        """Do nothing: the commit shows the whole batch."""
+
+    def _limit(self, query_id: str, batch_id: int) -> LateLimit | None:
+        late, column = self._spec.late, self._spec.event_time
+        if late is None or column is None:
+            return None
+        watermark = self._table.watermark(query_id, batch_id)
+        return None if watermark is None else LateLimit(column, watermark - late.allow_ms)
+
+
+def source_table(source: TableSource) -> TableSpec:
+    """Return the spec of a table that is read."""
+    return TableSpec(
+        table=source.table,
+        path=source.path,
+        format=source.format,
+        catalog=source.catalog,
+        options=source.options,
+    )

@@ -1,0 +1,148 @@
+"""A topic as the target of a pipeline.
+
+Each task sends its rows; how they become visible depends on the guarantee. The decision that a batch counts
+is a file in the storage, written when all tasks have ended. What a maintainer must not break: with
+`exactly-once-batch` no row is visible before the decision, and the decision names every transaction of it.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+from pyarrow import fs
+
+import kalda.formats
+from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.direct.rows_target import RowsTarget, Written
+from kalda.pipelines.direct.upsert_marks import UpsertMarks
+from kalda.pipelines.engine.planner import format_spec
+from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
+from kalda.pipelines.topic_rows import TopicRows
+from kalda.spark.sink.exactly_once import write_exactly_once
+from kalda.spark.sink.options import SinkOptions, parse_sink_options
+from kalda.spark.sink.prepared import PreparedHandle, PreparedOutput
+from kalda.spark.sink.rows import TopicRows as SinkRows
+from kalda.spark.sink.task_identity import TaskIdentity
+from kalda.spark.sink.task_output import TaskOutput, open_producer
+
+_SINK: Final = "topic"
+
+
+def topic_rows(target: TopicTarget) -> TopicRows:
+    """Return how rows become records."""
+    if target.value is None:
+        return TopicRows(target.key)
+    return TopicRows(target.key, getattr(kalda.formats, "open_encoder")(format_spec(target.value)))  # noqa: B009
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRowsTarget:
+    """Sends the rows of a task; picklable."""
+
+    options: SinkOptions
+    rows: TopicRows
+    delivery: Delivery
+
+    def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
+        """Send all rows."""
+        counted = _Counted(self.rows)
+        records = counted.records(batches)
+        if self.delivery is Delivery.EXACTLY_ONCE_BATCH:
+            handle = _output(self.options, query_id).write(records, batch_id)
+            return Written(counted.count, prepared=handle)
+        first = next(records, None)
+        if first is None:
+            return Written(0)
+        names = first.schema.names
+        if self.delivery is Delivery.EXACTLY_ONCE:
+            identity = TaskIdentity(f"{query_id}-{_SINK}", batch_id, part)
+            write_exactly_once(self.options, names, _chain(first, records), identity)
+            return Written(counted.count)
+        with open_producer(self.options) as producer:
+            output = TaskOutput(producer, SinkRows(names, self.options.topic))
+            output.send_all(_chain(first, records))
+        return Written(counted.count)
+
+
+class _Counted:
+    """Turns rows into records and counts them."""
+
+    def __init__(self, rows: TopicRows) -> None:
+        self._rows: Final = rows
+        self.count = 0
+
+    def records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self.count += batch.num_rows
+            yield self._rows.records(batch)
+
+
+def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from others
+
+
+def _output(options: SinkOptions, query_id: str) -> PreparedOutput:
+    return PreparedOutput.of_sink(options, f"{query_id}-{_SINK}")
+
+
+class TopicOutput:
+    """The topic, seen from the driver."""
+
+    def __init__(
+        self, spec: TopicTarget, cluster: Cluster, rows: TopicRows, storage: str, pipeline: str
+    ) -> None:
+        options = {f"kafka.{name}": value for name, value in {**cluster.properties, **spec.options}.items()}
+        options |= {"topic": spec.topic, "delivery": spec.delivery.value}
+        self._options: Final = parse_sink_options(options, is_stream=True)
+        self._delivery: Final = spec.delivery
+        self._rows: Final = rows
+        self._files, root = fs.FileSystem.from_uri(storage)
+        self._directory: Final = f"{root}/batches/{pipeline}"
+        self._path: Final = f"{self._directory}/decided.json"
+
+    def committed_batch(self, query_id: str) -> int | None:
+        """Return the last batch that counts."""
+        decided = self._decided()
+        return decided[1] if decided is not None and decided[0] == query_id else None
+
+    def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
+        """Return what tasks send with, after leftovers of attempts without a decision were aborted."""
+        if self._delivery is Delivery.EXACTLY_ONCE_BATCH:
+            _output(self._options, query_id).abort_others()
+        return TopicRowsTarget(self._options, self._rows, self._delivery)
+
+    def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
+        """Return None: records are appended."""
+        return None
+
+    def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
+        """Decide the batch and make its rows visible."""
+        handles = [each.prepared for each in written if isinstance(each.prepared, PreparedHandle)]
+        document = {
+            "query_id": account.query_id,
+            "batch_id": account.batch_id,
+            "prepared": [each.to_json() for each in handles],
+        }
+        self._files.create_dir(self._directory, recursive=True)
+        with self._files.open_output_stream(f"{self._path}.new") as stream:
+            stream.write(json.dumps(document).encode())
+        self._files.move(f"{self._path}.new", self._path)
+        self.complete(account.query_id)
+
+    def complete(self, query_id: str) -> None:
+        """Commit the transactions of the last decision; again after a crash."""
+        decided = self._decided()
+        if decided is not None and decided[0] == query_id and decided[2]:
+            _output(self._options, query_id).complete(decided[2], commit=True)
+
+    def _decided(self) -> tuple[str, int, list[PreparedHandle]] | None:
+        try:
+            with self._files.open_input_stream(self._path) as stream:
+                document = json.loads(stream.read())
+        except FileNotFoundError:
+            return None
+        handles = [PreparedHandle.from_json(each) for each in document["prepared"]]
+        return document["query_id"], document["batch_id"], handles

@@ -1,0 +1,160 @@
+"""The dry plan of a pipeline file: what would run, how, and on what; it reads no record."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kalda.clients.errors import ClientError
+from kalda.pipelines.dlq.letters import retry_topic
+from kalda.pipelines.engine.planner import TopicPlan, plan_topic_pipeline
+from kalda.pipelines.engine.targets import source_table
+from kalda.pipelines.spec.model import (
+    MirrorSpec,
+    PipelineFile,
+    PipelineSpec,
+    TableSource,
+    TableSpec,
+    TopicSource,
+)
+from kalda.pipelines.tables import SchemaRefusedError, TableError, open_table
+from kalda.spark.source.discovery import Discovery
+from kalda.spark.source.options import parse_stream_options
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """What `validate` says of one pipeline."""
+
+    pipeline: str
+    kind: str
+    execution: str
+    reason: str
+    source: str
+    partitions: int | None
+    """None where the cluster could not be asked."""
+    records: int | None
+    """Offsets between the beginning and the end of the partitions."""
+    target: str
+    columns: tuple[tuple[str, str], ...] | None
+    """Name and type of the target's columns; None where only data or Spark knows them."""
+    problems: tuple[str, ...] = ()
+    """Why the pipeline would fail."""
+    notes: tuple[str, ...] = ()
+    """What could not be checked."""
+
+
+def validate_pipelines(file: PipelineFile, specs: Sequence[PipelineSpec]) -> list[PlanReport]:
+    """Return a report for each pipeline.
+
+    Raises:
+        PipelineFileError: the file is wrong.
+    """
+    return [_report(spec, file) for spec in specs]
+
+
+def _report(spec: PipelineSpec, file: PipelineFile) -> PlanReport:
+    if isinstance(spec.source, TopicSource):
+        return _topic_report(plan_topic_pipeline(spec, file), spec.source)
+    if isinstance(spec.source, TableSource):
+        return _table_report(spec, spec.source)
+    mirror = spec.mirror
+    assert isinstance(mirror, MirrorSpec), spec.kind
+    reason = f"records are copied as they are, {mirror.delivery.value}"
+    source = f"{mirror.source}: /{mirror.topics}/"
+    kind = spec.kind.value
+    return PlanReport(spec.name, kind, "direct", reason, source, None, None, mirror.target, None)
+
+
+def _topic_report(plan: TopicPlan, source: TopicSource) -> PlanReport:
+    spec = plan.spec
+    problems: list[str] = []
+    notes: list[str] = []
+    partitions = records = None
+    discovery = Discovery(parse_stream_options(plan.options))
+    try:
+        selected = discovery.find_partitions()
+        missing = [name for name in selected.missing_topics if name in source.topics]
+        problems += [f"topic {name} does not exist" for name in missing]
+        found = [each for each in selected.partitions if each.topic != retry_topic(spec.dlq_topic)]
+        starts, ends = discovery.beginning_offsets(found), discovery.end_offsets(found)
+        partitions, records = len(found), sum(ends[each] - starts[each] for each in found)
+        if not found and not missing:
+            notes.append(f"no topic matches {source.description} yet")
+    except ClientError as error:
+        notes.append(str(error))
+    finally:
+        discovery.close()
+    columns = None
+    if plan.schema is not None:
+        columns = tuple((field.name, str(field.type)) for field in plan.schema)
+        problems += _columns_problems(spec, plan.schema)
+    return PlanReport(
+        spec.name,
+        spec.kind.value,
+        plan.execution.value,
+        plan.reason,
+        source.description,
+        partitions,
+        records,
+        spec.target_name,
+        columns,
+        tuple(problems),
+        tuple(notes),
+    )
+
+
+def _columns_problems(spec: PipelineSpec, schema: pa.Schema) -> list[str]:
+    """Check the columns that the target names, and the table as it is."""
+    target = spec.target
+    if not isinstance(target, TableSpec):
+        return []
+    named = {
+        "partition_by": target.partition_by,
+        "keys": target.keys,
+        "order_by": (target.order_by,) if target.order_by else (),
+        "event_time": (target.event_time,) if target.event_time else (),
+    }
+    problems = [
+        f"{key}: there is no column {name}; the rows have {', '.join(schema.names)}"
+        for key, names in named.items()
+        for name in names
+        if name.partition(".")[0] not in schema.names
+    ]
+    try:
+        existing = open_table(target).schema()
+    except (TableError, OSError) as error:
+        return [*problems, str(error)]
+    for field in existing or ():
+        incoming = schema.field(field.name).type if field.name in schema.names else None
+        if incoming is not None and incoming != field.type and target.evolve.value == "none":
+            problems.append(
+                f"column {field.name} of {target.table} is {field.type}; the rows have {incoming}"
+            )
+    return problems
+
+
+def _table_report(spec: PipelineSpec, source: TableSource) -> PlanReport:
+    problems: list[str] = []
+    columns = None
+    try:
+        schema = open_table(source_table(source)).schema()
+        if schema is None:
+            problems.append(f"the table {source.table} does not exist at {source.path}")
+        else:
+            columns = tuple((field.name, str(field.type)) for field in schema)
+    except (TableError, SchemaRefusedError, OSError) as error:
+        problems.append(str(error))
+    reason = "changes of the table" if source.changes else "the whole table, when it has changed"
+    return PlanReport(
+        spec.name,
+        spec.kind.value,
+        "direct",
+        reason,
+        source.table,
+        None,
+        None,
+        spec.target_name,
+        columns,
+        tuple(problems),
+    )

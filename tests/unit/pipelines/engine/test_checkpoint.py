@@ -1,0 +1,50 @@
+"""Reading Spark's checkpoint."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kalda.common.types import TopicPartition
+from kalda.pipelines.engine.checkpoint import Checkpoint, CheckpointError
+
+METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Checkpoint:
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "commits").mkdir()
+    (tmp_path / "metadata").write_text('{"id":"3a1"}')
+    for batch_id, offset in enumerate(({"t": {"0": 5}}, {"t": {"0": 9, "1": 2}})):
+        (tmp_path / "offsets" / str(batch_id)).write_text(f"v1\n{METADATA}\n{json.dumps(offset)}")
+        (tmp_path / "offsets" / f".{batch_id}.crc").write_bytes(b"x")
+    (tmp_path / "commits" / "0").write_text("v1\n{}")
+    return Checkpoint(f"file://{tmp_path}")
+
+
+def test_the_offset_log_says_what_a_batch_reads(checkpoint: Checkpoint) -> None:
+    """So a replay reads the same, whatever the topics have become."""
+    assert "3a1" == checkpoint.query_id()
+    assert (1, 0) == (checkpoint.last_planned(), checkpoint.last_committed())
+    assert {TopicPartition("t", 0): 5} == checkpoint.offsets(0)
+    assert {TopicPartition("t", 0): 9, TopicPartition("t", 1): 2} == checkpoint.offsets(1)
+    assert checkpoint.offsets(2) is None
+
+
+def test_a_query_that_never_ran_has_no_checkpoint(tmp_path: Path) -> None:
+    """`lag` and `status` work before the first run."""
+    checkpoint = Checkpoint(f"file://{tmp_path}/none")
+    assert (None, None, None) == (
+        checkpoint.query_id(),
+        checkpoint.last_planned(),
+        checkpoint.last_committed(),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "v1", "v1\n{}\n{}\n{}", "v1\n{}\nx", "v1\n{}\n[]"])
+def test_another_log_is_refused(checkpoint: Checkpoint, tmp_path: Path, text: str) -> None:
+    """For example the checkpoint of a query with two sources."""
+    (tmp_path / "offsets" / "1").write_text(text)
+    with pytest.raises(CheckpointError):
+        checkpoint.offsets(1)

@@ -1,0 +1,50 @@
+"""When a failed pipeline starts again."""
+
+import pytest
+
+from kalda.pipelines.engine.errors import BreakerOpenError, PoisonBatchError
+from kalda.pipelines.engine.restarts import Restarts, first_line
+from kalda.pipelines.spec.model import Restart
+
+POLICY = Restart(tries=4, backoff_ms=100, backoff_max_ms=300)
+
+
+def test_the_wait_doubles_up_to_a_limit() -> None:
+    """A broker that restarts needs seconds, an outage must not be hammered."""
+    restarts = Restarts("orders", POLICY)
+    assert [100, 200, 300] == [restarts.wait_ms(OSError("down"), 7) for _ in range(3)]
+
+
+def test_a_batch_that_fails_too_often_stops_the_pipeline() -> None:
+    """The message names the batch, the number of tries and the cause."""
+    restarts = Restarts("orders", POLICY)
+    for _ in range(3):
+        restarts.wait_ms(OSError("down"), 7)
+    with pytest.raises(PoisonBatchError, match="orders failed 4 times in batch 7, last with: down"):
+        restarts.wait_ms(OSError("down"), 7)
+
+
+def test_progress_between_failures_begins_the_count_again() -> None:
+    """A pipeline that fails once a day must not stop after four days."""
+    restarts = Restarts("orders", POLICY)
+    for batch_id in range(10):
+        assert 100 == restarts.wait_ms(OSError("down"), batch_id)
+
+
+def test_an_open_breaker_is_final() -> None:
+    """Trying again would find the same bad records."""
+    with pytest.raises(BreakerOpenError):
+        Restarts("orders", POLICY).wait_ms(BreakerOpenError("bad"), 7)
+
+
+def test_the_error_of_a_worker_is_one_line() -> None:
+    """Spark's message is a page of traces."""
+    text = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 3, in invoke
+    run()
+kalda.pipelines.direct.range_job.BadRecordError: orders-0 at offset 7: MalformedValue: no JSON
+
+\tat org.apache.spark.api.python"""
+    assert "orders-0 at offset 7: MalformedValue: no JSON" == first_line(RuntimeError(text))
+    assert "ValueError" == first_line(ValueError())
