@@ -1,10 +1,10 @@
 """Implements `make demo`: sends a year of flights through a broker and Spark, and checks the totals.
 
 Everything runs on this machine: the broker is a `kalda start` process, the producer is confluent-kafka, and
-the pipeline runs on Spark with the data source `kalda`. The demo fails unless the counts of all steps agree.
+the pipelines of `pipeline.yml` run on Spark. With ``MASTER=spark://HOST:PORT`` they run on a Spark cluster
+that sees this directory. The demo fails unless the counts of all steps agree.
 """
 
-import contextlib
 import os
 import shutil
 import signal
@@ -12,13 +12,19 @@ import sys
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from examples.flights.events import FLIGHTS, DataMissingError, Event, read_airlines, read_events
 from kalda.testing import KaldaProcess, KaldaProcessError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kalda.pipelines.engine.status import PipelineStatus
+    from kalda.pipelines.spec.model import PipelineFile
 
 DIRECTORY = Path(__file__).resolve().parents[2] / ".cache" / "demo"
 TOPIC = "flights"
@@ -54,22 +60,24 @@ def _run(console: Console) -> None:
     begin = time.monotonic()
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     DIRECTORY.mkdir(parents=True)
-    table = DIRECTORY / "delays_by_carrier_and_hour"
     with KaldaProcess(DIRECTORY / "broker") as kalda:
         console.print(f"broker ready at {kalda.bootstrap} after {kalda.start_seconds:.2f} s")
         with console.status("reading the flights of 2013"):
             events = read_events()
             airlines = read_airlines()
         produced = _replay(console, kalda.bootstrap, events)
-        read = _pipeline(console, kalda.bootstrap, airlines, produced, table)
-    rows = _check(events, produced, read, table)
+        file, found = _pipelines(console, kalda.bootstrap, airlines, produced)
+    rows = _check(events, produced, file, found)
 
     from examples.flights.summary import print_summary
 
     print_summary(console, rows)
     aggregated = sum(row["flights"] for row in rows)
-    console.print(f"checked: {produced:,} produced = {read:,} read by Spark = {aggregated:,} in the table")
-    console.print(f"Parquet files: {table}", soft_wrap=True)
+    console.print(
+        f"checked: {produced:,} produced = {found['departures'].rows_out:,} rows in the table of departures "
+        f"= {aggregated:,} in that of delays"
+    )
+    console.print(f"tables: {file.warehouse.removeprefix('file://')}/flights", soft_wrap=True)
     console.print(f"done in {time.monotonic() - begin:.0f} s; the broker is stopped")
 
 
@@ -82,40 +90,42 @@ def _replay(console: Console, bootstrap: str, events: list[Event]) -> int:
         return replay(bootstrap, TOPIC, events, lambda count: progress.update(bar, completed=count))
 
 
-def _pipeline(
-    console: Console, bootstrap: str, airlines: list[tuple[str, str]], produced: int, table: Path
-) -> int:
-    with contextlib.ExitStack() as stack:
-        with console.status("starting Spark"):
-            from examples.flights.pipeline import run_pipeline, spark_session
+def _pipelines(
+    console: Console, bootstrap: str, airlines: list[tuple[str, str]], produced: int
+) -> "tuple[PipelineFile, dict[str, PipelineStatus]]":
+    from examples.flights.pipeline import read_file, run_pipelines, write_airlines
 
-            session = stack.enter_context(spark_session(DIRECTORY / "spark.log"))
-        progress = stack.enter_context(_progress(console))
-        bar = progress.add_task("read by Spark, source kalda", total=produced)
-        return run_pipeline(
-            session,
-            bootstrap,
-            TOPIC,
-            airlines,
-            table,
-            DIRECTORY / "checkpoint",
-            lambda count: progress.update(bar, completed=count),
-        )
+    file = read_file(bootstrap, DIRECTORY / "pipelines")
+    write_airlines(file, airlines)
+    with _progress(console) as progress:
+        bars = {
+            each.name: progress.add_task(f"pipeline {each.name}", total=produced) for each in file.pipelines
+        }
+
+        def report(statuses: "Sequence[PipelineStatus]") -> None:
+            for each in statuses:
+                progress.update(bars[each.pipeline], completed=each.records)
+
+        return file, run_pipelines(file, DIRECTORY / "spark.log", report)
 
 
-def _check(events: list[Event], produced: int, read: int, table: Path) -> list[dict[str, Any]]:
-    from examples.flights.summary import read_table, totals
+def _check(
+    events: list[Event], produced: int, file: "PipelineFile", found: "dict[str, PipelineStatus]"
+) -> list[dict[str, Any]]:
+    from examples.flights.summary import read_delays, read_departures, totals
 
-    rows = read_table(table)
-    found = totals(rows)
+    rows = read_delays(file)
+    sums = totals(rows)
     delay_minutes = sum(event.dep_delay or 0 for event in events)
     for what, expected, actual in (
         ("flights in the data set", FLIGHTS, len(events)),
         ("produced", len(events), produced),
-        ("read by Spark", produced, read),
-        ("not parsed", 0, found.unparsed),
-        ("flights in the table", produced, found.flights),
-        ("minutes of delay in the table", delay_minutes, found.delay_minutes),
+        ("read by the pipeline of departures", produced, found["departures"].records),
+        ("read by the pipeline of delays", produced, found["delays"].records),
+        ("dead letters", 0, found["departures"].dlq + found["delays"].dlq),
+        ("rows in the table of departures", produced, read_departures(file)),
+        ("flights in the table of delays", produced, sums.flights),
+        ("minutes of delay in the table", delay_minutes, sums.delay_minutes),
     ):
         if expected != actual:
             raise CheckError(f"{what}: {actual:,} instead of {expected:,}")

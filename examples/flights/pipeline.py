@@ -1,113 +1,52 @@
-"""Runs the Spark part: a Structured Streaming query that aggregates the events into Parquet files."""
+"""Runs the pipelines of `pipeline.yml`, as `kalda pipeline once` does."""
 
 import contextlib
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as sf
-from pyspark.sql.streaming.query import StreamingQuery
+import deltalake
+import pyarrow as pa
 
-BATCH_OFFSETS_MAX = 120_000
-"""Small enough that the year arrives in several batches, as it would from a live topic."""
+from kalda.pipelines.engine.application import Application
+from kalda.pipelines.engine.status import PipelineStatus
+from kalda.pipelines.spec.model import PipelineFile
+from kalda.pipelines.spec.parser import read_pipeline_file
 
-_POLL_SECONDS = 0.2
-_EVENT_SCHEMA = (
-    "scheduled_ms bigint, hour int, carrier string, flight int, tailnum string, origin string, dest string, "
-    "distance int, dep_delay int, arr_delay int, air_time int"
-)
+FILE = Path(__file__).with_name("pipeline.yml")
 
 
-@contextlib.contextmanager
-def spark_session(log: Path) -> Iterator[SparkSession]:
-    """Run Spark on this machine's cores; the output of the JVM goes to the log file."""
-    # Spark starts workers, and looks for data sources, with the Python interpreter that these variables name.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    with _stderr_to(log):
-        session = (
-            SparkSession.builder.master("local[*]")
-            .appName("flights")
-            .config("spark.driver.host", "127.0.0.1")
-            .config("spark.driver.bindAddress", "127.0.0.1")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            .config("spark.sql.shuffle.partitions", "2")
-            .config("spark.sql.session.timeZone", "UTC")
-            .getOrCreate()
-        )
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()
+class PipelineError(Exception):
+    """A pipeline stopped; the message says why."""
 
 
-def run_pipeline(
-    session: SparkSession,
-    bootstrap: str,
-    topic: str,
-    airlines: list[tuple[str, str]],
-    table: Path,
-    checkpoint: Path,
-    report: Callable[[int], None],
-) -> int:
-    """Read the records that the topic has now and write the table; return how many records Spark read."""
-    records = (
-        session.readStream.format("kalda")
-        .option("kafka.bootstrap.servers", bootstrap)
-        .option("subscribe", topic)
-        .option("startingOffsets", "earliest")
-        .option("maxOffsetsPerTrigger", BATCH_OFFSETS_MAX)
-        .load()
-    )
-    query = (
-        delays_by_carrier_and_hour(
-            records, session.createDataFrame(airlines, "carrier string, airline string")
-        )
-        .writeStream.outputMode("complete")
-        .foreachBatch(lambda frame, _: frame.coalesce(1).write.mode("overwrite").parquet(str(table)))
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    try:
-        while query.isActive:
-            report(_rows_read(query))
-            time.sleep(_POLL_SECONDS)
-        query.awaitTermination()
-    finally:
-        query.stop()
-    read = _rows_read(query)
-    report(read)
-    return read
+def read_file(bootstrap: str, storage: Path) -> PipelineFile:
+    """Read the pipeline file for a broker and a directory."""
+    variables = {**os.environ, "FLIGHTS_BROKERS": bootstrap, "FLIGHTS_STORAGE": str(storage)}
+    return read_pipeline_file(FILE, variables=variables)
 
 
-def delays_by_carrier_and_hour(records: DataFrame, airlines: DataFrame) -> DataFrame:
-    """Parse the events, add the airlines' names, and aggregate by carrier and scheduled hour of the day.
+def write_airlines(file: PipelineFile, airlines: Sequence[tuple[str, str]]) -> None:
+    """Write the table of airlines, which a pipeline joins."""
+    columns = {"carrier": [code for code, _ in airlines], "name": [name for _, name in airlines]}
+    deltalake.write_deltalake(f"{file.warehouse}/flights/airlines".removeprefix("file://"), pa.table(columns))
 
-    Records that cannot be parsed are counted in the group without a carrier, so that no record is lost.
+
+def run_pipelines(
+    file: PipelineFile, log: Path, report: Callable[[Sequence[PipelineStatus]], None]
+) -> dict[str, PipelineStatus]:
+    """Process the records that the topic has now; return the status of each pipeline.
+
+    Raises:
+        PipelineError: a pipeline stopped.
     """
-    event = sf.from_json(sf.col("value").cast("string"), _EVENT_SCHEMA)
-    flights = records.select(event.alias("event")).select("event.*")
-    return (
-        flights.join(sf.broadcast(airlines), "carrier", "left")
-        .groupBy("carrier", "airline", "hour")
-        .agg(
-            sf.count("*").alias("flights"),
-            sf.count("dep_delay").alias("departed"),
-            sf.sum("dep_delay").alias("delay_minutes"),
-            sf.sum(sf.when(sf.col("dep_delay") > 15, 1).otherwise(0)).alias("late"),
-            sf.max("dep_delay").alias("delay_max"),
-        )
-    )
-
-
-def _rows_read(query: StreamingQuery) -> int:
-    return sum(progress["numInputRows"] for progress in query.recentProgress)
+    application = Application(file, file.pipelines, is_once=True)
+    with _stderr_to(log):
+        errors = application.run(report, note=lambda _: None)
+    if errors:
+        raise PipelineError("; ".join(map(str, errors)))
+    return {each.pipeline: each for each in application.statuses()}
 
 
 @contextlib.contextmanager

@@ -1,14 +1,16 @@
-"""Prints the summary at the end of the demo, from the Parquet files that Spark wrote."""
+"""Prints the summary at the end of the demo, from the tables that the pipelines wrote."""
 
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet
+import pyarrow as pa
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as DrawnTable
+
+from kalda.pipelines.spec.model import PipelineFile, TableSpec
+from kalda.pipelines.tables import Table, open_table
 
 _BARS = "▁▂▃▄▅▆▇█"
 _AIRLINE_WIDTH = 15
@@ -26,10 +28,25 @@ class Totals:
     delay_minutes: int
 
 
-def read_table(table: Path) -> list[dict[str, Any]]:
-    """Return the table's rows."""
-    rows: list[dict[str, Any]] = pyarrow.parquet.read_table(table).to_pylist()
+def read_departures(file: PipelineFile) -> int:
+    """Return the number of rows in the table of departures."""
+    return sum(batch.num_rows for batch in _open(file, "departures").read(columns=["carrier"]))
+
+
+def read_delays(file: PipelineFile) -> list[dict[str, Any]]:
+    """Return the delays by carrier and hour: each batch of the pipeline wrote its own, which are added up."""
+    table = pa.Table.from_batches(_open(file, "delays").read())
+    sums = ("flights", "departed", "delay_minutes", "late")
+    keys = ["carrier", "airline", "hour"]
+    added = table.group_by(keys).aggregate([(name, "sum") for name in sums]).rename_columns([*keys, *sums])
+    rows: list[dict[str, Any]] = added.to_pylist()
     return rows
+
+
+def _open(file: PipelineFile, pipeline: str) -> Table:
+    (target,) = (each.target for each in file.pipelines if each.name == pipeline)
+    assert isinstance(target, TableSpec), target
+    return open_table(target)
 
 
 def totals(rows: list[dict[str, Any]]) -> Totals:
@@ -46,7 +63,7 @@ def print_summary(console: Console, rows: list[dict[str, Any]]) -> None:
     by_carrier: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_carrier[row["carrier"] or "?", row["airline"] or "?"].append(row)
-    table = Table(
+    table = DrawnTable(
         title="Departures from New York City in 2013", title_justify="left", box=box.SIMPLE, pad_edge=False
     )
     table.add_column("airline", no_wrap=True, max_width=_AIRLINE_WIDTH)

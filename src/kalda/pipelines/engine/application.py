@@ -6,14 +6,17 @@ the session ends with the application, so that nothing stays behind.
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.pipelines.engine.metrics import MetricsEndpoint
 from kalda.pipelines.engine.planner import plans_of
 from kalda.pipelines.engine.status import PipelineStatus
 from kalda.pipelines.engine.supervisor import Supervisor
-from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
+from kalda.pipelines.spec.model import PipelineFile, PipelineSpec, TopicSource
 from kalda.spark.session import build_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Note = Callable[[str], None]
 
@@ -35,7 +38,8 @@ class Application:
         is_once: bool = False,
     ) -> None:
         self._file: Final = file
-        self._plans: Final = plans_of(file, [each.name for each in specs])
+        self._specs: Final = list(specs)
+        plans_of(file, [each.name for each in specs])  # faults of the file show before Spark starts
         self._master: Final = master or file.spark.master
         self._metrics_port: Final = metrics_port
         self._is_once: Final = is_once
@@ -54,13 +58,15 @@ class Application:
 
     def run(self, show: Callable[[Sequence[PipelineStatus]], None], *, note: Note) -> list[Exception]:
         """Run until all pipelines have ended; return the errors of those that stopped for good."""
-        for plan in self._plans:
-            note(f"{plan.spec.name}: {plan.spec.kind.value}, {plan.execution.value} execution: {plan.reason}")
         with ExitStack() as stack:
-            session = build_session(self._file.name, self._master, session_settings(self._file))
-            stack.callback(session.stop)
-            session.sparkContext.setLogLevel("ERROR")
-            self._supervisor = Supervisor(session, self._plans, self._file, is_once=self._is_once, show=show)
+            session: SparkSession | None = None
+            if any(isinstance(each.source, TopicSource) for each in self._specs):
+                session = build_session(self._file.name, self._master, session_settings(self._file))
+                stack.callback(session.stop)
+                session.sparkContext.setLogLevel("ERROR")
+            self._supervisor = Supervisor(session, self._file, self._specs, is_once=self._is_once, show=show)
+            for each in self._supervisor.managed:
+                note(each.description)
             if self._is_stopping:
                 self._supervisor.request_stop()
             if self._metrics_port is not None:

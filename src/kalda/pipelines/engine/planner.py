@@ -15,6 +15,7 @@ from kalda.formats import FormatError, FormatSpec, open_decoder
 from kalda.pipelines.direct.row_plan import SOURCE_TYPES, RowPlan, RowPlanError
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, RowStep, StepError, load_function
 from kalda.pipelines.engine.source_settings import source_options
+from kalda.pipelines.engine.user_modules import add_directory
 from kalda.pipelines.expectations import Expectations
 from kalda.pipelines.spec.errors import FaultList
 from kalda.pipelines.spec.model import (
@@ -76,6 +77,7 @@ def plan_topic_pipeline(spec: PipelineSpec, file: PipelineFile) -> TopicPlan:
         PipelineFileError: the format, a step or an expectation is wrong, or `direct` is impossible.
     """
     faults = FaultList()
+    add_directory(file)
     source = spec.source
     assert isinstance(source, TopicSource), spec.kind
     records = _records(source, spec, faults)

@@ -8,16 +8,18 @@ current batch, and one pipeline's failure does not stop the others.
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from kalda.pipelines.engine.batch_runner import BatchOutcome
+from kalda.pipelines.engine.copies import CopyRun
 from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.lag import lag_of
 from kalda.pipelines.engine.pipeline_run import PipelineRun
-from kalda.pipelines.engine.planner import TopicPlan
+from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.engine.restarts import Restarts, first_line
 from kalda.pipelines.engine.status import PipelineStatus, RunState, StatusFiles
-from kalda.pipelines.spec.model import PipelineFile, TriggerKind
+from kalda.pipelines.engine.user_modules import ship_modules
+from kalda.pipelines.spec.model import Execution, PipelineFile, PipelineSpec, TopicSource, TriggerKind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,26 +33,67 @@ _RATE_WEIGHT: Final = 0.3
 """Of the newest batch in the moving average of the rate."""
 
 
+class Run(Protocol):
+    """A pipeline that runs until it ends, fails or is stopped."""
+
+    batch_id: int | None
+    """The batch that runs or ran last; None without batches."""
+
+    def start(self) -> None:
+        """Start; returns at once."""
+        ...
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it runs."""
+        ...
+
+    def error(self) -> Exception | None:
+        """Return why it ended; None for a regular end."""
+        ...
+
+    def stop(self) -> None:
+        """End it after the batch or transaction under way."""
+        ...
+
+    def close(self) -> None:
+        """Close connections."""
+        ...
+
+
 class Managed:
     """One pipeline under supervision."""
 
     def __init__(
-        self, session: "SparkSession", plan: TopicPlan, file: PipelineFile, *, is_once: bool
+        self, session: "SparkSession | None", spec: PipelineSpec, file: PipelineFile, *, is_once: bool
     ) -> None:
+        """Plan the pipeline.
+
+        Raises:
+            PipelineFileError: the plan is not possible.
+        """
         self._session: Final = session
-        self._plan: Final = plan
+        self._spec: Final = spec
         self._file: Final = file
         self._is_once: Final = is_once
-        self._run: PipelineRun | None = None
-        self._restarts: Final = Restarts(plan.spec.name, plan.spec.restart)
+        self._plan: Final = plan_topic_pipeline(spec, file) if isinstance(spec.source, TopicSource) else None
+        self._run: Run | None = None
+        self._restarts: Final = Restarts(spec.name, spec.restart)
+        self._started_ms = 0
         self._next_start_ms = 0
         self._lag_ms = 0
-        spec = plan.spec
+        execution = Execution.DIRECT if self._plan is None else self._plan.execution
         self.status: Final = PipelineStatus(
-            spec.name, spec.kind.value, plan.execution.value, spec.target_name, started_ms=_now_ms()
+            spec.name, spec.kind.value, execution.value, spec.target_name, started_ms=_now_ms()
         )
         self.error: Exception | None = None
         """Why the pipeline stopped for good."""
+
+    @property
+    def description(self) -> str:
+        """How the pipeline is executed, in one line."""
+        reason = "" if self._plan is None else f": {self._plan.reason}"
+        return f"{self._spec.name}: {self._spec.kind.value}, {self.status.execution} execution{reason}"
 
     @property
     def is_done(self) -> bool:
@@ -74,11 +117,11 @@ class Managed:
         self._run = None
         if error is not None:
             self._failed(error, batch_id, now_ms)
-        elif self._is_once or self._plan.spec.trigger.kind is TriggerKind.AVAILABLE_NOW:
+        elif self._is_once or self._spec.trigger.kind is TriggerKind.AVAILABLE_NOW:
             self._look_at_lag(now_ms + LAG_EVERY_MS)
             self.status.state = RunState.STOPPED
         else:
-            self._next_start_ms = max(self._started_ms + self._plan.spec.trigger.interval_ms, now_ms)
+            self._next_start_ms = max(self._started_ms + self._spec.trigger.interval_ms, now_ms)
             self.status.state = RunState.WAITING
 
     def stop(self) -> None:
@@ -93,9 +136,7 @@ class Managed:
     def _start(self) -> None:
         self._started_ms = _now_ms()
         try:
-            self._run = PipelineRun(
-                self._session, self._plan, self._file, is_once=self._is_once, report=self._report
-            )
+            self._run = self._new_run()
             self._run.start()
             self.status.state = RunState.RUNNING
         except Exception as error:
@@ -103,6 +144,12 @@ class Managed:
                 self._run.close()
                 self._run = None
             self._failed(error, None, _now_ms())
+
+    def _new_run(self) -> Run:
+        if self._plan is None:
+            return CopyRun(self._spec, self._file, is_once=self._is_once, report=self._report_copies)
+        assert self._session is not None, "a pipeline that reads topics needs Spark"
+        return PipelineRun(self._session, self._plan, self._file, is_once=self._is_once, report=self._report)
 
     def _failed(self, error: Exception, batch_id: int | None, now_ms: int) -> None:
         self.status.error = first_line(error)
@@ -113,7 +160,7 @@ class Managed:
             self.status.error = str(stopped)
             self.status.state = RunState.FAILED
             return
-        name, reason = self._plan.spec.name, first_line(error)
+        name, reason = self._spec.name, first_line(error)
         logger.warning("%s failed and starts again in %.1f s: %s", name, wait_ms / 1000, reason)
         self.status.restarts += 1
         self.status.state = RunState.RESTARTING
@@ -137,14 +184,29 @@ class Managed:
         times = [each.event_time_max for each in account.ranges if each.event_time_max is not None]
         status.freshness_seconds = (status.batch_ms - max(times)) / 1000 if times else None
 
+    def _report_copies(self, records: int, lag: int) -> None:
+        """Take what a mirror or publisher has copied since the last call; called in its thread."""
+        status, now_ms = self.status, _now_ms()
+        status.error = None
+        status.lag = lag
+        if records:
+            status.batches += 1
+            status.records += records
+            status.rows_out += records
+            seconds = max((now_ms - (status.batch_ms or self._started_ms)) / 1000, 1e-3)
+            status.records_per_second = records / seconds
+        status.batch_ms = now_ms
+
     def _look_at_lag(self, now_ms: int) -> None:
+        if self._plan is None:
+            return
         if now_ms - self._lag_ms < LAG_EVERY_MS:
             return
         self._lag_ms = now_ms
         try:
             lags = lag_of(self._plan, self._file)
         except Exception as error:
-            logger.warning("the lag of %s is not known: %s", self._plan.spec.name, first_line(error))
+            logger.warning("the lag of %s is not known: %s", self._spec.name, first_line(error))
             self.status.lag = None
         else:
             self.status.lag = sum(each.lag for each in lags)
@@ -155,14 +217,21 @@ class Supervisor:
 
     def __init__(
         self,
-        session: "SparkSession",
-        plans: Sequence[TopicPlan],
+        session: "SparkSession | None",
         file: PipelineFile,
+        specs: Sequence[PipelineSpec],
         *,
         is_once: bool,
         show: Callable[[Sequence[PipelineStatus]], None] = lambda _: None,
     ) -> None:
-        self.managed: Final = [Managed(session, plan, file, is_once=is_once) for plan in plans]
+        """Take the pipelines to run; the session may be None if none of them reads topics.
+
+        Raises:
+            PipelineFileError: the file is wrong.
+        """
+        if session is not None:
+            ship_modules(session, file, specs)
+        self.managed: Final = [Managed(session, spec, file, is_once=is_once) for spec in specs]
         self._files: Final = StatusFiles(file.storage)
         self._show: Final = show
         self._is_stopping = False

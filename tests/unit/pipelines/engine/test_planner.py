@@ -99,6 +99,6 @@ def test_source_options_name_the_group() -> None:
         "kafka.isolation.level": "read_committed",
         "kafka.client.id": "kalda-pipeline-a",
         "kafka.group.id": "kalda-pipeline-a",
-        "subscribe": "t",
+        "subscribe": "t,a.dlq.retry",
         "startingOffsets": "earliest",
     } == found.options

@@ -1,0 +1,60 @@
+"""Writes the reference page of the pipeline file from the declarations that the parser checks with.
+
+Run it as ``python -m kalda.pipelines.spec.reference docs/reference``. The page is committed, and a test fails
+when it differs from the declarations.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kalda.pipelines.spec.nodes import Section
+from kalda.pipelines.spec.sections import SECTIONS
+
+PAGE: Final = "pipeline-file.md"
+
+_INTRODUCTION: Final = """\
+# The pipeline file
+
+A pipeline file is YAML; [Run data pipelines](../how-to/pipelines.md) shows how to write one.
+`kalda pipeline validate FILE` checks it and reports all faults at once, each with its line and column.
+
+- Values are text: `on`, `1_000` and `12:30` mean what is written.
+- `${NAME}` is an environment variable, `${NAME:-default}` has a default, and `${file:PATH}` is the text of a
+  file, such as a mounted secret. `$${` stands for `${`.
+- Durations are written `500ms`, `5s`, `10m`, `1h`, `3d`; sizes `64MB`, `1GB`; shares `5%` or `0.05`.
+- Where a list is expected, a single value is a list of one.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [_INTRODUCTION]
+    for heading, section in SECTIONS:
+        parts += _section(heading, section)
+    return "\n".join(parts)
+
+
+def _section(heading: str, section: Section) -> Iterator[str]:
+    yield f"## {heading}\n"
+    yield f"{section.help}\n"
+    yield "| key | takes | default | meaning |"
+    yield "|---|---|---|---|"
+    for key in section.keys:
+        default = "required" if key.is_required else key.default or ""
+        yield f"| `{key.name}` | {_cell(key.takes)} | {default} | {_cell(key.help)} |"
+    yield ""
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def main() -> None:
+    """Write the page into the directory that the command line names."""
+    (Path(sys.argv[1]) / PAGE).write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Pipelines from a file to tables and topics, on real brokers and Spark."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("sqlglot")
+
+from tests.spark.pipelines import read_pipelines, records_of, rows_of, run_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Topics
+
+COUNT = 400
+
+FILE = """\
+name: orders
+storage: ${STORAGE}
+defaults:
+  value: {format: json, schema: "id bigint, amount double, ts timestamp"}
+  breaker: {bad_max: 20%}
+  restart: {tries: 3}
+pipelines:
+  - name: direct
+    from: {topic: "${TOPIC}", keep: [offset]}
+    transform:
+      - select *, to_date(ts) as day where amount > 0
+      - python: shop_steps:mark
+    expect: {even: {check: "id % 100 <> 99", on_fail: dlq}}
+    to: {table: lake.direct, format: delta, partition_by: [day], event_time: ts}
+  - name: spark
+    from: {topic: "${TOPIC}", keep: [offset]}
+    transform:
+      - select *, to_date(ts) as day where amount > 0
+      - python: shop_steps:mark
+    expect: {even: {check: "id % 100 <> 99", on_fail: dlq}}
+    to: {table: lake.spark, format: parquet, partition_by: [day], event_time: ts}
+    execution: spark
+  - name: sums
+    from: {topic: "${TOPIC}"}
+    transform: ["where amount > 0", "select id % 10 as digit, count(*) as n from input group by id % 10"]
+    to: {table: lake.sums, format: parquet}
+  - name: alerts
+    from: {topic: "${TOPIC}"}
+    transform: ["select cast(id as string) as key, to_json(struct(*)) as value where amount > 500"]
+    to: {topic: "${TOPIC}.alerts"}
+"""
+
+
+STEPS = """\
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def mark(batch):
+    rows = batch.filter(pc.not_equal(batch.column("id"), 7))
+    return rows.append_column("seen", pa.repeat(pa.scalar("yes"), rows.num_rows))
+"""
+
+
+def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
+) -> None:
+    """Direct execution is a matter of speed only; a second run changes nothing."""
+    topic = topics.create("orders", partitions=2)
+    for partition in (0, 1):
+        topics.fill(
+            topic,
+            [
+                b"bad"
+                if each % 50 == 0
+                else json.dumps(
+                    {"id": each, "amount": each * 1.5 - 15, "ts": "2026-01-01T10:00:00Z"}
+                ).encode()
+                for each in range(partition, COUNT, 2)
+            ],
+            partition=partition,
+        )
+    (tmp_path / "shop_steps.py").write_text(STEPS)
+    file = read_pipelines(FILE, topics.bootstrap, tmp_path, TOPIC=topic)
+
+    found = run_once(spark, file)
+
+    def by_id(rows: list[dict[str, object]]) -> list[dict[str, object]]:
+        return sorted(rows, key=lambda row: str(row["id"]))
+
+    direct, through_spark = by_id(rows_of(file, "direct")), by_id(rows_of(file, "spark"))
+    assert direct == through_spark
+    good = [each for each in range(COUNT) if each % 50 and each > 10 and each % 100 != 99]
+    assert sorted(map(str, good)) == [str(row["id"]) for row in direct]
+    assert ("direct", "spark") == (found["direct"].execution, found["spark"].execution)
+    for name in ("direct", "spark"):
+        status = found[name]
+        assert (COUNT, len(good), 8 + 4) == (status.records, status.rows_out, status.dlq), name
+        assert COUNT - len(good) - 12 == status.filtered
+        letters = records_of(topics.bootstrap, f"{name}.dlq", 12)
+        assert {"decode", "expect"} == {dict(each.headers)["dlq.stage"].decode() for each in letters}  # type: ignore[union-attr]
+        assert 12 == len(letters)
+    assert dict.fromkeys(range(1, 10), 39) | {0: 31} == {
+        row["digit"]: row["n"] for row in rows_of(file, "sums")
+    }
+    alerts = records_of(topics.bootstrap, f"{topic}.alerts", 1)
+    assert {"id", "amount", "ts"} == set(json.loads(alerts[0].value or b""))
+
+    again = run_once(spark, file)
+    assert [0, 0] == [again[name].records for name in ("direct", "spark")]
+    assert direct == by_id(rows_of(file, "direct"))
