@@ -9,7 +9,14 @@ from typing import Final
 
 from kalda.pipelines.cli.noun import pipeline
 
-_VERBS: Final = ("validate", "run", "status", "dlq", "export_sdp", "repair",)
+_VERBS: Final = (
+    "validate",
+    "run",
+    "status",
+    "dlq",
+    "export_sdp",
+    "repair",
+)
 
 for _verb in _VERBS:
     import_module(f"kalda.pipelines.cli.{_verb}")

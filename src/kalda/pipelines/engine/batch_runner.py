@@ -31,7 +31,7 @@ from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_fr
 from kalda.pipelines.engine.spark_tasks import CountTarget
 from kalda.pipelines.engine.table_rows import TableFiles
 from kalda.pipelines.engine.targets import TableTarget, Target
-from kalda.pipelines.engine.topic_target import TopicOutput, topic_rows
+from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.expectations import Expectations
 from kalda.pipelines.ledger.record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
@@ -246,7 +246,7 @@ def _open_target(plan: TopicPlan, file: PipelineFile) -> Target:
         return TableTarget(spec.target)
     assert isinstance(spec.target, TopicTarget), spec.kind
     cluster = file.cluster(spec.target.cluster)
-    return TopicOutput(spec.target, cluster, topic_rows(spec.target), file.storage, spec.name)
+    return TopicOutput(spec.target, cluster, file.storage, spec.name)
 
 
 def _open_dead_letters(plan: TopicPlan, file: PipelineFile) -> DeadLetterOutput | None:

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+import pyarrow as pa
+
 from kalda.pipelines.engine.targets import source_table
 from kalda.pipelines.engine.topic_target import topic_rows
 from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
@@ -24,7 +26,7 @@ from kalda.pipelines.spec.model import (
     TopicTarget,
     TriggerKind,
 )
-from kalda.pipelines.tables import open_table
+from kalda.pipelines.tables import TableError, open_table
 from kalda.spark.source.java_regex import translate_java_regex
 
 _STOP_TIMEOUT_S: Final = 60.0
@@ -100,7 +102,11 @@ class CopyRun:
         assert isinstance(source, TableSource), self._spec.kind
         assert isinstance(target, TopicTarget), self._spec.kind
         table = open_table(source_table(source))
-        with TablePublisher(publish_options(self._spec, source, target, self._file), table) as publisher:
+        columns = table.schema()
+        if columns is None:
+            raise TableError(f"the table {source.table} does not exist at {source.path}")
+        options = publish_options(self._spec, source, target, self._file, columns)
+        with TablePublisher(options, table) as publisher:
             while not self._stop.is_set():
                 result = publisher.run_once()
                 self._report(result.records + result.tombstones, 0)
@@ -125,7 +131,7 @@ def mirror_options(spec: PipelineSpec, mirror: MirrorSpec, file: PipelineFile) -
 
 
 def publish_options(
-    spec: PipelineSpec, source: TableSource, target: TopicTarget, file: PipelineFile
+    spec: PipelineSpec, source: TableSource, target: TopicTarget, file: PipelineFile, columns: pa.Schema
 ) -> PublishOptions:
     """Return what a publisher does, from the file."""
     return PublishOptions(
@@ -133,7 +139,7 @@ def publish_options(
         group=spec.group_id,
         table=source.path,
         topic=target.topic,
-        rows=topic_rows(target),
+        rows=topic_rows(target, columns),
         producer={**file.cluster(target.cluster).properties, **target.options},
         changes=source.changes,
         tombstones=target.tombstones,

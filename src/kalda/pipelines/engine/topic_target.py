@@ -13,7 +13,7 @@ from typing import Final
 import pyarrow as pa
 from pyarrow import fs
 
-import kalda.formats
+from kalda.formats import open_encoder
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
@@ -30,11 +30,11 @@ from kalda.spark.sink.task_output import TaskOutput, open_producer
 _SINK: Final = "topic"
 
 
-def topic_rows(target: TopicTarget) -> TopicRows:
-    """Return how rows become records."""
+def topic_rows(target: TopicTarget, columns: pa.Schema) -> TopicRows:
+    """Return how rows with these columns become records."""
     if target.value is None:
         return TopicRows(target.key)
-    return TopicRows(target.key, getattr(kalda.formats, "open_encoder")(format_spec(target.value)))  # noqa: B009
+    return TopicRows(target.key, open_encoder(format_spec(target.value), columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +91,12 @@ def _output(options: SinkOptions, query_id: str) -> PreparedOutput:
 class TopicOutput:
     """The topic, seen from the driver."""
 
-    def __init__(
-        self, spec: TopicTarget, cluster: Cluster, rows: TopicRows, storage: str, pipeline: str
-    ) -> None:
+    def __init__(self, spec: TopicTarget, cluster: Cluster, storage: str, pipeline: str) -> None:
         options = {f"kafka.{name}": value for name, value in {**cluster.properties, **spec.options}.items()}
         options |= {"topic": spec.topic, "delivery": spec.delivery.value}
         self._options: Final = parse_sink_options(options, is_stream=True)
         self._delivery: Final = spec.delivery
-        self._rows: Final = rows
+        self._spec: Final = spec
         self._files, root = fs.FileSystem.from_uri(storage)
         self._directory: Final = f"{root}/batches/{pipeline}"
         self._path: Final = f"{self._directory}/decided.json"
@@ -112,7 +110,7 @@ class TopicOutput:
         """Return what tasks send with, after leftovers of attempts without a decision were aborted."""
         if self._delivery is Delivery.EXACTLY_ONCE_BATCH:
             _output(self._options, query_id).abort_others()
-        return TopicRowsTarget(self._options, self._rows, self._delivery)
+        return TopicRowsTarget(self._options, topic_rows(self._spec, schema), self._delivery)
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
         """Return None: records are appended."""
