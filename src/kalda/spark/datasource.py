@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from kalda.spark.source.one_line_errors import one_line_errors
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import (
+    OnBadValue,
     SourceOptions,
     parse_batch_options,
     parse_common_options,
@@ -38,8 +39,13 @@ class KaldaDataSource(DataSource):
     def schema(self) -> StructType:
         """Return the columns; options that no kind of query accepts are refused here, before it starts."""
         options = parse_common_options(self.options)
+        value, has_error = _value(options)
         return source_schema(
-            include_headers=options.include_headers, rows=options.rows, columns=options.columns
+            include_headers=options.include_headers,
+            rows=options.rows,
+            columns=options.columns,
+            value_type=value,
+            has_value_error=has_error,
         )
 
     @one_line_errors
@@ -80,5 +86,22 @@ class KaldaDataSource(DataSource):
 
 
 def _checked(schema: StructType, options: SourceOptions) -> StructType:
-    check_schema(schema, include_headers=options.include_headers, rows=options.rows)
+    value, has_error = _value(options)
+    check_schema(
+        schema,
+        include_headers=options.include_headers,
+        rows=options.rows,
+        value_type=value,
+        has_value_error=has_error,
+    )
     return schema
+
+
+def _value(options: SourceOptions) -> tuple[StructType | None, bool]:
+    """Return the type of decoded values, None for bytes, and whether there is a column of their errors."""
+    if options.value is None:
+        return None, False
+    # Imported where it is used: most queries take values as bytes.
+    from kalda.spark.source.value_columns import value_type
+
+    return value_type(options.value), options.value.on_error is OnBadValue.NULL

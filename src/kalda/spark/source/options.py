@@ -78,6 +78,26 @@ class ReadMode(Enum):
     """From segment files; a task that sees none fails. After a doubt on the way it fetches."""
 
 
+class OnBadValue(Enum):
+    """What happens with a value that is not of the declared format."""
+
+    FAIL = "fail"
+    NULL = "null"
+    """The value is null, and the column `value_error` says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueOptions:
+    """The declared format of values; see `kalda.formats`."""
+
+    name: str
+    schema: str | None
+    schema_file: str | None
+    settings: Mapping[str, str]
+    """The other options of the format: ``value.registry_url`` is ``registry_url`` here."""
+    on_error: OnBadValue
+
+
 @dataclass(frozen=True, slots=True)
 class TriggerLimits:
     """How much one micro-batch of a stream holds."""
@@ -116,6 +136,8 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     """The columns of the source's schema, in order; None for all."""
     push_down: bool = False
+    value: ValueOptions | None = None
+    """None for values as bytes."""
     read_mode: ReadMode = ReadMode.AUTO
 
 
@@ -194,6 +216,7 @@ def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
         rows=parse_choice(lowered, "rows", RowKind.RECORDS),
         columns=_parse_columns(lowered),
         push_down=parse_boolean(lowered, "pushdown", default=False),
+        value=_parse_value(lowered),
         read_mode=parse_choice(lowered, "readMode", ReadMode.AUTO),
     )
 
@@ -258,6 +281,20 @@ def _parse_group_id(lowered: Lowered) -> str:
     name = next(name for name in _SELECTIONS if name.lower() in lowered)
     selection = f"{name}={','.join(sorted(lowered[name.lower()].split(',')))}"
     return f"{prefix}-{hashlib.sha256(selection.encode()).hexdigest()[:12]}"
+
+
+def _parse_value(lowered: Lowered) -> ValueOptions | None:
+    given = {name.removeprefix("value."): text for name, text in lowered.items() if name.startswith("value.")}
+    name = given.pop("format", None)
+    if name is None:
+        if given:
+            raise OptionError(f"`value.{min(given)}` is set without `value.format`, e.g. json")
+        return None
+    on_error = parse_choice(lowered, "value.onError", OnBadValue.FAIL)
+    given.pop("onerror", None)
+    return ValueOptions(
+        name.strip().lower(), given.pop("schema", None), given.pop("schemafile", None), given, on_error
+    )
 
 
 def _parse_columns(lowered: Lowered) -> tuple[str, ...] | None:

@@ -372,4 +372,8 @@ def _read(
 
     if options.rows is RowKind.RANGES:
         return iter([range_row(each) for each in partition.ranges])
-    return read_ranges(options, schema, partition.ranges)
+    if options.value is None:
+        return read_ranges(options, schema, partition.ranges)
+    from kalda.spark.source.value_columns import decode_values, raw_schema
+
+    return decode_values(read_ranges(options, raw_schema(schema), partition.ranges), schema, options.value)

@@ -5,6 +5,7 @@ stream's source, so it does not import pyarrow. `arrow_rows` fills the columns.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -20,12 +21,17 @@ from pyspark.sql.types import (
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import RowKind
 
+VALUE_ERROR: Final = "value_error"
+"""The column that says why a value could not be decoded (`value.onError=null`)."""
+
 
 def source_schema(
     *,
     include_headers: bool,
     rows: RowKind = RowKind.RECORDS,
     columns: Sequence[str] | None = None,
+    value_type: StructType | None = None,
+    has_value_error: bool = False,
 ) -> StructType:
     """Return the columns of the source; `includeHeaders` adds the last one of records.
 
@@ -33,6 +39,8 @@ def source_schema(
         include_headers: `includeHeaders`.
         rows: `rows`.
         columns: `columns`: only these of a record's columns, in this order.
+        value_type: The type of decoded values; None for bytes.
+        has_value_error: Whether there is a column that says why a value is bad.
 
     Raises:
         OptionError: there is no such column.
@@ -41,7 +49,7 @@ def source_schema(
         return range_schema()
     fields = [
         StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
+        StructField("value", BinaryType() if value_type is None else value_type),
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         StructField("offset", LongType()),
@@ -51,6 +59,8 @@ def source_schema(
     if include_headers:
         entry = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
         fields.append(StructField("headers", ArrayType(entry)))
+    if has_value_error:
+        fields.append(StructField(VALUE_ERROR, StringType()))
     if columns is None:
         return StructType(fields)
     by_name = {field.name: field for field in fields}
@@ -75,7 +85,14 @@ def range_schema() -> StructType:
     )
 
 
-def check_schema(requested: StructType, *, include_headers: bool, rows: RowKind = RowKind.RECORDS) -> None:
+def check_schema(
+    requested: StructType,
+    *,
+    include_headers: bool,
+    rows: RowKind = RowKind.RECORDS,
+    value_type: StructType | None = None,
+    has_value_error: bool = False,
+) -> None:
     """Accept the source's own schema and any choice of its columns, in any order.
 
     Spark does not pass the columns that a query uses to a Python source; naming fewer with ``.schema()``
@@ -88,7 +105,10 @@ def check_schema(requested: StructType, *, include_headers: bool, rows: RowKind 
         if requested != range_schema():
             raise OptionError(f"under `rows`=ranges the schema is {range_schema().simpleString()}")
         return
-    known = {field.name: field.dataType for field in source_schema(include_headers=include_headers)}
+    complete = source_schema(
+        include_headers=include_headers, value_type=value_type, has_value_error=has_value_error
+    )
+    known = {field.name: field.dataType for field in complete}
     for field in requested:
         if known.get(field.name) != field.dataType:
             columns = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
