@@ -21,7 +21,7 @@ from benchmarks import (
     protocol_codec,
     replication,
     request_rate,
-    spark_read,
+    spark,
     storage,
 )
 from benchmarks.apache_kafka import ApacheKafka, NotAvailableError
@@ -33,7 +33,6 @@ _AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
     "end_to_end": end_to_end.run,
     "request_rate": request_rate.run,
     "clients": clients.run,
-    "spark_read": spark_read.run,
 }
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "footprint": footprint.run,
@@ -43,6 +42,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "storage": storage.run,
     "protocol_codec": protocol_codec.run,
 }
+_SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {
     "coordination": (coordination.run, coordination.run_zookeeper),
     "replication": (replication.run, replication.run_apache_kafka),
@@ -54,7 +54,7 @@ _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Fig
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run what was asked for and print it."""
-    names = [*_AGAINST_A_BROKER, *_ALONE, *_BESIDE]
+    names = [*_AGAINST_A_BROKER, *_ALONE, *_BESIDE, _SPARK]
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
         "--with-kafka", action="store_true", help="measure Apache Kafka too (needs mvn, java)"
@@ -77,6 +77,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _compare(name, with_kafka=options.with_kafka)
         if name in _BESIDE:
             _print_beside(*_BESIDE[name], with_other=options.with_kafka)
+        if name == _SPARK:
+            spark.run(with_official=options.with_kafka)
     return 0
 
 
@@ -106,10 +108,7 @@ def _compare(name: str, *, with_kafka: bool) -> None:
     if with_kafka:
         try:
             with ApacheKafka() as kafka:
-                if name == "spark_read":
-                    theirs = {label: value for label, value, _ in spark_read.run_official(kafka.bootstrap)}
-                else:
-                    theirs = {label: value for label, value, _ in measure(kafka.bootstrap)}
+                theirs = {label: value for label, value, _ in measure(kafka.bootstrap)}
                 theirs[f"memory after {name}"] = memory_mb(kafka.pid)
                 theirs[f"start before {name}"] = kafka.start_seconds
         except NotAvailableError as error:

@@ -18,7 +18,7 @@ import confluent_kafka.admin
 import pytest
 
 from benchmarks.apache_kafka import NotAvailableError
-from benchmarks.spark_read import official_connector
+from benchmarks.spark_official import official_connector
 from tests.compat.spark_options.cases import BASE_MS, BATCH, DIFFERENT, STREAM, Case
 from tests.shared_broker import shared_broker
 
