@@ -57,9 +57,7 @@ def load(bootstrap: str, topic: TopicLoad) -> None:
         raise RuntimeError(f"the broker did not take all records of {topic.name}")
 
 
-def _produce(
-    producer: confluent_kafka.Producer, topic: str, number: int, value: bytes, time_ms: int
-) -> None:
+def _produce(producer: confluent_kafka.Producer, topic: str, number: int, value: bytes, time_ms: int) -> None:
     while True:
         try:
             # A timestamp of 0 means now to this client.

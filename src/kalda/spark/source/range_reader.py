@@ -33,6 +33,10 @@ compaction took them, or they are markers of transactions. Twice, because once m
 OUT_OF_RANGE_WAIT_SECONDS: Final = 0.1
 """Between two fetches of an offset that the leader says it has and does not serve."""
 
+IN_PLACE_OFFSETS_MIN: Final = 2_000
+"""Under `readMode=auto`, shorter ranges are fetched: one request costs less than a lease, its release and the
+mapping of files, and most ranges of micro-batches are short."""
+
 
 def read_ranges(
     options: SourceOptions, schema: StructType, ranges: Iterable[OffsetRange]
@@ -92,7 +96,9 @@ def open_range(
         NotInPlaceError: `readMode` is files, and the range cannot be read in place.
     """
     position, end = offset_range.start, offset_range.end
-    if options.read_mode is not ReadMode.NETWORK:
+    if options.read_mode is ReadMode.FILES or (
+        options.read_mode is ReadMode.AUTO and offset_range.offset_count >= IN_PLACE_OFFSETS_MIN
+    ):
         position = yield from read_in_place(reader, options, offset_range, counters)
     if position < end:
         for part in fetch_range(reader, options, OffsetRange(offset_range.topic_partition, position, end)):
