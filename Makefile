@@ -82,6 +82,8 @@ chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTO
 	@$(BIN)/python -m tests.chaos.disk_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(CLIENT),--client $(CLIENT))
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED)) $(if $(CLIENT),--client $(CLIENT))
 	@$(BIN)/python -m tests.chaos.table_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once-batch --speculation $(if $(SEED),--seed $(SEED))
+	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once --speculation $(if $(SEED),--seed $(SEED))
 
 # Tests whose programs are missing are skipped, with a message.
 compat: install ## Tests with peers that need Maven, Go, npm or Prometheus, and Kalda's clients on Apache Kafka.

@@ -27,7 +27,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Address of the broker; ``KALDA_TEST_BOOTSTRAP`` points the tests at another one."""
-    with shared_broker(tmp_path_factory.mktemp("spark-broker")) as address:
+    settings = {"transaction.two.phase.commit.enable": "true"}
+    with shared_broker(tmp_path_factory.mktemp("spark-broker"), settings) as address:
         yield address
 
 

@@ -42,7 +42,7 @@ def write_exactly_once(
     """Write the rows unless the part is committed already.
 
     Raises:
-        RowError, ValueError: a row cannot be written; no row of the part becomes visible.
+        RowError: a row cannot be written; no row of the part becomes visible.
         ProducerFencedError: another attempt of the same part has begun.
         ClientError: the cluster did not take the rows.
     """

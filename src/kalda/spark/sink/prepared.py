@@ -123,7 +123,7 @@ class PreparedOutput:
             before_topic: Called with each topic before its first row is sent, and perhaps again.
 
         Raises:
-            RowError, ValueError: a row cannot be written.
+            RowError: a row cannot be written.
             ClientError: the cluster did not take a row, or allows no two-phase commit.
         """
         iterator = _non_empty(batches)

@@ -38,7 +38,7 @@ def write_prepared(
     """Write the rows unless their batch is decided.
 
     Raises:
-        RowError, ValueError: a row cannot be written.
+        RowError: a row cannot be written.
         BarrierEndedError: another run of the query has ended the batch.
         ClientError: the cluster did not take the rows, or allows no two-phase commit.
     """

@@ -66,8 +66,8 @@ def _is_same(kind: DataType, expected: DataType) -> bool:
     return kind.simpleString() == expected.simpleString()
 
 
-class RowError(ValueError):
-    """A row cannot be written; the message names what is wrong with it."""
+class RowError(OptionError):
+    """A row cannot be written as the options are; the message names what is wrong with it."""
 
 
 class TopicRows:

@@ -11,11 +11,12 @@ from typing import Final
 
 import pyarrow as pa
 
+from kalda.clients.errors import ClientError
 from kalda.clients.producer.arrow_future import ArrowFuture
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer import Producer
 from kalda.spark.sink.options import SinkOptions
-from kalda.spark.sink.rows import TopicRows
+from kalda.spark.sink.rows import RowError, TopicRows
 from kalda.spark.source.option_values import OptionError
 
 
@@ -71,7 +72,7 @@ class TaskOutput:
         """Send all rows and wait for the result of each.
 
         Raises:
-            RowError, ValueError: a row cannot be written; earlier ones may have been.
+            RowError: a row cannot be written; earlier ones may have been.
             RecordTooLargeError: a row is above `max.request.size` or the topic's `max.message.bytes`.
             ClientError: the cluster did not take a row.
         """
@@ -83,7 +84,12 @@ class TaskOutput:
         """Send the rows of a batch; raises as `send_all`, also for rows sent before."""
         for topic, records in self._rows.split(batch):
             self._before_topic(topic)
-            self._pending.append(self._producer.send_arrow(topic, records))
+            try:
+                self._pending.append(self._producer.send_arrow(topic, records))
+            except (ClientError, RowError):
+                raise
+            except ValueError as error:
+                raise RowError(f"rows for topic {topic} cannot be written: {error}") from None
             self.row_count += records.num_rows
         while self._pending and self._pending[0].done():
             self._pending.popleft().result(0)

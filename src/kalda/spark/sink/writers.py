@@ -26,6 +26,7 @@ from kalda.spark.sink.producer_pool import worker_pool
 from kalda.spark.sink.rows import TopicRows, check_write_schema
 from kalda.spark.sink.task_identity import task_identity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
+from kalda.spark.source.one_line_errors import one_line_errors
 from kalda.spark.worker import prepare_worker
 
 
@@ -51,14 +52,17 @@ class KaldaBatchWriter(DataSourceArrowWriter):
         self._options: Final = options
         self._schema: Final = schema
 
+    @one_line_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task."""
         return _write(self._options, self._schema.names, iterator)
 
+    @one_line_errors
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make the rows visible, where the delivery is that of whole batches."""
         _end(self._options, messages, self._options.txn_version, is_commit=True)
 
+    @one_line_errors
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop the rows unless they are committed, where the delivery is that of whole batches."""
         _end(self._options, messages, self._options.txn_version, is_commit=False)
@@ -72,14 +76,17 @@ class KaldaStreamWriter(DataSourceStreamArrowWriter):
         self._options: Final = options
         self._schema: Final = schema
 
+    @one_line_errors
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """Write the rows of one task."""
         return _write(self._options, self._schema.names, iterator)
 
+    @one_line_errors
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Make the rows of the batch visible, where the delivery is that of whole batches."""
         _end(self._options, messages, batchId, is_commit=True)
 
+    @one_line_errors
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop the rows unless the batch is committed; Spark calls it also after a commit that failed."""
         _end(self._options, messages, batchId, is_commit=False)

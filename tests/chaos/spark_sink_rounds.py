@@ -1,0 +1,361 @@
+"""Kills and breaks a Spark query that copies ids from topic to topic, and checks that each arrives once.
+
+Each round produces ids, arms one failure and waits until a ``read_committed`` reader has all of them. The
+failures are ``kill -9`` of the driver, of a Python worker and of the leader of an output partition, and
+errors, worker and driver deaths before and after each step of the sink (`spark_faults`). Half of the rounds
+run with speculative tasks where ``--speculation`` is given.
+
+At the end: each id is there exactly once, no transaction is open, and, in mode exactly-once-batch, no
+snapshot of the last stable offsets shows a part of a batch.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from kalda import Admin, NewTopic, Producer
+from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.common.types import TopicPartition
+from kalda.records.columnar import decode_batches
+from kalda.testing import ProcessCluster
+from tests.chaos.spark_faults.sitecustomize import PLACES
+
+HERE: Final = Path(__file__).parent
+PARTITIONS: Final = 4
+SOURCE, TARGET = "ids", "copied"
+ROUND_TIMEOUT_SECONDS: Final = 240.0
+
+
+class Driver:
+    """The Spark application, started again when it was killed."""
+
+    def __init__(self, directory: Path, arguments: list[str]) -> None:
+        self.fault: Final = directory / "fault"
+        self._log: Final = directory / "driver.log"
+        self._arguments: Final = arguments
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ensure(self, *, speculation: bool) -> None:
+        """Start it unless it runs."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self.stop()
+        environment = os.environ | {
+            "KALDA_FAULT": str(self.fault),
+            "PYTHONPATH": f"{HERE / 'spark_faults'}:{os.environ.get('PYTHONPATH', '')}",
+        }
+        command = [sys.executable, str(HERE / "spark_sink_driver.py"), *self._arguments]
+        command += ["--speculation"] if speculation else []
+        # The shell's pid is the group, which the faults need to know.
+        shell = ["sh", "-c", 'KALDA_FAULT_DRIVER=$$ exec "$@"', "sh", *command]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                shell, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """Kill the driver's Python, the JVM and all workers."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def kill_worker(self, rng: random.Random) -> bool:
+        """Kill one Python worker; return whether there was one."""
+        workers = [pid for pid, command in self._group() if "pyspark.daemon" in command]
+        # The daemon has the lowest pid; without it all workers end.
+        if len(workers) < 2:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(rng.choice(sorted(workers)[1:]), signal.SIGKILL)
+        return True
+
+    def stop(self) -> None:
+        """Kill it and wait."""
+        self.kill()
+        if self._process is not None:
+            self._process.wait(30)
+            self._process = None
+
+    def _group(self) -> Iterator[tuple[int, str]]:
+        assert self._process is not None, "the driver runs"
+        for each in Path("/proc").iterdir():
+            if each.name.isdigit():
+                with contextlib.suppress(OSError):
+                    pid = int(each.name)
+                    if os.getsid(pid) == self._process.pid:
+                        yield pid, (each / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+class Reader(threading.Thread):
+    """Reads the target with read_committed, and notes the last stable offsets whenever they change."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(name="reader", daemon=True)
+        config = {
+            "bootstrap.servers": bootstrap,
+            "isolation.level": "read_committed",
+            "default.api.timeout.ms": "5000",
+            "request.timeout.ms": "3000",
+        }
+        self._reader: Final = LogReader(LogReaderConfig.from_properties(config))
+        self._partitions: Final = [TopicPartition(TARGET, number) for number in range(PARTITIONS)]
+        self.ids: Final[Counter[int]] = Counter()
+        self.rows: Final[list[list[tuple[int, int, int]]]] = [[] for _ in self._partitions]
+        """By partition: offset, source partition, source offset."""
+        self.snapshots: Final[list[tuple[int, ...]]] = []
+        self._ended: Final = threading.Event()
+        self._positions: Final = [0] * PARTITIONS
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        """Read until `finish`."""
+        while not self._ended.is_set():
+            try:
+                self._turn()
+            except Exception as error:
+                # A leader was killed; the next turn asks again.
+                self.failure = error
+                time.sleep(0.05)
+
+    def finish(self) -> None:
+        """Read what is there, then end."""
+        self._ended.set()
+        self.join(30)
+        self._turn()
+        self._reader.close()
+
+    def _turn(self) -> None:
+        ends = self._reader.end_offsets(self._partitions)
+        snapshot = tuple(ends[each] for each in self._partitions)
+        if self.snapshots and snapshot == self.snapshots[-1]:
+            time.sleep(0.002)
+            return
+        self.snapshots.append(snapshot)
+        for number, end in enumerate(snapshot):
+            self._read(number, end)
+
+    def _read(self, number: int, end: int) -> None:
+        start = self._positions[number]
+        if start >= end:
+            return
+        with self._reader.fetcher(self._partitions[number], start=start, end=end) as fetcher:
+            while self._positions[number] < end:
+                fetched = fetcher.next()
+                if not fetched.records:
+                    return
+                decoded = decode_batches(
+                    memoryview(fetched.records),
+                    start_offset=self._positions[number],
+                    end_offset=end,
+                    aborted=fetched.aborted_transactions,
+                )
+                for offset, value in zip(
+                    decoded.offsets.to_pylist(), decoded.values.to_pylist(), strict=True
+                ):
+                    source, at, found = value.split(b":")
+                    self.ids[int(found)] += 1
+                    self.rows[number].append((offset, int(source), int(at)))
+                self._positions[number] = min(end, decoded.next_offset)
+
+
+def partial_snapshots(reader: Reader, checkpoint: Path) -> tuple[int, int]:
+    """Return how many snapshots show a part of a batch: inside a partition, and across partitions."""
+    ends = sorted(
+        (int(each.name), json.loads(each.read_text().splitlines()[-1])[SOURCE])
+        for each in (checkpoint / "offsets").iterdir()
+        if each.name.isdigit()
+    )
+    batch_of: dict[tuple[int, int], int] = {}
+    before: dict[str, int] = {}
+    for batch, end in ends:
+        for source, to in end.items():
+            for at in range(before.get(source, 0), to):
+                batch_of[(int(source), at)] = batch
+        before = end
+    totals: Counter[int] = Counter()
+    in_partition: Counter[tuple[int, int]] = Counter()
+    rows = [[(offset, batch_of[(source, at)]) for offset, source, at in sorted(each)] for each in reader.rows]
+    for number, each in enumerate(rows):
+        for _, batch in each:
+            totals[batch] += 1
+            in_partition[(number, batch)] += 1
+    seen: Counter[int] = Counter()
+    here: Counter[tuple[int, int]] = Counter()
+    cursors = [0] * len(rows)
+    inside = across = 0
+    for snapshot in reader.snapshots:
+        touched = set()
+        for number, end in enumerate(snapshot):
+            while cursors[number] < len(rows[number]) and rows[number][cursors[number]][0] < end:
+                batch = rows[number][cursors[number]][1]
+                seen[batch] += 1
+                here[(number, batch)] += 1
+                touched.add((number, batch))
+                cursors[number] += 1
+        inside += any(here[each] != in_partition[each] for each in touched)
+        across += any(0 < seen[batch] < totals[batch] for batch in totals)
+    return inside, across
+
+
+def main() -> int:
+    """Run the rounds and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--ids", type=int, default=1_000_000, help="how many ids all rounds have together")
+    parser.add_argument("--delivery", default="exactly-once-batch")
+    parser.add_argument("--brokers", type=int, default=3)
+    parser.add_argument("--speculation", action="store_true")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no round after this time")
+    parser.add_argument("--keep", type=Path, help="a directory for logs and data, which stays")
+    options = parser.parse_args()
+    with contextlib.ExitStack() as stack:
+        directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory.mkdir(parents=True, exist_ok=True)
+        replicas = min(3, options.brokers)
+        settings = {
+            "transaction.two.phase.commit.enable": "true",
+            "default.replication.factor": str(replicas),
+            "min.insync.replicas": str(max(1, replicas - 1)),
+        }
+        cluster = stack.enter_context(
+            ProcessCluster(brokers=options.brokers, settings=settings, directory=directory / "cluster")
+        )
+        return Rounds(options, cluster, directory).run()
+
+
+class Rounds:
+    """One run."""
+
+    def __init__(self, options: argparse.Namespace, cluster: ProcessCluster, directory: Path) -> None:
+        self._options: Final = options
+        self._cluster: Final = cluster
+        self._rng: Final = random.Random(options.seed)
+        self._checkpoint: Final = directory / "checkpoint"
+        per_round = max(1, options.ids // options.rounds)
+        arguments = ["--bootstrap", cluster.bootstrap, "--source", SOURCE, "--target", TARGET]
+        arguments += ["--checkpoint", str(self._checkpoint), "--delivery", options.delivery]
+        arguments += ["--per-trigger", str(max(PARTITIONS, per_round // 2))]
+        self._per_round: Final = per_round
+        self._driver: Final = Driver(directory, arguments)
+        self._fired: Final[Counter[str]] = Counter()
+
+    def run(self) -> int:
+        """Run all rounds; return the exit code."""
+        options = self._options
+        with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
+            topics = [NewTopic(name, partitions=PARTITIONS) for name in (SOURCE, TARGET)]
+            admin.create_topics(topics).raise_for_errors()
+        reader = Reader(self._cluster.bootstrap)
+        reader.start()
+        produced = rounds = 0
+        began = time.monotonic()
+        try:
+            with Producer(bootstrap_servers=self._cluster.bootstrap) as producer:
+                for number in range(options.rounds):
+                    if time.monotonic() - began > 60 * options.minutes:
+                        break
+                    rounds = number + 1
+                    for each in range(produced, produced + self._per_round):
+                        producer.send(SOURCE, b"%d" % each, partition=each % PARTITIONS)
+                    produced += self._per_round
+                    producer.flush()
+                    what = self._fault(number, reader)
+                    took = self._wait(reader, produced, number)
+                    if took is None:
+                        print(f"round {number}: {what}: only {len(reader.ids)} of {produced} ids", flush=True)
+                        break
+                    print(f"round {number}: {what}: {took:.1f} s", flush=True)
+            return self._verify(reader, produced, rounds)
+        finally:
+            self._driver.stop()
+
+    def _fault(self, number: int, reader: Reader) -> str:
+        """Do this round's damage, or arm it; return what it is."""
+        rng = self._rng
+        self._driver.ensure(speculation=self._options.speculation and number % 2 == 1)
+        kinds = ["error", "worker", "driver", "kill worker", "kill driver", "kill broker"]
+        # A driver takes ten seconds to start, so its deaths are fewer.
+        kind = rng.choices(kinds, [30, 30, 8, 12, 5, 15])[0]
+        if self._options.brokers < 3 and kind == "kill broker":
+            kind = "error"
+        if not kind.startswith("kill"):
+            place = rng.choice([each for places in PLACES.values() for each in places])
+            what = f"{rng.choice(['before', 'after'])} {place}"
+            self._driver.fault.write_text(json.dumps({"place": what, "kind": kind}))
+            return f"{kind} {what}"
+        time.sleep(rng.uniform(0.0, 2.0))
+        if kind == "kill worker" and not self._driver.kill_worker(rng):
+            kind = "no worker to kill"
+        elif kind == "kill driver":
+            self._driver.kill()
+        elif kind == "kill broker":
+            broker = rng.randrange(self._options.brokers)
+            self._cluster.kill(broker)
+            time.sleep(rng.uniform(0.5, 3.0))
+            self._cluster.start(broker)
+        self._fired[kind] += 1
+        return kind
+
+    def _wait(self, reader: Reader, produced: int, number: int) -> float | None:
+        began = time.monotonic()
+        while len(reader.ids) < produced:
+            if time.monotonic() - began > ROUND_TIMEOUT_SECONDS:
+                return None
+            self._driver.ensure(speculation=self._options.speculation and number % 2 == 1)
+            time.sleep(0.02)
+        # A fault behind the last step is taken a moment later, or in the next round.
+        if self._driver.fault.with_suffix(".taken").exists():
+            fault = json.loads(self._driver.fault.with_suffix(".taken").read_text())
+            self._fired[f"{fault['kind']} {fault['place']}"] += 1
+            self._driver.fault.with_suffix(".taken").unlink()
+        return time.monotonic() - began
+
+    def _verify(self, reader: Reader, produced: int, rounds: int) -> int:
+        self._driver.fault.unlink(missing_ok=True)
+        # The last batch is visible; the driver may still be ending what it left.
+        deadline = time.monotonic() + 60
+        while (left := self._open()) and time.monotonic() < deadline:
+            self._driver.ensure(speculation=False)
+            time.sleep(0.5)
+        self._driver.stop()
+        reader.finish()
+        missing = produced - len(reader.ids)
+        twice = sum(1 for count in reader.ids.values() if count > 1)
+        print(f"fired: {dict(sorted(self._fired.items()))}")
+        print(f"{rounds} rounds, seed {self._options.seed}: {produced} ids, {missing} missing, {twice} twice")
+        print(f"open transactions: {left}")
+        bad = missing or twice or left
+        if self._options.delivery == "exactly-once-batch":
+            inside, across = partial_snapshots(reader, self._checkpoint)
+            print(
+                f"of {len(reader.snapshots)} snapshots show a part of a batch: {inside} inside a partition,"
+            )
+            print(f"  {across} across partitions")
+            bad = bad or inside or (across if self._options.brokers == 1 else 0)
+        print("FAILED" if bad else "ok")
+        return 1 if bad else 0
+
+    def _open(self) -> list[str]:
+        with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
+            listed = admin.list_transactions().all()
+            return [each.transactional_id for each in listed if each.state.value in _OPEN]
+
+
+_OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+
+if __name__ == "__main__":
+    sys.exit(main())
