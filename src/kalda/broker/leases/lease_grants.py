@@ -212,6 +212,11 @@ class LeaseGrants:
             "kalda_broker_readleases_granted_total", "Read leases granted.", lambda: leases.granted
         )
         metrics.counter_function(
+            "kalda_broker_readleases_refused_total",
+            "Read leases refused, for want of room or because a deletion waits.",
+            lambda: leases.refused,
+        )
+        metrics.counter_function(
             "kalda_broker_readleases_expired_total",
             "Read leases that ended without a release.",
             lambda: leases.expired,

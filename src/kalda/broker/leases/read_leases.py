@@ -87,6 +87,7 @@ class ReadLeases:
         self._rewritten: Final[dict[TopicPartition, int]] = {}
         """Logs that are being cleaned: no new lease below the offset."""
         self.granted = 0
+        self.refused = 0
         self.expired = 0
 
     def __len__(self) -> int:
@@ -108,12 +109,14 @@ class ReadLeases:
         self.expire(now)
         limits = self._limits
         if len(self._by_id) >= limits.leases_max:
+            self.refused += 1
             raise LeaseRefusedError(
                 f"this broker has granted {len(self._by_id)} read leases, as many as "
                 f"`kalda.read.lease.max`={limits.leases_max} allows"
             )
         closed_below = self._closed_below(topic_partition, now)
         if start_offset < closed_below:
+            self.refused += 1
             raise LeaseRefusedError(
                 f"{topic_partition}: offsets below {closed_below} are about to be deleted or compacted"
             )
@@ -171,11 +174,14 @@ class ReadLeases:
         self.expire(now)
         leases = self._by_partition.get(topic_partition)
         lowest = min((each.start_offset for each in leases.values()), default=offset) if leases else offset
+        waits_below = self._waits_below(topic_partition, now)
         if lowest >= offset:
-            self._waiting.pop(topic_partition, None)
+            # Retention and the cleaner may wait for one log both; the one that waits for more goes on.
+            if waits_below <= offset:
+                self._waiting.pop(topic_partition, None)
             return offset
         wait_seconds = 2 * max(self._limits.lifetime_ms, self._limits.lease_ms) / 1000
-        self._waiting[topic_partition] = (offset, now + wait_seconds)
+        self._waiting[topic_partition] = (max(offset, waits_below), now + wait_seconds)
         return lowest
 
     def begin_rewrite(self, topic_partition: TopicPartition, offset: int, now: float) -> bool:
@@ -205,11 +211,14 @@ class ReadLeases:
     # Internals.
 
     def _closed_below(self, topic_partition: TopicPartition, now: float) -> int:
-        offset, until = self._waiting.get(topic_partition, (0, 0.0))
+        return max(self._waits_below(topic_partition, now), self._rewritten.get(topic_partition, 0))
+
+    def _waits_below(self, topic_partition: TopicPartition, now: float) -> int:
+        offset, until = self._waiting.get(topic_partition, (0, now))
         if until <= now:
             self._waiting.pop(topic_partition, None)
-            offset = 0
-        return max(offset, self._rewritten.get(topic_partition, 0))
+            return 0
+        return offset
 
     def _live(self, lease_id: int, now: float) -> ReadLease | None:
         self.expire(now)

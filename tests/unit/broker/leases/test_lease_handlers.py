@@ -189,6 +189,19 @@ def test_what_cannot_be_leased_has_an_error(
     assert code == acquire(broker, start, 100, **fields).error_code
 
 
+def test_a_request_for_very_many_partitions_is_refused(broker: DataPath) -> None:
+    """It would hold the event loop, and every other client with it."""
+    wanted = [LeasePartition(partition=0, start_offset=0, end_offset=1)] * (
+        acquire_read_lease.PARTITIONS_MAX + 1
+    )
+    topic = LeaseTopic(topic="orders", topic_id=TOPIC_ID, partitions=wanted)
+    response = acquire_read_lease.handle(
+        broker.services, AcquireReadLeaseRequest(topics=[topic]), broker.context(0)
+    )
+
+    assert {ErrorCode.INVALID_REQUEST} == {each.error_code for each in response.topics[0].partitions}
+
+
 def test_a_follower_grants_nothing(broker: DataPath) -> None:
     broker.host(leadership(0, leader=2, leader_epoch=4, replicas=(1, 2)))
 

@@ -73,6 +73,18 @@ def test_a_deletion_that_never_comes_back_does_not_close_offsets_for_ever() -> N
     grant(leases, 0, 100, now=602.0)
 
 
+def test_the_cleaners_smaller_wish_does_not_open_what_retention_waits_for() -> None:
+    leases = table()
+    grant(leases, 50, 100)
+    assert 50 == leases.removable_below(ORDERS, 80, 1.0)
+
+    assert 40 == leases.removable_below(ORDERS, 40, 2.0)
+
+    with pytest.raises(LeaseRefusedError, match="below 80"):
+        grant(leases, 60, 100, now=3.0)
+    assert 1 == leases.refused
+
+
 def test_a_renewed_lease_holds_longer_but_not_for_ever() -> None:
     leases = table()
     lease = grant(leases, 0, 100)

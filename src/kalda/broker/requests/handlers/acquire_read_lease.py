@@ -28,12 +28,16 @@ from kalda.protocol.messages.acquire_read_lease import (
 from kalda.storage.log_types import FetchIsolation
 
 _READ_COMMITTED: Final = 1
+PARTITIONS_MAX: Final = 100
+"""Partitions of one request: each may take a millisecond of the event loop."""
 
 
 def handle(
     services: BrokerServices, request: AcquireReadLeaseRequest, context: RequestContext
 ) -> AcquireReadLeaseResponse:
     """Grant or extend each lease, or return the error for its partition."""
+    if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
+        return error_response(request, ErrorCode.INVALID_REQUEST)
     is_committed = request.isolation_level == _READ_COMMITTED
     isolation = FetchIsolation.TXN_COMMITTED if is_committed else FetchIsolation.HIGH_WATERMARK
     return AcquireReadLeaseResponse(
