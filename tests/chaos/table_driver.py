@@ -198,6 +198,7 @@ def run(root: Path, kind: TableFormat, batches: int, seed: int, upsert: bool, co
     schema = CHANGES if upsert else ROWS
     table.prepare_schema(schema)
     workers = Workers(root / "pids")
+    put(root / f"ready-{os.getpid()}", "")
     batch_id = max((int(path.stem) for path in marks.glob("*.json")), default=-1) + 1
     while batch_id < batches:
         plan = plans / f"{batch_id}.json"

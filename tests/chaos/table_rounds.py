@@ -32,8 +32,8 @@ from kalda.pipelines.tables import Table, open_table
 from tests.chaos.table_driver import QUERY, deletes, key_of, spec_of
 
 STEPS = ("create", "replace", "move", "delete", "delete_directory", "open_output", "log", "rename")
-START_SECONDS = 1.0
-"""A driver needs about this long before its first batch."""
+READY_SECONDS_MAX = 60.0
+RUN_SECONDS_MAX = 3.0
 
 FINISH_SECONDS_MAX = 300.0
 
@@ -81,7 +81,8 @@ class Run:
         drivers = [self.start(*options)]
         if fault == "twin":
             drivers.append(self.start())
-        deadline = time.monotonic() + START_SECONDS + self.random.random() * 2.5
+        self.wait_ready(drivers[-1])
+        deadline = time.monotonic() + self.random.random() * RUN_SECONDS_MAX
         while time.monotonic() < deadline and any(driver.poll() is None for driver in drivers):
             time.sleep(0.02)
             if fault == "task" and self.random.random() < 0.1:
@@ -89,6 +90,13 @@ class Run:
         for driver in drivers:
             kill(driver)
         self.check_batches()
+
+    def wait_ready(self, driver: subprocess.Popen[bytes]) -> None:
+        """Wait until a driver begins with its first batch, or has ended before."""
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not (self.root / f"ready-{driver.pid}").exists() and driver.poll() is None:
+            assert time.monotonic() < deadline, f"{self.name}: no batch begins"
+            time.sleep(0.02)
 
     def kill_task(self) -> None:
         """Kill the process of one task, which its driver has to start again."""

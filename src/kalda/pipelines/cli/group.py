@@ -13,6 +13,7 @@ _VERBS: Final = (
     "validate",
     "run",
     "status",
+    "compact",
     "dlq",
     "export_sdp",
     "repair",
