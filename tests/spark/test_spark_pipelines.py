@@ -23,7 +23,7 @@ storage: ${STORAGE}
 defaults:
   value: {format: json, schema: "id bigint, amount double, ts timestamp"}
   breaker: {bad_max: 20%}
-  restart: {tries: 3}
+  restart: {tries: 6}
 pipelines:
   - name: direct
     from: {topic: "${TOPIC}", keep: [offset]}

@@ -29,6 +29,8 @@ logger: Final = logging.getLogger(__name__)
 POLL_S: Final = 0.1
 STATUS_EVERY_MS: Final = 2_000
 LAG_EVERY_MS: Final = 5_000
+START_MS_MAX: Final = 15_000
+"""How long the start of a pipeline holds up that of the next one; one without new records has no batch."""
 _RATE_WEIGHT: Final = 0.3
 """Of the newest batch in the moving average of the rate."""
 
@@ -100,12 +102,18 @@ class Managed:
         """Whether the pipeline ended, well or not."""
         return self.status.state in (RunState.STOPPED, RunState.FAILED)
 
-    def step(self, now_ms: int) -> None:
+    def is_starting(self, now_ms: int) -> bool:
+        """Return whether the pipeline was started a moment ago and has not come to a batch."""
+        run = self._run
+        is_young = now_ms - self._started_ms < START_MS_MAX
+        return run is not None and self._plan is not None and run.batch_id is None and is_young
+
+    def step(self, now_ms: int, *, may_start: bool) -> None:
         """Start, restart or look at the pipeline."""
         if self.is_done:
             return
         if self._run is None:
-            if now_ms >= self._next_start_ms:
+            if may_start and now_ms >= self._next_start_ms:
                 self._start()
             return
         if self._run.is_active:
@@ -251,7 +259,9 @@ class Supervisor:
             while not self._is_stopping and not all(each.is_done for each in self.managed):
                 now_ms = _now_ms()
                 for each in self.managed:
-                    each.step(now_ms)
+                    # One after the other: each starts Python processes, and Spark waits ten seconds for them.
+                    is_another_starting = any(other.is_starting(now_ms) for other in self.managed)
+                    each.step(now_ms, may_start=not is_another_starting)
                 if now_ms - shown_ms >= STATUS_EVERY_MS:
                     shown_ms = now_ms
                     self._publish()
