@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -144,6 +145,17 @@ def test_a_barrier_that_was_ended_fails_the_batch(bootstrap: str) -> None:
         control.end_all([first.barrier], commit=False)
     with pytest.raises(BarrierLostError):
         sink.driver(0).commit([first, *sink.prepared(0, 1)])
+
+
+def test_a_topic_that_does_not_exist_is_created(bootstrap: str) -> None:
+    """As in the other deliveries, where the cluster allows it."""
+    sink = Sink(bootstrap, "exactly-once-batch")
+    sink.topic = f"{sink.topic}-new"
+    sink.options = replace(sink.options, topic=sink.topic)
+    sink.driver(0).commit(sink.prepared(0, 1))
+    decision = read_decision(sink.options, sink.scope)
+    assert decision is not None
+    assert 0 == sink.open_count()
 
 
 def test_a_repeated_part_is_skipped(bootstrap: str) -> None:

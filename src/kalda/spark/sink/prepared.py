@@ -112,7 +112,7 @@ class PreparedOutput:
         self,
         batches: Iterable[pa.RecordBatch],
         batch_id: int,
-        before_topic: Callable[[str], None] = lambda _: None,
+        before_topic: Callable[[str], None] | None = None,
     ) -> PreparedHandle | None:
         """Write rows into a transaction and prepare it; None if there is no row.
 

@@ -58,9 +58,9 @@ class TaskOutput:
         self,
         producer: Producer,
         rows: TopicRows,
-        before_topic: Callable[[str], None] = lambda _: None,
+        before_topic: Callable[[str], None] | None = None,
     ) -> None:
-        """`before_topic` is called before rows of a topic are sent."""
+        """`before_topic` is called before rows of a topic are sent; the topic exists then."""
         self._producer: Final = producer
         self._before_topic: Final = before_topic
         self._rows: Final = rows
@@ -83,7 +83,10 @@ class TaskOutput:
     def send(self, batch: pa.RecordBatch) -> None:
         """Send the rows of a batch; raises as `send_all`, also for rows sent before."""
         for topic, records in self._rows.split(batch):
-            self._before_topic(topic)
+            if self._before_topic is not None:
+                # The cluster may create the topic when the producer asks for it.
+                self._producer.partitions_for(topic)
+                self._before_topic(topic)
             try:
                 self._pending.append(self._producer.send_arrow(topic, records))
             except (ClientError, RowError):
