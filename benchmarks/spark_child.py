@@ -23,6 +23,14 @@ Arguments = Mapping[str, Any]
 
 _WARM_BATCHES: Final = 10
 _STREAM_TIMEOUT_SECONDS: Final = 300.0
+_PIPELINE: Final = """\
+name: benchmark
+storage: {directory}/storage
+pipelines:
+  - name: copy
+    from: {{topic: {topic}, start: earliest, value: {{format: raw}}}}
+    to: {{table: {directory}/table, format: parquet}}
+"""
 _TEXT_BYTES: Final = 8_000
 """What values are parts of."""
 
@@ -87,6 +95,33 @@ class Side:
             options |= {"txn.id": "benchmark", "txn.version": str(self._transactions)}
         writer = rows.write.format(self._source).options(**self._servers, **options)
         return _seconds(lambda: writer.mode("append").save())
+
+    def pipeline(self, arguments: Arguments) -> float:
+        """Copy a topic to a Parquet table as `kalda pipeline once` does, in this session; seconds."""
+        # Not at the top: the side of Spark's own connector has no Kalda.
+        from kalda.pipelines.engine.supervisor import Supervisor
+        from kalda.pipelines.spec.parser import parse_pipeline_file
+
+        directory = Path(tempfile.mkdtemp(dir=self._directory))
+        text = _PIPELINE.format(directory=directory, topic=arguments["options"]["subscribe"])
+
+        def run() -> None:
+            file = parse_pipeline_file(
+                text,
+                "benchmark.yml",
+                directory=directory,
+                bootstrap_servers=self._servers["kafka.bootstrap.servers"],
+                variables={},
+            )
+            errors = Supervisor(
+                self._spark, file, list(file.pipelines), is_once=True, show=lambda _: None
+            ).run()
+            if errors:
+                raise errors[0]
+
+        took = _seconds(run)
+        shutil.rmtree(directory)
+        return took
 
     def _rows(self, arguments: Arguments) -> DataFrame:
         reader = self._spark.read.format(self._source).options(**self._servers, **arguments["options"])
