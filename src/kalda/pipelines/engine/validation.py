@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 
@@ -20,6 +21,9 @@ from kalda.pipelines.spec.model import (
 from kalda.pipelines.tables import SchemaRefusedError, TableError, open_table
 from kalda.spark.source.discovery import Discovery
 from kalda.spark.source.options import parse_stream_options
+
+ANSWER_MS_MAX: Final = "5000"
+"""How long a cluster may take to answer: a person waits for the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +54,13 @@ def validate_pipelines(file: PipelineFile, specs: Sequence[PipelineSpec]) -> lis
     Raises:
         PipelineFileError: the file is wrong.
     """
-    return [_report(spec, file) for spec in specs]
+    unreachable: dict[str, str] = {}
+    return [_report(spec, file, unreachable) for spec in specs]
 
 
-def _report(spec: PipelineSpec, file: PipelineFile) -> PlanReport:
+def _report(spec: PipelineSpec, file: PipelineFile, unreachable: dict[str, str]) -> PlanReport:
     if isinstance(spec.source, TopicSource):
-        return _topic_report(plan_topic_pipeline(spec, file), spec.source)
+        return _topic_report(plan_topic_pipeline(spec, file), spec.source, unreachable)
     if isinstance(spec.source, TableSource):
         return _table_report(spec, spec.source)
     mirror = spec.mirror
@@ -66,13 +71,17 @@ def _report(spec: PipelineSpec, file: PipelineFile) -> PlanReport:
     return PlanReport(spec.name, kind, "direct", reason, source, None, None, mirror.target, None)
 
 
-def _topic_report(plan: TopicPlan, source: TopicSource) -> PlanReport:
+def _topic_report(plan: TopicPlan, source: TopicSource, unreachable: dict[str, str]) -> PlanReport:
+    """Report on a pipeline that reads topics; a cluster that did not answer is not asked again."""
     spec = plan.spec
     problems: list[str] = []
     notes: list[str] = []
     partitions = records = None
-    discovery = Discovery(parse_stream_options(plan.options))
+    options = {"kafka.default.api.timeout.ms": ANSWER_MS_MAX} | plan.options
+    discovery = Discovery(parse_stream_options(options))
     try:
+        if source.cluster in unreachable:
+            raise ClientError(unreachable[source.cluster])
         selected = discovery.find_partitions()
         missing = [name for name in selected.missing_topics if name in source.topics]
         problems += [f"topic {name} does not exist" for name in missing]
@@ -82,7 +91,7 @@ def _topic_report(plan: TopicPlan, source: TopicSource) -> PlanReport:
         if not found and not missing:
             notes.append(f"no topic matches {source.description} yet")
     except ClientError as error:
-        notes.append(str(error))
+        notes.append(unreachable.setdefault(source.cluster, str(error)))
     finally:
         discovery.close()
     columns = None
