@@ -36,6 +36,7 @@ from kalda.pipelines.expectations import Expectations
 from kalda.pipelines.ledger.record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import OnError, PipelineFile, TableSpec, TopicTarget
+from kalda.pipelines.tables import TableError
 from kalda.spark.source.options import SourceOptions, parse_stream_options
 from kalda.spark.source.plan import OffsetRange, plan_ranges
 from kalda.spark.worker import pooled_reader
@@ -122,6 +123,7 @@ class BatchRunner:
         self._log.write(intent)
         self._target.commit(account, results.written)
         self._complete(intent)
+        self._maintain()
         bytes_read = sum(each.metrics.network_bytes + each.metrics.files_bytes for each in results.ranges)
         return BatchOutcome(account, time.perf_counter() - began, bytes_read, is_replay=False)
 
@@ -211,6 +213,15 @@ class BatchRunner:
             f"{breaker.bad_max:.2%}; nothing of the batch was written. Correct the format or the records, or "
             "raise breaker.bad_max, and start the pipeline again"
         )
+
+    def _maintain(self) -> None:
+        """Merge small files of the table now and then; a failure concerns no batch."""
+        if not isinstance(self._target, TableTarget):
+            return
+        try:
+            self._target.maintain(time.time_ns() // 1_000_000)
+        except (TableError, OSError) as error:
+            logger.warning("%s: small files are not merged this time: %s", self._spec.name, error)
 
     def _finish(self, query_id: str, batch_id: int) -> BatchAccount | None:
         """Complete a batch that was decided before a crash."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.engine.batch_runner import BatchOutcome, BatchRunner
 from kalda.pipelines.engine.planner import TopicPlan
-from kalda.pipelines.spec.model import PipelineFile, TriggerKind
+from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicSource, TriggerKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 _POOL: Final = "spark.scheduler.pool"
+_FULL_BATCH_OFFSETS: Final = 1_000_000
+"""So many records fill a file of the usual size; a batch of them does not wait."""
 _STOP_WAIT_S: Final = 600.0
 """How long a stop waits for the batch that runs; then the batch is interrupted, and repeated later."""
 
@@ -80,10 +82,24 @@ class PipelineRun:
         self._query = writer.start()
 
     def _execution_options(self) -> dict[str, str]:
+        waiting = self._waiting_options()
         if self._plan.is_direct:
-            return {"rows": "ranges"}
+            return {"rows": "ranges", **waiting}
         # A task reads one range, so that it can account for it; without the option, short ones share a task.
-        return {} if "minPartitions" in self._plan.options else {"minPartitions": "1"}
+        return waiting if "minPartitions" in self._plan.options else {"minPartitions": "1", **waiting}
+
+    def _waiting_options(self) -> dict[str, str]:
+        """Let batches wait for more records, up to `max_latency`, so that files are not small."""
+        spec = self._plan.spec
+        target, source = spec.target, spec.source
+        is_waiting = isinstance(target, TableSpec) and target.max_latency_ms is not None
+        if not is_waiting or self._is_once or spec.trigger.kind is not TriggerKind.INTERVAL:
+            return {}
+        assert isinstance(target, TableSpec), spec.kind
+        assert isinstance(source, TopicSource), spec.kind
+        offsets_min = min(_FULL_BATCH_OFFSETS, source.records_per_batch_max or _FULL_BATCH_OFFSETS)
+        delay_s = max((target.max_latency_ms or 0) // 1000, 1)
+        return {"minOffsetsPerTrigger": str(offsets_min), "maxTriggerDelay": f"{delay_s}s"}
 
     @property
     def is_active(self) -> bool:

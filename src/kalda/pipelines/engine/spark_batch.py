@@ -137,6 +137,9 @@ class SparkBatch:
             counted: list[RangeResult] = _collected(rows.mapInArrow(WriteTask(job, self._ranges), RESULT_DDL))
             good = rows.where(f"{STATE} = {GOOD}").select(f"{ROW}.*")
             made = apply_batch_steps(self._session, good, sql, self._views)
+            if not isinstance(self._plan.spec.target, TableSpec):
+                # A repeated task of a topic must have the same rows, and a shuffle may spread them otherwise.
+                made = made.coalesce(1)
             target = open_target(_arrow_schema(made))
             flags = self._flags()
             flagged = made.selectExpr("*", *(f"({text}) AS {name}" for name, text in flags.items()))

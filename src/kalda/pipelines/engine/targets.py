@@ -5,6 +5,7 @@ not break: `commit` is the one moment in which the rows of a batch become part o
 call for the same batch changes nothing.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Protocol
@@ -17,7 +18,7 @@ from kalda.pipelines.direct.upsert_marks import UpsertMarks
 from kalda.pipelines.engine.table_rows import LateLimit, TableFiles, TableRows
 from kalda.pipelines.spec.model import TableSource, TableSpec, WriteMode
 from kalda.pipelines.sql.row_query import RowCondition
-from kalda.pipelines.tables import DataFile, Table, open_table
+from kalda.pipelines.tables import CompactPolicy, DataFile, Table, open_table
 
 DELETES_FLAG: Final = "__kalda_deletes"
 """The column in which Spark leaves the value of the condition `deletes`."""
@@ -55,6 +56,7 @@ class TableTarget:
         self._spec: Final = spec
         self._table: Final[Table] = open_table(spec)
         self._late_table: Table | None = None
+        self._compacted_ms = time.time_ns() // 1_000_000
         if spec.late is not None and spec.late.path is not None:
             late = replace(
                 spec, table=spec.late.after, path=spec.late.path, late=None, mode=WriteMode.APPEND, keys=()
@@ -119,6 +121,19 @@ class TableTarget:
 
     def complete(self, query_id: str) -> None:
         """Do nothing: the commit shows the whole batch."""
+
+    def maintain(self, now_ms: int) -> None:
+        """Merge small files if it is time.
+
+        Raises:
+            TableError: the files cannot be merged.
+        """
+        compact = self._spec.compact
+        if compact is None or now_ms - self._compacted_ms < compact.every_ms:
+            return
+        self._compacted_ms = now_ms
+        policy = CompactPolicy(self._spec.file_target_bytes, newest_kept_s=compact.newest_ms / 1000)
+        self._table.compact(policy)
 
     def _limit(self, query_id: str, batch_id: int) -> LateLimit | None:
         late, column = self._spec.late, self._spec.event_time

@@ -250,7 +250,7 @@ class Late:
     allow_ms: int
     """How far a row may lie behind the greatest event time that was committed before its batch."""
     after: str
-    """``keep``, ``drop``, ``dlq``, or the name of a table that gets the late rows."""
+    """``keep``, or the name of a table that gets the late rows."""
     path: str | None = None
     """The directory of that table as a URI."""
 

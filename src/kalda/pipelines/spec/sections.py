@@ -346,7 +346,7 @@ LATE: Final = Section(
         ),
         Key(
             "after",
-            "keep, drop, dlq, or the name of a table",
+            "keep, or the name of a table",
             "What happens to later rows.",
             is_required=True,
         ),

@@ -19,7 +19,9 @@ from kalda.pipelines.spec.model import (
 from kalda.pipelines.spec.nodes import SectionReader, Value
 
 _UPSERT_KEYS: Final = ("keys", "order_by", "deletes")
-_LATE_WORDS: Final = ("keep", "drop", "dlq")
+_KEEP: Final = "keep"
+_REFUSED: Final = ("drop", "dlq")
+"""Words that look like an action and would be names of tables."""
 
 
 def read_table_target(value: Value, locations: Locations, format_: TableFormat) -> TableSpec:
@@ -74,10 +76,10 @@ def _late(value: Value, locations: Locations) -> Late:
     reader = value.section(sections.LATE)
     after = reader.required("after", values.TEXT)
     path = None
-    if after and after not in _LATE_WORDS:
-        path = locations.table(after)
+    if after and after != _KEEP:
+        path = None if after in _REFUSED else locations.table(after)
         if path is None:
-            (reader.get("after") or value).refuse("keep, drop, dlq, or the name of a table such as lake.late")
+            (reader.get("after") or value).refuse("keep, or the name of a table such as lake.late")
     return Late(allow_ms=reader.required("allow", values.DURATION), after=after, path=path)
 
 
