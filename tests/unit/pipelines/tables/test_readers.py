@@ -1,4 +1,4 @@
-"""The tables are what other readers take them for: each reads the rows that the pipeline committed."""
+"""Other readers of the tables read the rows that a pipeline committed."""
 
 import datetime as dt
 import decimal
