@@ -187,3 +187,41 @@ def test_an_error_of_an_option_is_one_line(address: str, official: tuple[Path, l
 
     assert {"refused": 3} == {"refused": sum(each.get("error") == "refused" for each in outcomes.values())}
     assert all(each["lines"] <= 2 for each in outcomes.values()), outcomes
+
+
+def test_a_checkpoint_goes_to_this_source_and_back(
+    address: str, official: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    """Spark's connector, this source, Spark's connector: 100,000 records, each read once."""
+    python, jars = official
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": address})
+    admin.create_topics([confluent_kafka.admin.NewTopic("handover", 2, 1)])["handover"].result(30)
+    options = {"subscribe": "handover", "startingOffsets": "earliest", "maxOffsetsPerTrigger": "15000"}
+    case = {
+        "name": "handover",
+        "kind": "stream",
+        "steps": [options],
+        "checkpoint": str(tmp_path),
+        "spans": True,
+    }
+    spans: list[list[int]] = []
+    turns = (("kafka", python, jars, 40_000), ("kalda", Path(sys.executable), [], 30_000))
+    for source, interpreter, jar_files, count in (*turns, ("kafka", python, jars, 30_000)):
+        producer = confluent_kafka.Producer({"bootstrap.servers": address})
+        for number in range(count):
+            producer.produce("handover", b"%d" % number, partition=number % 2)
+            producer.poll(0)
+        assert 0 == producer.flush(60)
+        outcome = run_cases([case], source, address, interpreter, jar_files)["handover"]
+        assert "error" not in outcome, outcome
+        assert {"handover": {"0", "1"}} == {name: set(each) for name, each in outcome["offsets"].items()}
+        spans += outcome["rows"]
+
+    for partition in range(2):
+        next_offset = 0
+        for _, count, first, last, distinct in sorted(
+            (span for span in spans if span[0] == partition), key=lambda span: span[2]
+        ):
+            assert [next_offset, count, count] == [first, last - first + 1, distinct]
+            next_offset = last + 1
+        assert 50_000 == next_offset
