@@ -205,7 +205,10 @@ def test_a_checkpoint_goes_to_this_source_and_back(
         "spans": True,
     }
     spans: list[list[int]] = []
-    turns = (("kafka", python, jars, 40_000), ("kalda", Path(sys.executable), [], 30_000))
+    turns: tuple[tuple[str, Path, list[str], int], ...] = (
+        ("kafka", python, jars, 40_000),
+        ("kalda", Path(sys.executable), [], 30_000),
+    )
     for source, interpreter, jar_files, count in (*turns, ("kafka", python, jars, 30_000)):
         producer = confluent_kafka.Producer({"bootstrap.servers": address})
         for number in range(count):

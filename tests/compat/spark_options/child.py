@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
 _ROWS_MAX = 2000
-_QUERY_SECONDS = 60
+_QUERY_SECONDS = 240
 
 
 def main() -> None:
