@@ -118,7 +118,7 @@ def test_a_range_is_written_with_the_records_own_columns(
         account.gaps,
     )
     assert (T0 + 100, T0 + 899) == (account.event_time_min, account.event_time_max)
-    assert result.metrics.network_bytes > 800 * 10
+    assert result.metrics.network_bytes + result.metrics.files_bytes > 800 * 10
 
 
 def test_bad_and_filtered_records_are_counted_where_they_leave(

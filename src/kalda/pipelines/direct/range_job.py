@@ -115,6 +115,7 @@ class _RangeRun:
         prepare_worker()
         began = time.perf_counter()
         job, task = self._job, (self._job.query_id, self._job.batch_id, self._part)
+        has_letters = job.dead_letters is not None
         if job.dead_letters is not None:
             self._letters = job.dead_letters.open(*task)
         try:
@@ -123,7 +124,9 @@ class _RangeRun:
                     reader,
                     job.source,
                     self._range,
-                    want_headers=job.rows.want_headers or job.dead_letters is not None,
+                    want_headers=job.rows.want_headers or has_letters,
+                    want_keys="key" in job.rows.keep or has_letters,
+                    want_values=job.rows.want_values or has_letters,
                     meter=self._meter,
                 )
                 written = job.target.write(self._rows(records), *task)
@@ -214,7 +217,7 @@ class _RangeRun:
     def _metrics(self, began: float) -> RangeMetrics:
         return RangeMetrics(
             seconds=time.perf_counter() - began,
-            network_bytes=self._meter.network_bytes,
-            files_bytes=self._meter.files_bytes,
+            network_bytes=self._meter.counters.bytes_fetched,
+            files_bytes=self._meter.counters.bytes_in_place,
             decode_seconds=self._meter.decode_seconds,
         )

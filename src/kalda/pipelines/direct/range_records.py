@@ -1,7 +1,7 @@
 """Reads one range of offsets as Arrow batches and counts, while doing so, what the range holds.
 
-It decodes what `kalda.spark.source` fetches, without that package's row limit of an Arrow batch: nothing here
-goes through Spark's bridge, and a whole fetch at a time costs less per record.
+It decodes what `kalda.spark.source` reads in place or fetches, without that package's row limit of an Arrow
+batch: nothing here goes through Spark's bridge, and a whole fetch at a time costs less per record.
 
 What a maintainer must not break: `OffsetCount` counts records and gaps each by itself, from the offsets of
 the decoded records. The account of a batch would prove nothing if one were the other's complement.
@@ -18,7 +18,8 @@ from kalda.clients.log_reader.log_reader import LogReader
 from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
-from kalda.spark.source.range_reader import fetch_range
+from kalda.spark.source.range_reader import open_range
+from kalda.spark.source.read_counters import ReadCounters
 
 
 class OffsetOrderError(ValueError):
@@ -68,8 +69,7 @@ class ReadMeter:
     """What reading one range took: for the metrics of a pipeline."""
 
     def __init__(self) -> None:
-        self.network_bytes = 0
-        self.files_bytes = 0
+        self.counters: Final = ReadCounters()
         self.decode_seconds = 0.0
 
 
@@ -80,17 +80,19 @@ def read_columns(
     *,
     want_headers: bool,
     meter: ReadMeter,
+    want_keys: bool = True,
+    want_values: bool = True,
 ) -> Iterator[ColumnarBatch]:
     """Yield the columns of the range's records, about one fetch at a time.
 
     Raises:
         DataLossError: records of the range are gone, and `failOnDataLoss` is true.
+        NotInPlaceError: `readMode` is files, and the range cannot be read in place.
         ClientError: the cluster could not be read.
         RecordsError: a batch is corrupt.
     """
-    for start, fetched in fetch_range(reader, options, offset_range):
+    for start, fetched in open_range(reader, options, offset_range, meter.counters):
         data = memoryview(fetched.records)
-        meter.network_bytes += len(data)
         position = start
         while True:
             began = time.perf_counter()
@@ -99,8 +101,10 @@ def read_columns(
                 start_offset=position,
                 end_offset=offset_range.end,
                 aborted=fetched.aborted_transactions,
-                check_crc=options.client.check_crcs,
+                check_crc=options.client.check_crcs and not fetched.is_checked,
                 want_headers=want_headers,
+                want_keys=want_keys,
+                want_values=want_values,
             )
             meter.decode_seconds += time.perf_counter() - began
             if len(decoded):

@@ -113,6 +113,11 @@ class RowPlan:
         """Whether the rows have headers before the steps."""
         return "headers" in self.keep
 
+    @property
+    def want_values(self) -> bool:
+        """Whether the rows are made of the values."""
+        return self.decoder is not None or "value" in self.keep
+
     def input_schema(self) -> pa.Schema | None:
         """Return the columns before the steps; None where the values' are known only with data.
 

@@ -8,6 +8,7 @@ the time back, because the ledger cannot know whether their next record is old.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -93,3 +94,9 @@ def _delay(late: list[_Lateness], rows_max: float) -> int:
         else:
             low = middle + 1
     return high
+
+
+def describe(found: Completeness) -> str:
+    """Return the estimate in words: ``complete until 2026-11-22T20:00:00.000Z at 99.9 %``."""
+    until = datetime.fromtimestamp(found.until_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return f"complete until {until.replace('+00:00', 'Z')} at {found.share:.1%}".replace("%", " %")

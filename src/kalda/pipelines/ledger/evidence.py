@@ -1,0 +1,144 @@
+"""Gathers what an audit compares the ledger with: the bounds of the log, its records, the table's rows.
+
+Everything is read from its own source, never from the ledger. What a maintainer must not break: nothing here
+writes, commits or joins a group.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kalda.clients.errors import UnknownTopicOrPartitionError
+from kalda.common.types import TopicPartition
+from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
+from kalda.pipelines.ledger.audit import AuditReport, LogBounds, audit
+from kalda.pipelines.ledger.record import LedgerRecord
+from kalda.pipelines.ledger.topic import LedgerContents
+from kalda.pipelines.spec.model import PipelineSpec, TableSpec, TopicSource, TopicTarget, WriteMode
+from kalda.pipelines.tables.opening import open_table
+from kalda.spark.source.options import SourceOptions, parse_batch_options
+from kalda.spark.source.plan import OffsetRange
+from kalda.spark.worker import pooled_reader
+
+_CLIENT_ID: Final = "kalda-audit"
+
+
+def audit_pipeline(
+    spec: PipelineSpec, properties: Mapping[str, str], contents: LedgerContents, *, recount: bool
+) -> AuditReport:
+    """Audit one pipeline that reads topics.
+
+    Args:
+        spec: the pipeline.
+        properties: settings of the cluster that it reads.
+        contents: the ledger.
+        recount: whether to read the log again and count its records.
+
+    Raises:
+        ClientError: the cluster cannot be reached.
+        TableError: the table cannot be read.
+    """
+    records = [each for each in contents.records if each.pipeline == spec.name]
+    topics = {each.account.topic for each in records}
+    if isinstance(spec.source, TopicSource):
+        topics.update(spec.source.topics)
+    options = _source(properties)
+    bounds = log_bounds(options, topics)
+    # A damaged record does not say whose it is; so each pipeline's audit shows it.
+    faults = list(contents.faults)
+    if recount:
+        faults += recount_log(options, records, bounds)
+    target = spec.target
+    assert target is not None, spec.kind
+    return audit(
+        spec.name,
+        target.table if isinstance(target, TableSpec) else target.topic,
+        records,
+        bounds=bounds,
+        table_rows=count_rows(target),
+        faults=faults,
+    )
+
+
+def log_bounds(options: SourceOptions, topics: Iterable[str]) -> dict[TopicPartition, LogBounds]:
+    """Return what the logs of all partitions of the topics hold; a topic that is gone has none.
+
+    Raises:
+        ClientError: the cluster cannot be reached.
+    """
+    found: dict[TopicPartition, LogBounds] = {}
+    with pooled_reader(options.client) as reader:
+        for topic in sorted(topics):
+            try:
+                partitions = reader.topic_partitions([topic])
+            except UnknownTopicOrPartitionError:
+                continue
+            starts, ends = reader.beginning_offsets(partitions), reader.end_offsets(partitions)
+            found |= {each: LogBounds(starts[each], ends[each]) for each in partitions}
+    return found
+
+
+def recount_log(
+    options: SourceOptions, records: Sequence[LedgerRecord], bounds: Mapping[TopicPartition, LogBounds]
+) -> list[str]:
+    """Read the accounted ranges that the log still holds; return where it has more records than accounted.
+
+    Fewer are no finding: compaction takes records after they were read.
+
+    Raises:
+        ClientError, RecordsError: the log cannot be read.
+    """
+    found = []
+    for each in sorted(records, key=lambda record: (record.topic_partition, record.account.start)):
+        limits = bounds.get(each.topic_partition)
+        account = each.account
+        if limits is None or account.start < limits.start or account.end > limits.end:
+            continue
+        counted = _count(options, OffsetRange(each.topic_partition, account.start, account.end))
+        if counted > account.records:
+            found.append(
+                f"{account.place}: the log has {counted} records, but batch {each.batch_id} accounts for "
+                f"{account.records}"
+            )
+    return found
+
+
+def count_rows(target: TableSpec | TopicTarget) -> int | None:
+    """Return how many rows a table has, with its late rows; None where rows replace each other.
+
+    Raises:
+        TableError: the table cannot be read.
+    """
+    if not isinstance(target, TableSpec) or target.mode is WriteMode.UPSERT:
+        return None
+    count = _rows_of(target)
+    if target.late is not None and target.late.path is not None:
+        late = replace(target, table=target.late.after, path=target.late.path, late=None)
+        count += _rows_of(late)
+    return count
+
+
+def _rows_of(spec: TableSpec) -> int:
+    table = open_table(spec)
+    schema = table.schema()
+    if schema is None or table.version() is None:
+        return 0
+    narrow = next((field.name for field in schema if field.type.num_fields == 0), schema.names[0])
+    return sum(rows.num_rows for rows in table.read([narrow]))
+
+
+def _count(options: SourceOptions, offset_range: OffsetRange) -> int:
+    count = OffsetCount(offset_range)
+    with pooled_reader(options.client) as reader:
+        columns = read_columns(reader, options, offset_range, want_headers=False, meter=ReadMeter())
+        for decoded in columns:
+            count.add(decoded.offsets)
+    return count.records
+
+
+def _source(properties: Mapping[str, str]) -> SourceOptions:
+    options = {f"kafka.{name}": value for name, value in properties.items()}
+    options.setdefault("kafka.isolation.level", "read_committed")
+    # Partitions are named by the ranges; the selection has no effect.
+    options |= {"kafka.client.id": _CLIENT_ID, "subscribe": "unused", "failOnDataLoss": "false"}
+    return parse_batch_options(options)

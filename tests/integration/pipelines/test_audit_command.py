@@ -1,0 +1,84 @@
+"""`kalda pipeline audit` on a real log, ledger and table."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import confluent_kafka
+import confluent_kafka.admin
+import pyarrow as pa
+
+from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.ledger.record import records_of
+from kalda.pipelines.ledger.topic import LedgerTopic
+from kalda.pipelines.spec.model import TableSpec
+from kalda.pipelines.spec.parser import read_pipeline_file
+from kalda.pipelines.tables.model import TaskId
+from kalda.pipelines.tables.opening import open_table
+from kalda.spark.worker import close_readers
+from tests.integration.tools.commands import Commands
+
+
+def commit(
+    table: TableSpec, batch_id: int, start: int, end: int, pipeline: str, topic: str, bootstrap: str
+) -> None:
+    """Commit a batch and publish its account, as a pipeline does."""
+    rows = pa.RecordBatch.from_pydict({"n": list(range(start, end))})
+    opened = open_table(table)
+    opened.prepare_schema(rows.schema)
+    files = opened.writer(rows.schema).write([rows], TaskId("q", batch_id, 0))
+    account = RangeAccount(
+        topic,
+        0,
+        start,
+        end,
+        records=end - start,
+        rows_out=end - start,
+        event_time_min=1_700_000_000_000 + start,
+        event_time_max=1_700_000_000_000 + end - 1,
+    )
+    batch = BatchAccount("q", batch_id, (account,))
+    opened.commit(batch, files)
+    with LedgerTopic({"bootstrap.servers": bootstrap}) as ledger:
+        ledger.publish(records_of(pipeline, table.table, batch, batch_id))
+
+
+def test_an_audit_agrees_or_names_what_is_wrong(
+    bootstrap: str, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_name("audited")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
+    for number in range(100):
+        producer.produce(topic, b"%d" % number)
+    assert 0 == producer.flush(30)
+    file = tmp_path / "pipelines.yaml"
+    file.write_text(f"""
+name: audited
+storage: {tmp_path}/storage
+cluster: {{bootstrap.servers: "{bootstrap}"}}
+pipelines:
+  - name: {topic}
+    from: {{topic: {topic}}}
+    to: {{table: lake.rows, format: parquet}}
+""")
+    (spec,) = read_pipeline_file(file).pipelines
+    assert isinstance(spec.target, TableSpec)
+    commit(spec.target, 0, 0, 40, topic, topic, bootstrap)
+    commit(spec.target, 1, 40, 90, topic, topic, bootstrap)
+
+    kalda = Commands(bootstrap)
+    done = kalda("pipeline", "audit", file, "--recount")
+    expected = f"{topic} → lake.rows: everything agrees, 90 rows in the table, complete until 2023-11-14T"
+    assert expected in done.stdout
+    (report,) = kalda("pipeline", "audit", file, "--json").json
+    assert (True, 90, 10) == (report["good"], report["table_rows"], report["partitions"][0]["lag"])
+
+    commit(spec.target, 2, 95, 99, topic, topic, bootstrap)
+    done = kalda.run("pipeline", "audit", file, topic)
+    assert 1 == done.code
+    assert f"{topic}-0: offsets 90 to 94 are in no batch (seen at batch 2)" in done.stderr
+    done = kalda.run("pipeline", "audit", file, "other")
+    assert 2 == done.code
+    assert f"has no pipeline other; it has {topic}" in done.stderr
+    close_readers()
