@@ -9,7 +9,7 @@ from typing import Final
 
 from kalda.pipelines.cli.noun import pipeline
 
-_VERBS: Final = ("validate", "run", "status", "compact", "dlq", "export_sdp", "repair", "audit")
+_VERBS: Final = ("validate", "run", "status", "compact", "dlq", "export_sdp", "repair", "audit", "replay")
 
 for _verb in _VERBS:
     import_module(f"kalda.pipelines.cli.{_verb}")

@@ -8,7 +8,7 @@ of a batch is visible before the decision, and everything of it is reached again
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -63,7 +63,8 @@ class BatchOutcome:
 class BatchRunner:
     """Processes the batches of one pipeline, one at a time."""
 
-    def __init__(self, plan: TopicPlan, file: PipelineFile) -> None:
+    def __init__(self, plan: TopicPlan, file: PipelineFile, *, role: str = "") -> None:
+        """Take what to run; `role` distinguishes a second runner of the pipeline, e.g. of a replay."""
         self._plan: Final = plan
         self._spec: Final = plan.spec
         self._checkpoint: Final = Checkpoint(file.checkpoint(plan.spec.name))
@@ -71,7 +72,7 @@ class BatchRunner:
         self._cluster: Final = file.cluster(plan.cluster)
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
         self._target: Final[Target] = _open_target(plan, file)
-        self._dead_letters: Final = _open_dead_letters(plan, file)
+        self._dead_letters: Final = _open_dead_letters(plan, file, role)
         self._ledger: Final = LedgerTopic(self._cluster.properties) if plan.spec.ledger else None
         self._schema: Final = plan.schema if plan.is_direct else plan.rows.input_schema()
         """The columns that are known before the batch: those of the target, or before Spark's transform."""
@@ -97,10 +98,24 @@ class BatchRunner:
             PipelineStoppedError: starting again does not help.
             Exception: whatever a task or a commit raised; the batch is tried again.
         """
-        began = time.perf_counter()
         query_id = self._checkpoint.query_id()
         if query_id is None:
             raise CheckpointError(f"{self._checkpoint.uri} has no metadata; was it deleted?")
+        return self.process(frame, query_id, batch_id, lambda: self.ranges(batch_id))
+
+    def next_batch(self, query_id: str) -> int:
+        """Complete the last batch of a query that was decided, and return the number of the next one."""
+        committed = self._target.committed_batch(query_id)
+        if committed is None:
+            return 0
+        self._finish(query_id, committed)
+        return committed + 1
+
+    def process(
+        self, frame: "DataFrame", query_id: str, batch_id: int, find: Callable[[], Sequence[OffsetRange]]
+    ) -> BatchOutcome | None:
+        """Process the ranges that `find` returns as a batch; raises as `run`."""
+        began = time.perf_counter()
         committed = self._target.committed_batch(query_id)
         if committed is not None and committed >= batch_id:
             account = self._finish(query_id, batch_id)
@@ -109,7 +124,7 @@ class BatchRunner:
             return BatchOutcome(account, time.perf_counter() - began, 0, is_replay=True)
         if self._dead_letters is not None:
             self._dead_letters.clean()
-        ranges = self.ranges(batch_id)
+        ranges = find()
         if not ranges:
             return None
         job = self._job(query_id, batch_id)
@@ -260,9 +275,9 @@ def _open_target(plan: TopicPlan, file: PipelineFile) -> Target:
     return TopicOutput(spec.target, cluster, file.storage, spec.name)
 
 
-def _open_dead_letters(plan: TopicPlan, file: PipelineFile) -> DeadLetterOutput | None:
+def _open_dead_letters(plan: TopicPlan, file: PipelineFile, role: str) -> DeadLetterOutput | None:
     spec = plan.spec
     if not has_dead_letters(spec):
         return None
     cluster = file.cluster(plan.cluster)
-    return DeadLetterOutput(spec.name, spec.dlq_topic, spec.group_id, cluster, file.storage)
+    return DeadLetterOutput(spec.name, spec.dlq_topic, spec.group_id + role, cluster, file.storage)

@@ -1,26 +1,30 @@
 """Finds offsets that no batch accounts for, or that two batches account for.
 
-It is a decision without I/O over records of the ledger. The records of one query follow each other without a
-hole: a batch begins where the one before it ended. A pipeline whose checkpoint was rebuilt has a new query,
-which goes on where the former one ended.
+It is a decision without I/O. While a pipeline runs, `Continuity` follows its batches, each of which begins
+where the one before it ended. Over the whole ledger, `find_breaks` looks at what the ranges cover together,
+because a replay or a backfill fills a gap long after the batches around it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.ledger.record import LedgerRecord
 
+REFILL_PREFIX: Final = "refill-"
+"""Begins the query id of replays and backfills."""
+
 
 class BreakKind(StrEnum):
-    """How two ranges fail to join."""
+    """How ranges fail to join."""
 
     GAP = "gap"
-    """Offsets between them are in no batch."""
+    """Offsets between two ranges are in none."""
     OVERLAP = "overlap"
-    """Offsets are in both."""
+    """Offsets are in two ranges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,15 @@ class Break:
             f"{self.topic_partition}: offsets {self.start} to {self.end - 1} are {what} "
             f"(seen at batch {self.batch_id})"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    """Offsets ``[start, end)`` of a partition that no batch accounts for."""
+
+    topic_partition: TopicPartition
+    start: int
+    end: int
 
 
 class Continuity:
@@ -75,23 +88,51 @@ class Continuity:
         return None
 
 
-def find_breaks(records: Iterable[LedgerRecord]) -> list[Break]:
+def find_breaks(records: Iterable[LedgerRecord], *, may_repeat: bool = False) -> list[Break]:
     """Return every gap and overlap in the records of one pipeline.
 
-    Records of different queries are ordered by their commit, those of one query by their batch.
+    Args:
+        may_repeat: whether replays may process offsets again, as they may where rows replace each other.
     """
-    records = list(records)
-    first_commit: dict[str, int] = {}
-    for each in records:
-        first = first_commit.get(each.query_id, each.committed_ms)
-        first_commit[each.query_id] = min(first, each.committed_ms)
     continuity = Continuity()
     found = []
-    for each in sorted(
-        records, key=lambda record: (first_commit[record.query_id], record.query_id, record.batch_id)
-    ):
+    for each in sorted(records, key=_place):
         account = each.account
         broken = continuity.join(each.topic_partition, account.start, account.end, each.batch_id)
-        if broken is not None:
+        if broken is None:
+            continue
+        is_repeat = may_repeat and broken.kind is BreakKind.OVERLAP
+        if not is_repeat:
             found.append(broken)
     return found
+
+
+def find_uncovered(
+    wanted: Mapping[TopicPartition, tuple[int, int]], records: Sequence[LedgerRecord]
+) -> list[Uncovered]:
+    """Return the wanted offsets that no record accounts for, in order.
+
+    Args:
+        wanted: start and end of the offsets of each partition.
+
+    Example: of [0, 100), records for [10, 30) and [30, 90) leave [0, 10) and [90, 100).
+    """
+    found = []
+    by_partition: dict[TopicPartition, list[LedgerRecord]] = {}
+    for each in sorted(records, key=_place):
+        by_partition.setdefault(each.topic_partition, []).append(each)
+    for topic_partition, (start, end) in sorted(wanted.items()):
+        position = start
+        for each in by_partition.get(topic_partition, ()):
+            if each.account.start >= end:
+                break
+            if each.account.start > position:
+                found.append(Uncovered(topic_partition, position, each.account.start))
+            position = max(position, each.account.end)
+        if position < end:
+            found.append(Uncovered(topic_partition, position, end))
+    return found
+
+
+def _place(record: LedgerRecord) -> tuple[TopicPartition, int, int]:
+    return record.topic_partition, record.account.start, record.account.end

@@ -63,6 +63,16 @@ class LedgerTopic:
         for future in sent:
             future.result(_PUBLISH_TIMEOUT_S)
 
+    def delete(self, records: Iterable[LedgerRecord]) -> None:
+        """Delete records: their table does not exist any more.
+
+        Raises:
+            ClientError: the topic could not be written.
+        """
+        producer = self._running()
+        for future in [producer.send(LEDGER_TOPIC, None, key=each.key) for each in records]:
+            future.result(_PUBLISH_TIMEOUT_S)
+
     def close(self) -> None:
         """Close the producer."""
         producer, self._producer = self._producer, None

@@ -1,0 +1,217 @@
+"""Runs replays and backfills: batches of their own query, committed to the same table and the same ledger.
+
+They may run beside the pipeline. Their staged files, dead letters and transactions have names of their own,
+and with a checkpoint they stay behind what the pipeline has committed. What a maintainer must not break: a
+refill that crashed is completed before the ledger is read; its last batch may be in the table only.
+"""
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from kalda.common.types import TopicPartition
+from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.checkpoint_files import CheckpointFiles
+from kalda.pipelines.engine.batch_runner import BatchRunner
+from kalda.pipelines.engine.checkpoint import Checkpoint
+from kalda.pipelines.engine.planner import TopicPlan
+from kalda.pipelines.ledger.continuity import REFILL_PREFIX
+from kalda.pipelines.ledger.topic import LedgerTopic, read_ledger
+from kalda.pipelines.refill.bounds import Bound, RefillPlan, plan_refill, resolve
+from kalda.pipelines.spec.model import PipelineFile, TableSpec, WriteMode
+from kalda.pipelines.tables import open_table
+from kalda.spark.source.discovery import Discovery
+from kalda.spark.source.offsets import to_spark_offset
+from kalda.spark.source.options import SourceOptions, parse_stream_options
+from kalda.spark.source.plan import OffsetRange
+from kalda.spark.worker import pooled_reader
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROLE: Final = "-refill"
+_STREAM_OPTIONS: Final = (
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+)
+
+
+class RefillError(ValueError):
+    """A replay or a backfill is not possible; the message says what to do instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefillResult:
+    """What was processed."""
+
+    accounts: tuple[BatchAccount, ...]
+
+    def total(self, name: str) -> int:
+        """Return the sum of a count over all batches."""
+        return sum(each.total(name) for each in self.accounts)
+
+
+class Refill:
+    """Replays and backfills of one pipeline.
+
+    Raises:
+        RefillError: the pipeline has no ledger, which says what the table holds already.
+    """
+
+    def __init__(self, plan: TopicPlan, file: PipelineFile) -> None:
+        spec = plan.spec
+        if not spec.ledger:
+            raise RefillError(
+                f"{spec.name} has `ledger: false`, and the ledger says which offsets the table has already; "
+                "leave the setting out"
+            )
+        self._plan: Final = plan
+        self._file: Final = file
+        self._query_id: Final = REFILL_PREFIX + spec.name
+        self._properties: Final = file.cluster(plan.cluster).properties
+        self._source: Final[SourceOptions] = parse_stream_options(plan.options)
+        self._checkpoint: Final = file.checkpoint(spec.name)
+
+    def plan(self, start: Bound | None, end: Bound | None) -> tuple[RefillPlan, dict[TopicPartition, int]]:
+        """Return what lies between two bounds and is not in the table, and where each partition ends.
+
+        Without a bound, the range begins where the logs begin and ends where they end. A pipeline with a
+        checkpoint processes what it has not reached yet by itself, so the range ends there.
+
+        Raises:
+            ClientError: the cluster cannot be reached.
+        """
+        discovery = Discovery(self._source)
+        try:
+            partitions = discovery.find_partitions().partitions
+            starts, ends = discovery.beginning_offsets(partitions), discovery.end_offsets(partitions)
+        finally:
+            discovery.close()
+        reached = self._reached()
+        if reached is not None:
+            ends = {
+                each: max(min(offset, reached.get(each, 0)), starts[each]) for each, offset in ends.items()
+            }
+        first = resolve(start, starts, starts, ends, self._at_time)
+        last = resolve(end, ends, starts, ends, self._at_time)
+        contents = read_ledger(self._properties, frozenset([self._plan.spec.name]))
+        return plan_refill(first, last, contents.records, may_repeat=self._may_repeat), last
+
+    def run(
+        self, session: "SparkSession", plan: RefillPlan, report: Callable[[BatchAccount], None]
+    ) -> RefillResult:
+        """Process the batches of a plan; `report` gets each one that is committed.
+
+        Raises:
+            Exception: whatever a task or a commit raised; what was committed stays, and a new plan leaves it
+                out.
+        """
+        runner = self._runner()
+        accounts = []
+        try:
+            runner.open()
+            batch_id = runner.next_batch(self._query_id)
+            for ranges in plan.batches:
+                frame = self._frame(session, ranges)
+                outcome = runner.process(frame, self._query_id, batch_id, partial(tuple, ranges))
+                assert outcome is not None, "a batch of a plan has ranges"
+                accounts.append(outcome.account)
+                report(outcome.account)
+                batch_id += 1
+        finally:
+            runner.close()
+        return RefillResult(tuple(accounts))
+
+    def complete(self) -> None:
+        """Finish the last batch of a refill that crashed; call it before `plan`."""
+        runner = self._runner()
+        try:
+            runner.next_batch(self._query_id)
+        finally:
+            runner.close()
+
+    def begin_at(self, offsets: dict[TopicPartition, int]) -> bool:
+        """Let a pipeline that has never run begin at these offsets; return False if it has a checkpoint."""
+        files = CheckpointFiles(self._checkpoint)
+        if files.has_batches:
+            return False
+        files.create(offsets, query_id=uuid.uuid4(), now_ms=time.time_ns() // 1_000_000)
+        return True
+
+    def forget(self) -> int:
+        """Delete the ledger of a table that is rebuilt; return how many records it had.
+
+        Raises:
+            RefillError: the table has rows, or the pipeline has a checkpoint.
+        """
+        target = self._plan.spec.target
+        if not isinstance(target, TableSpec):
+            raise RefillError(f"{self._plan.spec.name} writes a topic, which cannot be rebuilt")
+        table = open_table(target)
+        if table.version() is not None and any(rows.num_rows for rows in table.read()):
+            raise RefillError(
+                f"{target.table} has rows; delete {target.path}, or name another table, before it is rebuilt"
+            )
+        if CheckpointFiles(self._checkpoint).has_batches:
+            raise RefillError(
+                f"{self._plan.spec.name} has a checkpoint; stop it and delete {self._checkpoint} before its "
+                "table is rebuilt"
+            )
+        records = read_ledger(self._properties, frozenset([self._plan.spec.name])).records
+        with LedgerTopic(self._properties) as ledger:
+            ledger.delete(records)
+        return len(records)
+
+    @property
+    def _may_repeat(self) -> bool:
+        target = self._plan.spec.target
+        return isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT
+
+    def _runner(self) -> BatchRunner:
+        apart = replace(self._file, storage=f"{self._file.storage}/refills")
+        return BatchRunner(self._plan, apart, role=_ROLE)
+
+    def _reached(self) -> dict[TopicPartition, int] | None:
+        """Return the offsets that the pipeline has committed; None for one that never ran."""
+        checkpoint = Checkpoint(self._checkpoint)
+        last = checkpoint.last_committed()
+        if last is not None:
+            return checkpoint.offsets(last) or {}
+        return None if checkpoint.last_planned() is None else {}
+
+    def _at_time(self, timestamp_ms: int) -> dict[TopicPartition, int]:
+        discovery = Discovery(self._source)
+        try:
+            partitions = discovery.find_partitions().partitions
+        finally:
+            discovery.close()
+        with pooled_reader(self._source.client) as reader:
+            found = reader.list_offsets(dict.fromkeys(partitions, timestamp_ms))
+        return {each: answer.offset for each, answer in found.items() if answer is not None}
+
+    def _frame(self, session: "SparkSession", ranges: tuple[OffsetRange, ...]) -> "DataFrame":
+        """Return the records of the ranges, for a transform that Spark executes."""
+        left_out = {name.lower() for name in _STREAM_OPTIONS}
+        options = {name: value for name, value in self._plan.options.items() if name.lower() not in left_out}
+        assigned: dict[str, list[int]] = {}
+        for each in ranges:
+            assigned.setdefault(each.topic_partition.topic, []).append(each.topic_partition.partition)
+        starts = {each.topic_partition: each.start for each in ranges}
+        ends = {each.topic_partition: each.end for each in ranges}
+        options |= {
+            "assign": json.dumps(assigned),
+            "startingOffsets": json.dumps(to_spark_offset(starts)),
+            "endingOffsets": json.dumps(to_spark_offset(ends)),
+        }
+        return session.read.format("kalda").options(**options).load()

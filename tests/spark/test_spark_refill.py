@@ -1,0 +1,75 @@
+"""Replays and backfills beside a streaming pipeline, with real tasks."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kalda.pipelines.engine.pipeline_run import PipelineRun
+from kalda.pipelines.engine.planner import plan_topic_pipeline
+from kalda.pipelines.ledger.evidence import audit_pipeline
+from kalda.pipelines.ledger.topic import read_ledger
+from kalda.pipelines.refill.bounds import AtOffset, AtTime
+from kalda.pipelines.refill.refill import Refill
+from kalda.pipelines.spec.model import TableSpec
+from kalda.pipelines.spec.parser import read_pipeline_file
+from kalda.pipelines.tables import open_table
+from kalda.spark.worker import close_readers
+from tests.spark.conftest import Topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+T0 = 1_700_000_000_000
+
+
+def test_a_backfill_fills_the_table_and_the_stream_goes_on(
+    spark: "SparkSession", topics: Topics, tmp_path: Path
+) -> None:
+    """No record is missing and none is there twice, whatever was processed before and by whom."""
+    topic = topics.create("refill", 1)
+    topics.fill(topic, [b"%d" % number for number in range(100)], timestamps=[T0 + n for n in range(100)])
+    path = tmp_path / "pipelines.yaml"
+    path.write_text(f"""
+name: refills
+storage: {tmp_path}/storage
+cluster: {{bootstrap.servers: "{topics.bootstrap}"}}
+pipelines:
+  - name: {topic}
+    from: {{topic: {topic}, keep: [offset]}}
+    to: {{table: lake.rows, format: parquet}}
+    on_error: skip
+""")
+    file = read_pipeline_file(path)
+    (spec,) = file.pipelines
+    plan = plan_topic_pipeline(spec, file)
+    refill = Refill(plan, file)
+    committed: list[int] = []
+
+    # A replay of the middle, then everything before a time around it.
+    middle, _ = refill.plan(AtOffset(20), AtOffset(30))
+    assert 10 == refill.run(spark, middle, lambda each: committed.append(each.batch_id)).total("rows_out")
+    before, ends = refill.plan(None, AtTime(T0 + 60))
+    assert (50, 10) == (before.offsets, before.skipped_offsets)
+    refill.run(spark, before, lambda each: committed.append(each.batch_id))
+    assert [0, 1, 2] == committed
+    assert () == refill.plan(None, AtTime(T0 + 60))[0].batches
+
+    assert refill.begin_at(ends)
+    assert not refill.begin_at(ends)
+    run = PipelineRun(spark, plan, file, is_once=True, report=lambda outcome: None)
+    run.start()
+    assert run._query is not None
+    run._query.awaitTermination(120)
+    run.close()
+    assert run.error() is None
+
+    assert isinstance(spec.target, TableSpec)
+    offsets = [
+        n for rows in open_table(spec.target).read(["offset"]) for n in rows.column("offset").to_pylist()
+    ]
+    assert list(range(100)) == sorted(offsets)
+    properties = {"bootstrap.servers": topics.bootstrap}
+    report = audit_pipeline(spec, properties, read_ledger(properties, frozenset([topic])), recount=True)
+    close_readers()
+    assert () == report.findings
+    assert () == refill.plan(None, None)[0].batches
+    close_readers()
