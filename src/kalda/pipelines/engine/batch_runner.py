@@ -33,6 +33,7 @@ from kalda.pipelines.engine.table_rows import TableFiles
 from kalda.pipelines.engine.targets import TableTarget, Target
 from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.expectations import Expectations
+from kalda.pipelines.ledger.continuity import Break, Continuity
 from kalda.pipelines.ledger.record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import OnError, PipelineFile, TableSpec, TopicTarget
@@ -58,6 +59,12 @@ class BatchOutcome:
     seconds: float
     bytes_read: int
     is_replay: bool
+    bytes_in_place: int = 0
+    """Of the bytes read: those that came from segment files, not over the network."""
+    decode_seconds: float = 0.0
+    """Time of all tasks in decoding record batches to columns."""
+    breaks: tuple[Break, ...] = ()
+    """Where the batch does not join the one before: offsets in no batch, or in two."""
 
 
 class BatchRunner:
@@ -73,6 +80,8 @@ class BatchRunner:
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
         self._target: Final[Target] = _open_target(plan, file)
         self._dead_letters: Final = _open_dead_letters(plan, file, role)
+        self._continuity: Final = None if role else Continuity()
+        """Replays fill gaps, so their batches do not join."""
         self._ledger: Final = LedgerTopic(self._cluster.properties) if plan.spec.ledger else None
         self._schema: Final = plan.schema if plan.is_direct else plan.rows.input_schema()
         """The columns that are known before the batch: those of the target, or before Spark's transform."""
@@ -134,13 +143,36 @@ class BatchRunner:
         letters = [
             name for each in results.ranges if each.dead_letters for name in map(str, each.dead_letters.files)
         ]
+        before = self._log.read()
         intent = BatchIntent(account, tuple(letters))
         self._log.write(intent)
         self._target.commit(account, results.written)
+        breaks = self._find_breaks(before, account)
         self._complete(intent)
         self._maintain()
-        bytes_read = sum(each.metrics.network_bytes + each.metrics.files_bytes for each in results.ranges)
-        return BatchOutcome(account, time.perf_counter() - began, bytes_read, is_replay=False)
+        metrics = [each.metrics for each in results.ranges]
+        in_place = sum(each.files_bytes for each in metrics)
+        return BatchOutcome(
+            account,
+            time.perf_counter() - began,
+            in_place + sum(each.network_bytes for each in metrics),
+            is_replay=False,
+            bytes_in_place=in_place,
+            decode_seconds=sum(each.decode_seconds for each in metrics),
+            breaks=breaks,
+        )
+
+    def _find_breaks(self, before: BatchIntent | None, account: BatchAccount) -> tuple[Break, ...]:
+        """Return where a committed batch does not join the one before it, which may be of another process."""
+        continuity = self._continuity
+        if continuity is None:
+            return ()
+        if not continuity.ends and before is not None and _is_before(before.account, account):
+            continuity.follow(before.account)
+        found = tuple(continuity.follow(account))
+        for each in found:
+            logger.warning("%s: %s; see `kalda pipeline audit`", self._spec.name, each)
+        return found
 
     def ranges(self, batch_id: int) -> list[OffsetRange]:
         """Return what a batch reads, from the offset log of the query.
@@ -254,6 +286,11 @@ class BatchRunner:
         if self._ledger is not None:
             now_ms = time.time_ns() // 1_000_000
             self._ledger.publish(records_of(self._spec.name, self._spec.target_name, intent.account, now_ms))
+
+
+def _is_before(one: BatchAccount, other: BatchAccount) -> bool:
+    """Return whether a batch was committed before another; the last intent may be an attempt of the same."""
+    return one.query_id == other.query_id and one.batch_id < other.batch_id
 
 
 def _with_late_rows(account: BatchAccount, results: SparkResults) -> BatchAccount:

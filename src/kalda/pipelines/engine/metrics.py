@@ -19,6 +19,8 @@ _COUNTERS: Final = {
     "filtered": "Records dropped by the transform or an expectation.",
     "late": "Rows later than the pipeline allows.",
     "bytes_read": "Bytes read from the log.",
+    "bytes_in_place": "Bytes read from segment files instead of over the network.",
+    "ledger_breaks": "Gaps and overlaps between batches: offsets in no batch, or in two.",
     "batches": "Committed batches.",
     "restarts": "Restarts after failures.",
 }
@@ -26,6 +28,7 @@ _GAUGES: Final = {
     "lag": "Offsets that no committed batch covers.",
     "freshness_seconds": "Age of the newest event when its batch was committed.",
     "batch_seconds": "Time of the last batch.",
+    "decode_microseconds": "Time to decode one record of the last batch to columns.",
     "records_per_second": "Records per second while batches run, a moving average.",
 }
 

@@ -55,6 +55,12 @@ class PipelineStatus:
     filtered: int = 0
     late: int = 0
     bytes_read: int = 0
+    bytes_in_place: int = 0
+    """Of these: bytes from segment files, not over the network."""
+    ledger_breaks: int = 0
+    """Gaps and overlaps between batches: offsets in no batch, or in two."""
+    decode_microseconds: float | None = None
+    """Time to decode one record of the last batch to columns."""
     records_per_second: float = 0.0
     lag: int | None = None
     """Offsets that exist and are not in a committed batch."""

@@ -185,6 +185,10 @@ class Managed:
         for name in ("records", "rows_out", "dlq", "filtered", "late"):
             setattr(status, name, getattr(status, name) + account.total(name))
         status.bytes_read += outcome.bytes_read
+        status.bytes_in_place += outcome.bytes_in_place
+        status.ledger_breaks += len(outcome.breaks)
+        records = account.total("records")
+        status.decode_microseconds = outcome.decode_seconds * 1e6 / records if records else None
         rate = account.total("records") / max(outcome.seconds, 1e-6)
         status.records_per_second += (rate - status.records_per_second) * (
             1.0 if status.batches == 1 else _RATE_WEIGHT
