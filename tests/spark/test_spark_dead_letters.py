@@ -1,0 +1,66 @@
+"""Dead letters of a pipeline: written with the batch, replayed after the fix."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from kalda.pipelines.dlq.replay import LetterFilter, open_letters, replay
+from tests.spark.pipelines import read_pipelines, rows_of, run_once
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tests.spark.conftest import Topics
+
+COUNT = 2_000
+FILE = """\
+name: letters
+storage: ${STORAGE}
+defaults: {breaker: {bad_max: 20%}}
+pipelines:
+  - name: ${NAME}
+    from: {topic: "${TOPIC}", value: {format: json, schema: "id bigint, amount ${TYPE}"}}
+    transform: ["select id, ${AMOUNT} as amount"]
+    to: {table: lake.letters, format: delta}
+    execution: ${EXECUTION}
+"""
+
+
+@pytest.mark.parametrize("execution", ["direct", "spark"])
+def test_good_rows_and_replayed_letters_are_all_records(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path, execution: str
+) -> None:
+    """One of a hundred records is corrupt; after the fix one command replays it, exactly once."""
+    topic = topics.create("letters", partitions=2)
+    corrupt = set(range(7, COUNT, 100))
+    for partition in (0, 1):
+        topics.fill(
+            topic,
+            [
+                json.dumps({"id": n, "amount": "12.5 EUR" if n in corrupt else n / 4}).encode()
+                for n in range(partition, COUNT, 2)
+            ],
+            partition=partition,
+        )
+    properties = {"bootstrap.servers": topics.bootstrap}
+    names = {"TOPIC": topic, "NAME": topic, "EXECUTION": execution}
+    file = read_pipelines(FILE, topics.bootstrap, tmp_path, TYPE="double", AMOUNT="amount", **names)
+
+    run_once(spark, file)
+
+    assert set(range(COUNT)) - corrupt == {row["id"] for row in rows_of(file, topic)}
+    letters = [each.letter for each in open_letters(properties, f"{topic}.dlq")]
+    assert {(topic, n % 2, n // 2) for n in corrupt} == {
+        (each.topic, each.partition, each.offset) for each in letters if each
+    }
+    assert {"TypeMismatch"} == {each.error_class for each in letters if each}
+
+    fixed = "try_cast(replace(amount, ' EUR', '') as double)"
+    file = read_pipelines(FILE, topics.bootstrap, tmp_path, TYPE="string", AMOUNT=fixed, **names)
+    assert len(corrupt) == replay(properties, f"{topic}.dlq", LetterFilter()).taken
+    run_once(spark, file)
+
+    assert sorted(range(COUNT)) == sorted(int(str(row["id"])) for row in rows_of(file, topic))
+    assert [] == list(open_letters(properties, f"{topic}.dlq"))
