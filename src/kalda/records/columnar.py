@@ -15,6 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from kalda.records import columnar_numpy
+from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.batch import Buffer
 from kalda.records.columnar_fields import HEADERS_TYPE, WantedFields
 from kalda.records.columnar_selection import Selection, select
@@ -69,7 +70,7 @@ def decode_batches(
     *,
     start_offset: int,
     end_offset: int | None = None,
-    aborted: Iterable[tuple[int, int]] = (),
+    aborted: Iterable[tuple[int, int]] | AbortedTransactions = (),
     check_crc: bool = True,
     want_headers: bool = False,
     want_keys: bool = True,
@@ -89,9 +90,9 @@ def decode_batches(
     Raises `CorruptRecordError`, `UnsupportedMagicError`, `UnsupportedCompressionTypeError` or
     `DecompressedSizeError`. Header bytes are checked only with `want_headers`.
 
-    Continue by fetching from `next_offset`, with the new response's aborted list. Decoding the rest of the
-    same buffer with the old list would drop records that a producer wrote after an abort that was already
-    passed.
+    Continue by fetching from `next_offset`, with the new response's aborted list. To decode the rest of the
+    same buffer instead, pass one `AbortedTransactions` to every call: with the list, records that a producer
+    wrote after an abort that was already passed would be dropped.
     """
     if len(buffer) > _BUFFER_SIZE_MAX:
         raise ValueError(f"buffer of {len(buffer)} bytes is over {_BUFFER_SIZE_MAX}; decode it in parts")

@@ -85,13 +85,13 @@ def select(
     data: Buffer,
     start_offset: int,
     end_offset: int | None,
-    aborted: Iterable[tuple[int, int]],
+    aborted: Iterable[tuple[int, int]] | AbortedTransactions,
     check_crc: bool,
     size_max: int,
 ) -> Selection:
     """Walk the batch headers and select the batches with records to return."""
     selection = Selection(data, start_offset)
-    transactions = AbortedTransactions(aborted)
+    transactions = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
     for position, header in iter_headers(data):
         if end_offset is not None and header.base_offset >= end_offset:
             selection.next_offset = max(start_offset, end_offset)

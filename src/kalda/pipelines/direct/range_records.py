@@ -15,10 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from kalda.clients.log_reader.log_reader import LogReader
-from kalda.records.columnar import ColumnarBatch, decode_batches
+from kalda.records.columnar import ColumnarBatch
+from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
-from kalda.spark.source.range_reader import open_range
+from kalda.spark.source.range_reader import decode_part, open_range
 from kalda.spark.source.read_counters import ReadCounters
 
 
@@ -91,27 +92,14 @@ def read_columns(
         ClientError: the cluster could not be read.
         RecordsError: a batch is corrupt.
     """
+    wanted = WantedFields(keys=want_keys, values=want_values, headers=want_headers)
     for start, fetched in open_range(reader, options, offset_range, meter.counters):
-        data = memoryview(fetched.records)
-        position = start
+        pieces = decode_part(options, offset_range.end, start, fetched, wanted)
         while True:
             began = time.perf_counter()
-            decoded = decode_batches(
-                data,
-                start_offset=position,
-                end_offset=offset_range.end,
-                aborted=fetched.aborted_transactions,
-                check_crc=options.client.check_crcs and not fetched.is_checked,
-                want_headers=want_headers,
-                want_keys=want_keys,
-                want_values=want_values,
-            )
+            decoded = next(pieces, None)
             meter.decode_seconds += time.perf_counter() - began
+            if decoded is None:
+                break
             if len(decoded):
                 yield decoded
-            if decoded.next_offset >= min(fetched.next_offset, offset_range.end):
-                break
-            # Compressed batches can hold more than one decode takes.
-            assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
-            data = data[decoded.consumed_bytes :]
-            position = decoded.next_offset

@@ -15,7 +15,9 @@ from pyspark.sql.types import StructType
 from kalda.clients.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.partition_fetch import FetchedRecords
-from kalda.records.columnar import decode_batches
+from kalda.records.aborted_transactions import AbortedTransactions
+from kalda.records.columnar import ColumnarBatch, decode_batches
+from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.arrow_rows import RowBatches
 from kalda.spark.source.data_loss import report_data_loss
 from kalda.spark.source.options import ReadMode, SourceOptions
@@ -61,25 +63,40 @@ def read_range(
     names = schema.names
     with pooled_reader(options.client) as reader:
         for position, fetched in open_range(reader, options, offset_range, ReadCounters()):
-            data = memoryview(fetched.records)
-            while True:
-                decoded = decode_batches(
-                    data,
-                    start_offset=position,
-                    end_offset=offset_range.end,
-                    aborted=fetched.aborted_transactions,
-                    check_crc=options.client.check_crcs and not fetched.is_checked,
-                    want_headers="headers" in names,
-                    want_keys="key" in names,
-                    want_values="value" in names,
-                )
+            wanted = WantedFields(keys="key" in names, values="value" in names, headers="headers" in names)
+            for decoded in decode_part(options, offset_range.end, position, fetched, wanted):
                 yield from rows.of(decoded)
-                if decoded.next_offset >= min(fetched.next_offset, offset_range.end):
-                    break
-                # Compressed batches can hold more than one decode takes.
-                assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
-                data = data[decoded.consumed_bytes :]
-                position = decoded.next_offset
+
+
+def decode_part(
+    options: SourceOptions, end: int, position: int, fetched: FetchedRecords, wanted: WantedFields
+) -> Iterator[ColumnarBatch]:
+    """Yield the columns of one part of `open_range`, in several pieces where one decode cannot hold it.
+
+    Raises:
+        RecordsError: a batch is corrupt.
+    """
+    data = memoryview(fetched.records)
+    # One state for all pieces: an abort that an earlier piece passed does not end in a later one.
+    aborted = AbortedTransactions(fetched.aborted_transactions)
+    while True:
+        decoded = decode_batches(
+            data,
+            start_offset=position,
+            end_offset=end,
+            aborted=aborted,
+            check_crc=options.client.check_crcs and not fetched.is_checked,
+            want_headers=wanted.headers,
+            want_keys=wanted.keys,
+            want_values=wanted.values,
+        )
+        yield decoded
+        if decoded.next_offset >= min(fetched.next_offset, end):
+            return
+        # Compressed batches can hold more than one decode takes.
+        assert decoded.consumed_bytes, f"no progress at offset {decoded.next_offset}"
+        data = data[decoded.consumed_bytes :]
+        position = decoded.next_offset
 
 
 def open_range(

@@ -11,6 +11,7 @@ from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.common.types import TopicPartition
 from kalda.records import columnar_selection
 from kalda.records.compression import Compression
+from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.record import RecordBatchBuilder
 from kalda.spark.source import range_reader
 from kalda.spark.source.arrow_rows import ROWS_MAX
@@ -35,13 +36,19 @@ def batch(base_offset: int, count: int, **options: Any) -> bytes:
 
 
 def read(
-    monkeypatch: pytest.MonkeyPatch, data: bytes, offset_range: OffsetRange, next_offset: int, **given: bool
+    monkeypatch: pytest.MonkeyPatch,
+    data: bytes,
+    offset_range: OffsetRange,
+    next_offset: int,
+    *,
+    include_headers: bool = False,
+    aborted: tuple[tuple[int, int], ...] = (),
 ) -> list[pa.RecordBatch]:
     def fetches(*_: object) -> Iterator[tuple[int, FetchedRecords]]:
-        yield offset_range.start, FetchedRecords(data, next_offset, next_offset, next_offset, 0, ())
+        yield offset_range.start, FetchedRecords(data, next_offset, next_offset, next_offset, 0, aborted)
 
     monkeypatch.setattr(range_reader, "fetch_range", fetches)
-    schema = source_schema(include_headers=given.get("include_headers", False))
+    schema = source_schema(include_headers=include_headers)
     return list(range_reader.read_range(OPTIONS, schema, offset_range))
 
 
@@ -83,3 +90,36 @@ def test_what_one_decode_cannot_hold_comes_in_the_next(monkeypatch: pytest.Monke
         offset for each in batches for offset in each.column("offset").to_pylist()
     ]
     assert len(batches) > 1
+
+
+def test_an_abort_that_one_decode_passed_does_not_hide_what_the_next_one_finds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The list of aborted transactions is the whole fetch's; the second piece begins behind the abort."""
+    written = {
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "is_transactional": True,
+        "compression": Compression.GZIP,
+    }
+    data = (
+        batch(0, 100, base_sequence=0, **written)
+        + bytes(
+            build_end_transaction_marker(
+                EndTransactionMarker(ControlRecordType.ABORT, 0),
+                producer_id=7,
+                producer_epoch=0,
+                timestamp=0,
+                base_offset=100,
+            )
+        )
+        + batch(101, 100, base_sequence=100, **written)
+        + batch(201, 100, base_sequence=200, **written)
+    )
+    monkeypatch.setattr(columnar_selection, "_DATA_SIZE_MAX", 2_000)
+
+    batches = read(monkeypatch, data, OffsetRange(TP, 0, 301), 301, aborted=((7, 0),))
+
+    assert list(range(101, 301)) == [
+        offset for each in batches for offset in each.column("offset").to_pylist()
+    ]
