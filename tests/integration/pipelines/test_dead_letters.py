@@ -9,27 +9,25 @@ import pyarrow as pa
 import pytest
 
 from kalda.cli import app
+from kalda.clients.admin.admin import Admin
+from kalda.clients.admin.configs import ConfigResource, ConfigResourceType
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
 from kalda.formats import DecodeFailure
 from kalda.pipelines.dlq.letters import read_letter
-from kalda.pipelines.dlq.replay import LetterFilter, create_topics, open_letters, replay
-from kalda.pipelines.dlq.target import DlqTarget, TaskLetters, dead_letter_output
+from kalda.pipelines.dlq.replay import LetterFilter, open_letters, replay
+from kalda.pipelines.engine.dead_letters import DeadLetterOutput
+from kalda.pipelines.spec.model import Cluster
 from kalda.records.columnar import ColumnarBatch
-from kalda.spark.sink.prepared import PreparedHandle
 from tests.integration.cluster.helpers import shared_cluster
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that allows two-phase commit."""
-    settings = {
-        "transaction.two.phase.commit.enable": "true",
-        "transaction.state.log.num.partitions": "4",
-        "offsets.topic.num.partitions": "4",
-    }
+    """A broker with small internal topics."""
+    settings = {"transaction.state.log.num.partitions": "4", "offsets.topic.num.partitions": "4"}
     with shared_cluster(tmp_path_factory.mktemp("dlq"), brokers=1, settings=settings) as address:
         yield address
 
@@ -58,18 +56,17 @@ def failures(count: int, error_class: str = "MalformedValue") -> list[DecodeFail
     return [DecodeFailure(row, error_class, f"bad {row}") for row in range(count)]
 
 
-def opened(servers: str, topic: str, batch: int = 1, part: int = 0) -> TaskLetters:
-    return DlqTarget("orders", topic, {"bootstrap.servers": servers}).open(f"q-{topic}", batch, part)
+def output(servers: str, topic: str, storage: Path) -> DeadLetterOutput:
+    cluster = Cluster(name="default", properties={"bootstrap.servers": servers})
+    return DeadLetterOutput("orders", topic, f"group-{topic}", cluster, storage.as_uri())
 
 
 def written(
-    servers: str, topic: str, batch: int, first: int, count: int, error_class: str = "MalformedValue"
+    letters: DeadLetterOutput, batch: int, first: int, count: int, error_class: str = "MalformedValue"
 ) -> None:
-    task = opened(servers, topic, batch)
+    task = letters.open("query", batch, 0)
     task.add(records(first, count), TopicPartition("orders", 0), failures(count, error_class))
-    handle = task.finish().prepared
-    assert isinstance(handle, PreparedHandle)
-    dead_letter_output({"bootstrap.servers": servers}, topic, f"q-{topic}").complete([handle], commit=True)
+    letters.publish("query", batch, [str(each) for each in task.finish().files])
 
 
 def read(servers: str, topic: str, count: int) -> list[tuple[bytes | None, bytes | None, int, list[str]]]:
@@ -90,53 +87,65 @@ def read(servers: str, topic: str, count: int) -> list[tuple[bytes | None, bytes
 
 
 @pytest.fixture
-def topic(servers: str) -> str:
-    """A new topic of dead letters, with its retry topic."""
-    name = f"orders-{uuid.uuid4().hex[:8]}.dlq"
-    create_topics({"bootstrap.servers": servers}, name)
-    create_topics({"bootstrap.servers": servers}, name)
-    return name
+def letters(servers: str, tmp_path: Path) -> DeadLetterOutput:
+    """The output of a new topic of dead letters, which is there with its retry topic."""
+    made = output(servers, f"orders-{uuid.uuid4().hex[:8]}.dlq", tmp_path)
+    made.create_topics()
+    made.create_topics()
+    return made
 
 
-def test_letters_show_when_the_batch_is_decided(servers: str, topic: str) -> None:
-    """Before that, a task may run again; what failed attempts left is aborted."""
+@pytest.fixture
+def topic(letters: DeadLetterOutput) -> str:
+    """The topic of dead letters."""
+    return letters.topic
+
+
+def test_letters_do_not_expire(servers: str, letters: DeadLetterOutput) -> None:
+    """An open letter is a record that is in no table yet."""
+    with Admin(bootstrap_servers=servers) as admin:
+        for name in (letters.topic, f"{letters.topic}.retry"):
+            resource = ConfigResource(ConfigResourceType.TOPIC, name)
+            configs = admin.describe_configs([resource])[resource]
+            assert "-1" == configs["retention.ms"].value
+
+
+def test_letters_show_once_when_the_batch_is_decided(servers: str, letters: DeadLetterOutput) -> None:
+    """Before that, a task may run again; what failed attempts left is never published."""
     properties = {"bootstrap.servers": servers}
-    output = dead_letter_output(properties, topic, f"q-{topic}")
-    first, second = opened(servers, topic), opened(servers, topic, part=1)
+    lost, kept = letters.open("query", 1, 0), letters.open("query", 1, 0)
     for part in range(10):
-        first.add(records(part * 10, 10), TopicPartition("orders", 2), failures(10))
-    lost, kept = first.finish(), second
+        lost.add(records(part * 10, 10), TopicPartition("orders", 2), failures(10))
+    assert 100 == lost.finish().rows
     kept.add(records(0, 3), TopicPartition("orders", 2), failures(3))
-    result = kept.finish()
-    assert 100 == lost.rows
-    assert [] == list(open_letters(properties, topic))
+    files = [str(each) for each in kept.finish().files]
+    assert [] == list(open_letters(properties, letters.topic))
 
-    assert isinstance(result.prepared, PreparedHandle)
-    output.complete([result.prepared], commit=True)
-    output.complete([result.prepared], commit=True)
-    assert 1 == output.abort_others([result.prepared])
+    letters.publish("query", 1, files)
+    letters.publish("query", 1, files)
+    letters.clean()
 
-    letters = list(open_letters(properties, topic))
-    assert [0, 1, 2] == [each.letter.offset for each in letters if each.letter]
-    assert (b"k0", b"v0", 1_700_000_000_000) == read(servers, topic, 3)[0][:3]
+    found = list(open_letters(properties, letters.topic))
+    assert [0, 1, 2] == [each.letter.offset for each in found if each.letter]
+    assert (b"k0", b"v0", 1_700_000_000_000) == read(servers, letters.topic, 3)[0][:3]
 
 
-def test_a_task_that_fails_leaves_no_letter(servers: str, topic: str) -> None:
-    task = opened(servers, topic)
+def test_a_task_that_fails_leaves_no_letter(letters: DeadLetterOutput) -> None:
+    task = letters.open("query", 1, 0)
     task.add(records(0, 5), TopicPartition("orders", 0), failures(5))
     task.abandon()
-    untouched = opened(servers, topic)
-    untouched.abandon()
+    letters.open("query", 1, 1).abandon()
 
-    assert [] == list(open_letters({"bootstrap.servers": servers}, topic))
-    assert 0 == opened(servers, topic).finish().rows
+    assert 0 == letters.open("query", 1, 2).finish().rows
+    letters.publish("query", 1, [])
+    assert [] == list(open_letters(letters.cluster.properties, letters.topic))
 
 
-def test_each_letter_is_replayed_once(servers: str, topic: str) -> None:
+def test_each_letter_is_replayed_once(servers: str, letters: DeadLetterOutput, topic: str) -> None:
     """Letters that a command does not mean stay open, and a second command finds nothing to do."""
     properties = {"bootstrap.servers": servers}
-    written(servers, topic, 1, 0, 50)
-    written(servers, topic, 2, 50, 20, "TypeMismatch")
+    written(letters, 1, 0, 50)
+    written(letters, 2, 50, 20, "TypeMismatch")
 
     chosen = LetterFilter(causes=frozenset(["TypeMismatch"]))
     assert (20, 50) == (lambda done: (done.taken, done.kept))(replay(properties, topic, chosen))
@@ -151,7 +160,7 @@ def test_each_letter_is_replayed_once(servers: str, topic: str) -> None:
 
 
 def test_commands_list_retry_and_drop(
-    servers: str, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    servers: str, letters: DeadLetterOutput, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
@@ -160,7 +169,7 @@ def test_commands_list_retry_and_drop(
         f"to: {{table: lake.o, format: delta}}}}\n"
     )
     name = topic.removesuffix(".dlq")
-    written(servers, topic, 1, 0, 3)
+    written(letters, 1, 0, 3)
     with Producer(bootstrap_servers=servers) as producer:
         producer.send(topic, b"stray").result(10)
 
@@ -188,8 +197,8 @@ def test_commands_list_retry_and_drop(
     assert "is no time" in capsys.readouterr().err
 
 
-def test_replayed_records_still_name_their_cause(servers: str, topic: str) -> None:
-    written(servers, topic, 1, 0, 1)
+def test_replayed_records_still_name_their_cause(servers: str, letters: DeadLetterOutput, topic: str) -> None:
+    written(letters, 1, 0, 1)
     replay({"bootstrap.servers": servers}, topic, LetterFilter())
 
     with Consumer(

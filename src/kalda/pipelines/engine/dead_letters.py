@@ -16,13 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from kalda.clients.admin.admin import Admin
-from kalda.clients.admin.topics import NewTopic
-from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_plan import DecodeFailure
 from kalda.pipelines.direct.rows_target import DeadLetters, Written
 from kalda.pipelines.dlq.letters import DECODE, EXPECT, Origin, letters_of, retry_topic
+from kalda.pipelines.dlq.replay import create_topics
 from kalda.pipelines.engine.published import publish_once
 from kalda.pipelines.expectations import ERROR_CLASS
 from kalda.pipelines.spec.model import Cluster
@@ -50,12 +48,7 @@ class DeadLetterOutput:
         Raises:
             ClientError: the cluster refuses it or cannot be reached.
         """
-        names = (self.topic, retry_topic(self.topic))
-        with Admin.from_config({**self.cluster.properties, "client.id": self.group_id}) as admin:
-            errors = admin.create_topics([NewTopic(name, partitions=1) for name in names]).errors
-        for error in errors.values():
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise error
+        create_topics({**self.cluster.properties, "client.id": self.group_id}, self.topic)
 
     def publish(self, query_id: str, batch_id: int, files: Sequence[str]) -> None:
         """Publish what the tasks of a decided batch staged; again after a crash.
