@@ -5,6 +5,7 @@ query is planned. An option that is not supported raises `OptionError` where ign
 the query reads.
 """
 
+import functools
 import hashlib
 import logging
 import re
@@ -270,17 +271,23 @@ def _parse_group_id(lowered: Lowered) -> str:
     if given is not None:
         if not given.strip():
             raise OptionError("`kafka.group.id` is empty; leave it out or name a group")
-        logger.warning(
-            "option kafka.group.id=%s: no other query and no consumer may use this group, or its lag means "
-            "nothing%s",
-            given,
-            "; groupIdPrefix is ignored" if "groupidprefix" in lowered else "",
-        )
+        _warn_of_shared_group(given, "groupidprefix" in lowered)
         return given
     prefix = lowered.get("groupidprefix", _GROUP_ID_PREFIX)
     name = next(name for name in _SELECTIONS if name.lower() in lowered)
     selection = f"{name}={','.join(sorted(lowered[name.lower()].split(',')))}"
     return f"{prefix}-{hashlib.sha256(selection.encode()).hexdigest()[:12]}"
+
+
+@functools.cache
+def _warn_of_shared_group(group_id: str, is_prefix_given: bool) -> None:
+    """Log it once for each group, as Spark and pipelines parse the options of a query several times."""
+    logger.warning(
+        "option kafka.group.id=%s: no other query and no consumer may use this group, or its lag means "
+        "nothing%s",
+        group_id,
+        "; groupIdPrefix is ignored" if is_prefix_given else "",
+    )
 
 
 def _parse_value(lowered: Lowered) -> ValueOptions | None:

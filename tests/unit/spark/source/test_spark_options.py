@@ -80,10 +80,10 @@ def test_kafka_settings_reach_the_client() -> None:
 def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     """Spark's guide tells people to set some; they mean nothing here and must not break a query."""
     parsed = parse_batch_options(
-        {**BASE, "kafka.group.id": "g", "kafka.max.poll.records": "10", "kafka.x": "1"}
+        {**BASE, "kafka.group.id": "of-this-test", "kafka.max.poll.records": "10", "kafka.x": "1"}
     )
 
-    assert "g" == parsed.group_id
+    assert "of-this-test" == parsed.group_id
     assert "no other query and no consumer may use this group" in caplog.text
     assert "kafka.x has no effect" in caplog.text
     assert "max.poll.records" not in caplog.text
