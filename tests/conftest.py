@@ -1,5 +1,6 @@
 """Distributes the tests over xdist's workers, and fails a test that leaves threads or sockets behind."""
 
+import logging
 import os
 from collections.abc import Generator, Iterator
 from typing import Any
@@ -30,6 +31,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="kalda-1,kalda-3",
         help="the clusters of tests/behaviour: kalda-1, kalda-3, apache-3.9.1, apache-4.1.0, with commas",
     )
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """A command that runs in the test's process configures logging for all tests after it."""
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.hookimpl(optionalhook=True)

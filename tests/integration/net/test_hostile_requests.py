@@ -108,7 +108,9 @@ def test_unknown_version_of_api_versions_lists_what_is_served(kalda: KaldaProces
     response = codec.decode(ApiVersionsResponse, 0, answer, 4)
     assert ErrorCode.UNSUPPORTED_VERSION == response.error_code
     listed = {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
-    assert {int(handler.key): handler.versions_advertised for handler in HANDLERS} == listed
+    # Kalda's own APIs, which have high keys, are for its own clients.
+    kafkas = [handler for handler in HANDLERS if handler.key < 10_000]
+    assert {int(handler.key): handler.versions_advertised for handler in kafkas} == listed
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 99), (1, -1), (3, 99), (52, 0), (999, 0), (-5, 0)])

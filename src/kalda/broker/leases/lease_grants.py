@@ -209,26 +209,26 @@ class LeaseGrants:
         leases = self._leases
         metrics.gauge("kalda_broker_readleases", "Read leases that hold.", self._count)
         metrics.counter_function(
-            "kalda_broker_readleases_granted_total", "Read leases granted.", lambda: leases.granted
+            "kalda_broker_readleases_granted", "Read leases granted.", lambda: leases.granted
         )
         metrics.counter_function(
-            "kalda_broker_readleases_refused_total",
+            "kalda_broker_readleases_refused",
             "Read leases refused, for want of room or because a deletion waits.",
             lambda: leases.refused,
         )
         metrics.counter_function(
-            "kalda_broker_readleases_expired_total",
+            "kalda_broker_readleases_expired",
             "Read leases that ended without a release.",
             lambda: leases.expired,
         )
         metrics.counter_function(
-            "kalda_broker_readleases_bytes_total",
+            "kalda_broker_readleases_bytes",
             "Bytes of segment files that clients read in place, as they report.",
             lambda: self.bytes_read,
         )
         for reason in sorted(self.fallbacks):
             metrics.counter_function(
-                "kalda_broker_readleases_fallbacks_total",
+                "kalda_broker_readleases_fallbacks",
                 "Ranges that clients fetched though they had a read lease, as they report.",
                 partial(self.fallbacks.__getitem__, reason),
                 reason=reason,

@@ -300,7 +300,7 @@ def test_what_readers_report_is_in_the_metrics(broker: DataPath) -> None:
         grants.fallbacks["truncated"],
     )
     found = {family.name for family in metrics.families()}
-    assert {"kalda_broker_readleases", "kalda_broker_readleases_fallbacks_total"} <= found
+    assert {"kalda_broker_readleases", "kalda_broker_readleases_fallbacks"} <= found
 
 
 def test_a_full_table_sends_readers_to_fetch(broker: DataPath) -> None:
