@@ -80,5 +80,5 @@ pipelines:
     assert f"{topic}-0: offsets 90 to 94 are in no batch (seen at batch 2)" in done.stderr
     done = kalda.run("pipeline", "audit", file, "other")
     assert 2 == done.code
-    assert f"has no pipeline other; it has {topic}" in done.stderr
+    assert f"has no pipeline other. It has {topic}" in done.stderr
     close_readers()

@@ -195,6 +195,9 @@ def test_commands_list_retry_and_drop(
     assert 2 == command(["pipeline", "dlq", "list", str(file), "other"])
     assert 2 == command(["pipeline", "dlq", "list", str(file), name, "--since", "soon"])
     assert "is no time" in capsys.readouterr().err
+    missing = str(tmp_path / "missing.yaml")
+    assert 2 == command(["pipeline", "dlq", "list", missing, name])
+    assert f"{missing}: No such file or directory" in capsys.readouterr().err
 
 
 def test_replayed_records_still_name_their_cause(servers: str, letters: DeadLetterOutput, topic: str) -> None:

@@ -5,20 +5,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kalda.pipelines.cli.arguments import chosen, pipeline_arguments, read_file
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import PartialFailureError, ToolUsageError
+from kalda.tools.framework.errors import PartialFailureError
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.tables import Cell, Table
 
 if TYPE_CHECKING:
     from kalda.pipelines.ledger.audit import AuditReport
-    from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
 
 
 @command("audit", pipeline)
-@click.argument("file", type=click.Path(path_type=Path))
-@click.argument("names", nargs=-1, metavar="[PIPELINE]...")
+@pipeline_arguments
 @click.option("--recount", is_flag=True, help="Read the topics again and count their records.")
 def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None:
     """Check that each offset a pipeline read is accounted for, and that its table has those rows.
@@ -30,9 +29,9 @@ def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None
     from kalda.pipelines.ledger.topic import read_ledger
     from kalda.pipelines.spec.model import TopicSource
 
-    pipelines = _read(file, tool)
+    pipelines = read_file(tool, file)
     reports = []
-    for spec in _chosen(pipelines, names):
+    for spec in chosen(pipelines, names):
         if not isinstance(spec.source, TopicSource):
             continue
         properties = pipelines.cluster(spec.source.cluster).properties
@@ -45,27 +44,6 @@ def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None
         for failure in failures:
             tool.output.failure(failure)
         raise PartialFailureError
-
-
-def _read(file: Path, tool: Tool) -> "PipelineFile":
-    from kalda.pipelines.spec.errors import PipelineFileError
-    from kalda.pipelines.spec.parser import read_pipeline_file
-
-    servers = None if tool.is_address_default else tool.properties["bootstrap.servers"]
-    try:
-        return read_pipeline_file(file, bootstrap_servers=servers)
-    except OSError as error:
-        raise ToolUsageError(f"{file}: {error.strerror}") from error
-    except PipelineFileError as error:
-        raise ToolUsageError(str(error)) from error
-
-
-def _chosen(file: "PipelineFile", names: tuple[str, ...]) -> "list[PipelineSpec]":
-    known = {each.name: each for each in file.pipelines}
-    for name in names:
-        if name not in known:
-            raise ToolUsageError(f"{file.path} has no pipeline {name}; it has {', '.join(known)}")
-    return [known[name] for name in names] if names else list(file.pipelines)
 
 
 def _parts(reports: "list[AuditReport]") -> list[Table | str]:

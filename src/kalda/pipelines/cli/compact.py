@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kalda.pipelines.cli.arguments import pipeline_arguments, read_file
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
@@ -20,8 +21,7 @@ RETENTION_HOURS = 7 * 24
 
 
 @command("compact", pipeline, connects=False)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.argument("names", nargs=-1, metavar="[PIPELINE]...")
+@pipeline_arguments
 @click.option(
     "--newest",
     type=Integer(0, INT32_MAX),
@@ -44,7 +44,7 @@ def compact(tool: Tool, /, file: Path, names: tuple[str, ...], newest: int | Non
     from kalda.pipelines.tables.errors import TableError
 
     done: list[tuple[str, str, CompactResult]] = []
-    for name, spec in _tables(file, names):
+    for name, spec in _tables(tool, file, names):
         newest_s = newest * 60.0 if newest is not None else _newest_s(spec)
         policy = CompactPolicy(spec.file_target_bytes, newest_s, retention_s=retention * 3600.0)
         try:
@@ -68,17 +68,10 @@ def _newest_s(spec: "TableSpec") -> float:
     return spec.compact.newest_ms / 1000 if spec.compact is not None else NEWEST_MINUTES * 60.0
 
 
-def _tables(file: Path, names: tuple[str, ...]) -> "list[tuple[str, TableSpec]]":
-    from kalda.pipelines.spec.errors import PipelineFileError
+def _tables(tool: Tool, file: Path, names: tuple[str, ...]) -> "list[tuple[str, TableSpec]]":
     from kalda.pipelines.spec.model import TableSpec
-    from kalda.pipelines.spec.parser import read_pipeline_file
 
-    try:
-        pipelines = read_pipeline_file(file).pipelines
-    except OSError as error:
-        raise ToolUsageError(f"{file}: {error.strerror}") from error
-    except PipelineFileError as error:
-        raise ToolUsageError(str(error)) from error
+    pipelines = read_file(tool, file).pipelines
     tables = {each.name: each.target for each in pipelines if isinstance(each.target, TableSpec)}
     unknown = [name for name in names if name not in tables]
     if unknown:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kalda.pipelines.cli.arguments import chosen, read_file
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError, ToolUsageError
@@ -72,12 +73,12 @@ def list_letters(
     """
     from kalda.pipelines.dlq.replay import open_letters
 
-    properties, topic = _place(file, name)
-    chosen = _chosen(since, until, cause, stage)
+    properties, topic = _place(tool, file, name)
+    meant = _filter(since, until, cause, stage)
     causes: Counter[tuple[str, str]] = Counter()
     shown: list[tuple[Letter | None, int, int]] = []
     for each in open_letters(properties, topic):
-        if chosen.means(each.letter):
+        if meant.means(each.letter):
             causes[(each.letter.stage, each.letter.error_class) if each.letter else ("-", "-")] += 1
             if len(shown) < limit:
                 shown.append((each.letter, each.partition, each.offset))
@@ -130,9 +131,9 @@ def retry_letters(
     """
     from kalda.pipelines.dlq.replay import create_topics, replay
 
-    properties, topic = _place(file, name)
+    properties, topic = _place(tool, file, name)
     create_topics(properties, topic)
-    done = replay(properties, topic, _chosen(since, until, cause, stage))
+    done = replay(properties, topic, _filter(since, until, cause, stage))
     tool.output.result(
         {"pipeline": name, "topic": topic, "replayed": done.taken, "open": done.kept},
         f"{counted(done.taken, 'dead letter')} of {topic} replayed, {done.kept} left.",
@@ -163,42 +164,34 @@ def drop_letters(
     from kalda.pipelines.dlq.replay import drop, open_letters
     from kalda.tools.framework.output import is_terminal
 
-    properties, topic = _place(file, name)
-    chosen = _chosen(since, until, cause, stage)
+    properties, topic = _place(tool, file, name)
+    meant = _filter(since, until, cause, stage)
     if not yes:
         if not is_terminal(sys.stdin):
             raise ToolUsageError(
                 "drop asks before it closes dead letters: run it on a terminal, or add --yes"
             )
-        count = sum(chosen.means(each.letter) for each in open_letters(properties, topic))
+        count = sum(meant.means(each.letter) for each in open_letters(properties, topic))
         click.confirm(f"Drop {counted(count, 'dead letter')} of {topic}?", abort=True, err=True)
-    done = drop(properties, topic, chosen)
+    done = drop(properties, topic, meant)
     tool.output.result(
         {"pipeline": name, "topic": topic, "dropped": done.taken, "open": done.kept},
         f"{counted(done.taken, 'dead letter')} of {topic} dropped, {done.kept} left.",
     )
 
 
-def _place(file: Path, name: str) -> "tuple[Mapping[str, str], str]":
+def _place(tool: Tool, file: Path, name: str) -> "tuple[Mapping[str, str], str]":
     """Return the settings of the cluster with a pipeline's dead letters, and their topic."""
-    from kalda.pipelines.spec.errors import PipelineFileError
     from kalda.pipelines.spec.model import TopicSource
-    from kalda.pipelines.spec.parser import read_pipeline_file
 
-    try:
-        read = read_pipeline_file(file)
-    except PipelineFileError as error:
-        raise ToolUsageError(str(error)) from error
-    names = [each.name for each in read.pipelines]
-    if name not in names:
-        raise ToolUsageError(f"{file} has no pipeline {name!r}; it has {', '.join(names)}")
-    spec = read.pipelines[names.index(name)]
+    read = read_file(tool, file)
+    (spec,) = chosen(read, [name])
     if not isinstance(spec.source, TopicSource):
         raise ToolError(f"{name} reads no topic, so it has no dead letters")
     return read.cluster(spec.source.cluster).properties, spec.dlq_topic
 
 
-def _chosen(
+def _filter(
     since: str | None, until: str | None, causes: tuple[str, ...], stages: tuple[str, ...]
 ) -> "LetterFilter":
     from kalda.pipelines.dlq.replay import LetterFilter

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kalda.pipelines.cli.arguments import chosen, read_file
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
@@ -85,8 +86,8 @@ def _queries(
         return [_Query(group, checkpoint, group, tool.properties, {})]
     if checkpoint is not None or group is not None:
         raise ToolUsageError("--checkpoint and --group are for queries that are in no pipeline file")
-    pipelines = _read(file, tool)
-    return [_of_pipeline(pipelines, spec) for spec in _chosen(pipelines, names)]
+    pipelines = read_file(tool, file)
+    return [_of_pipeline(pipelines, spec) for spec in chosen(pipelines, names)]
 
 
 def _of_pipeline(file: "PipelineFile", spec: "PipelineSpec") -> _Query:
@@ -164,24 +165,3 @@ def _topic_ids(query: _Query, topics: set[str]) -> "dict[str, UUID]":
     with LogReader(LogReaderConfig.from_properties(properties)) as reader:
         described = reader.metadata(topics).topics
     return {name: topic.topic_id for name, topic in described.items()}
-
-
-def _read(file: Path, tool: Tool) -> "PipelineFile":
-    from kalda.pipelines.spec.errors import PipelineFileError
-    from kalda.pipelines.spec.parser import read_pipeline_file
-
-    servers = None if tool.is_address_default else tool.properties["bootstrap.servers"]
-    try:
-        return read_pipeline_file(file, bootstrap_servers=servers)
-    except OSError as error:
-        raise ToolUsageError(f"{file}: {error.strerror}") from error
-    except PipelineFileError as error:
-        raise ToolUsageError(str(error)) from error
-
-
-def _chosen(file: "PipelineFile", names: tuple[str, ...]) -> "list[PipelineSpec]":
-    known = {each.name: each for each in file.pipelines}
-    for name in names:
-        if name not in known:
-            raise ToolUsageError(f"{file.path} has no pipeline {name}; it has {', '.join(known)}")
-    return [known[name] for name in names] if names else list(file.pipelines)

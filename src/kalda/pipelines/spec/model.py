@@ -111,7 +111,6 @@ class MirrorSync(StrEnum):
     """What a mirror copies beside records."""
 
     CONFIGS = "configs"
-    ACLS = "acls"
     GROUPS = "groups"
 
 

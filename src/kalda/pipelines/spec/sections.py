@@ -418,7 +418,7 @@ MIRROR: Final = Section(
         Key(
             "sync",
             f"a list of {SYNC.takes}",
-            "What is copied beside records: settings of topics, ACLs, and groups' offsets (translated).",
+            "What is copied beside records: settings of topics, and groups' offsets (translated).",
             default="`configs`",
         ),
         Key("start", values.START.takes, "Where a new mirror begins.", default="`earliest`"),

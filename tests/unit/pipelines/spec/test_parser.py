@@ -58,7 +58,7 @@ pipelines:
   - {name: publish, from: {table: lake.dim, changes: true},
      to: {topic: dim, key: id, tombstones: true, cluster: b}}
   - {name: dr, mirror: {source: main, target: b, topics: "orders.*", rename: prefix,
-     sync: [configs, acls, groups]}}
+     sync: [configs, groups]}}
 """
 
 
