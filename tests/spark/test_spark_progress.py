@@ -78,9 +78,6 @@ def test_a_lost_checkpoint_is_rebuilt_from_the_group(
     assert "is not lost" in repair(bootstrap, tmp_path, "--execute")
 
 
-@pytest.mark.xfail(
-    strict=False, reason="brokers forget a group's offsets, and so the topic id, when they delete the topic"
-)
 def test_a_topic_created_again_is_an_error_at_the_restart(
     run: Callable[..., list[bytes]], topics: Any, bootstrap: str
 ) -> None:

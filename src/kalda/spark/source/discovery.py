@@ -31,6 +31,7 @@ from kalda.spark.source.positions import (
     NoMatch,
     Position,
 )
+from kalda.spark.state_topic import PREFIX
 
 T = TypeVar("T")
 
@@ -114,7 +115,10 @@ class Discovery:
                 matching = [
                     each
                     for each in self._client.metadata().topics.values()
-                    if not each.is_internal and pattern.search(each.name)
+                    if not each.is_internal
+                    # Brokers of Apache Kafka do not know that Kalda's own topics are internal.
+                    and not each.name.startswith(PREFIX)
+                    and pattern.search(each.name)
                 ]
                 return Found(
                     tuple(sorted(tp for each in matching for tp in each.topic_partitions)),

@@ -5,7 +5,8 @@ the same offsets; only its id differs (KIP-516). A log that lost its end in an u
 grew again has other records under the same offsets; the leader epochs show it (KIP-320).
 
 Spark's checkpoint holds offsets and nothing else, in the format of Spark's own connector. So the ids and
-epochs are kept in memory during a run, and between runs in the metadata of the group's commits.
+epochs are kept in memory during a run. Between runs, `topic_ids` keeps the ids, and the group's commits the
+epochs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -59,6 +60,11 @@ class LogHistory:
             if each in epochs:
                 self._ends[each] = KnownEnd(end, epochs[each])
 
+    def remember_topics(self, topic_ids: Mapping[str, UUID]) -> None:
+        """Take the ids that an earlier run kept, where this run knows nothing yet."""
+        for topic, topic_id in topic_ids.items():
+            self._topic_ids.setdefault(topic, topic_id)
+
     def remember(self, committed: Mapping[TopicPartition, Committed]) -> None:
         """Take what an earlier run committed, where this run knows nothing yet."""
         for each, commit in committed.items():
@@ -83,6 +89,11 @@ class LogHistory:
             if each in known and known[each] <= end.offset and epochs.get(each) != end.leader_epoch
         }
 
+    def topic_ids_of(self, offsets: PartitionOffsets) -> dict[str, UUID]:
+        """Return the ids of the topics that offsets belong to, as far as they are known."""
+        topics = {each.topic for each in offsets}
+        return {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic in topics}
+
     def commits(self, offsets: PartitionOffsets) -> dict[TopicPartition, Committed]:
         """Return offsets as they are committed: with the topic id, and the epoch if it is that offset's."""
         return {
@@ -96,28 +107,36 @@ class LogHistory:
 
 
 def check_reincarnations(
-    former: Mapping[str, UUID], present: Mapping[str, UUID], *, group_id: str, fail: bool
+    former: Mapping[str, UUID],
+    present: Mapping[str, UUID],
+    *,
+    fail: bool,
+    group_id: str | None = None,
 ) -> None:
     """Report the topics that exist under another id than before.
 
     Args:
-        former: The ids that the offsets of the query belong to.
+        former: The ids that the offsets belong to.
         present: The ids now.
-        group_id: Where ids of earlier runs are kept.
         fail: `failOnDataLoss`.
+        group_id: The group that the offsets come from; None for those of a checkpoint.
 
     Raises:
         DataLossError: there is one, and `fail` is true.
     """
+    advice = (
+        "Start with a new checkpoint to read the new topic from its beginning. If another connector has "
+        "already read the new topic with this checkpoint, set `failOnDataLoss` to false for one run"
+        if group_id is None
+        else f"Delete the offsets of group {group_id}, which still name the former topic"
+    )
     for topic, known in sorted(former.items()):
         now = present.get(topic, ZERO_UUID)
         if now != known and ZERO_UUID not in (now, known):
             report_data_loss(
                 f"topic {topic} was deleted and created again (its id was {known} and is {now}): the offsets "
-                "of this query belong to the former topic",
-                cause="Start with a new checkpoint to read the new topic from its beginning. If the "
-                "checkpoint was written for the new topic by another connector, delete the offsets of group "
-                f"{group_id}, which still name the former topic",
+                f"of {'this query' if group_id is None else f'group {group_id}'} belong to the former topic",
+                cause=advice,
                 fail=fail,
             )
 

@@ -16,6 +16,7 @@ from kalda.spark.source.lag_commits import LagCommits
 from kalda.spark.source.log_history import LogHistory, check_reincarnations, check_truncations
 from kalda.spark.source.offsets import PartitionOffsets
 from kalda.spark.source.options import SourceOptions
+from kalda.spark.source.topic_ids import TopicIds, TopicIdStore
 
 logger: Final = logging.getLogger(__name__)
 
@@ -27,22 +28,29 @@ class StreamProgress:
     """What one run of a query knows of the past of its logs."""
 
     def __init__(
-        self, options: SourceOptions, discovery: Discovery, store: OffsetStore | None = None
+        self,
+        options: SourceOptions,
+        discovery: Discovery,
+        store: OffsetStore | None = None,
+        topic_ids: TopicIdStore | None = None,
     ) -> None:
         self._options: Final = options
         self._discovery: Final = discovery
         self._history: Final = LogHistory()
         self._is_resumed = False
+        self._topic_ids: Final = topic_ids or TopicIds(options.connection, options.group_id)
         self._commits: LagCommits | None = None
         if options.lag_commit:
             # Not the store of `discovery`: the commits run on a thread of their own.
             given = store if store is not None else GroupOffsets(options.connection, options.group_id)
-            self._commits = LagCommits(given, options.group_id)
+            self._commits = LagCommits(given, self._topic_ids, options.group_id)
 
     def started(self, found: Found) -> None:
         """Take the topics of a query that starts without a checkpoint; there is no past to check."""
         self._is_resumed = True
         self._history.saw_topics(found.topic_ids)
+        if self._commits is not None:
+            self._commits.offer({}, found.topic_ids)
 
     def resumed(self, known: PartitionOffsets, found: Found) -> None:
         """Check the topics that the offsets of a checkpoint belong to; the first call of a run counts.
@@ -54,17 +62,7 @@ class StreamProgress:
             return
         self._is_resumed = True
         if self._options.lag_commit:
-            try:
-                committed = self._discovery.committed()
-            except ClientError as error:
-                logger.warning(
-                    "group %s cannot be read: %s. Whether a topic was created again since the last run is "
-                    "not checked",
-                    self._options.group_id,
-                    error,
-                )
-            else:
-                self._history.remember({each: commit for each, commit in committed.items() if each in known})
+            self._remember(known)
         self.check_topics(found.topic_ids)
 
     def check_topics(self, topic_ids: Mapping[str, UUID]) -> None:
@@ -74,9 +72,7 @@ class StreamProgress:
             DataLossError: a topic was created again, and `failOnDataLoss` is true.
         """
         former = self._history.saw_topics(topic_ids)
-        check_reincarnations(
-            former, topic_ids, group_id=self._options.group_id, fail=self._options.fail_on_data_loss
-        )
+        check_reincarnations(former, topic_ids, fail=self._options.fail_on_data_loss)
 
     def saw_ends(self, known: PartitionOffsets, ends: PartitionOffsets) -> None:
         """Check that the logs still hold what was read up to `known`, then take their present ends.
@@ -98,7 +94,7 @@ class StreamProgress:
         """Commit progress in the background; wait a moment for the commit that ends a run."""
         if self._commits is None or not offsets:
             return
-        self._commits.offer(self._history.commits(offsets))
+        self._commits.offer(self._history.commits(offsets), self._history.topic_ids_of(offsets))
         if is_last and not self._commits.flush(FLUSH_SECONDS):
             logger.warning("the last progress is not committed to group %s in time", self._options.group_id)
 
@@ -106,3 +102,20 @@ class StreamProgress:
         """Commit what waits, and end the background thread."""
         if self._commits is not None:
             self._commits.close()
+
+    def _remember(self, known: PartitionOffsets) -> None:
+        """Take what the last run kept about the topics of a checkpoint."""
+        topics = {each.topic for each in known}
+        try:
+            committed = self._discovery.committed()
+            # A commit is never older than the ids that were written before it.
+            self._history.remember({each: commit for each, commit in committed.items() if each in known})
+            kept = self._topic_ids.read()
+            self._history.remember_topics({topic: kept[topic] for topic in topics & kept.keys()})
+        except ClientError as error:
+            logger.warning(
+                "what the last run kept for group %s cannot be read: %s. Whether a topic was deleted and "
+                "created again since is not checked",
+                self._options.group_id,
+                error,
+            )
