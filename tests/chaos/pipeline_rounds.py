@@ -1,312 +1,260 @@
-"""Kill the processes of a running pipeline again and again, and account for every record.
+"""Kills and breaks a running pipeline again and again, and accounts for every record.
 
-Run ``python -m tests.chaos.pipeline_rounds --rounds 200``. A producer writes numbered records to a cluster of
-three brokers while ``kalda pipeline run`` moves them to a table. Each round kills -9 the driver, one of its
-Python workers, or the broker that leads most partitions, and starts again what does not start by itself. At
-the end each number is in the table exactly once, the ledger balances and joins in every row, its sums are the
-table's, and no transaction is open. ``--format delta|parquet|iceberg``, ``--execution direct|spark``.
+Run ``python -m tests.chaos.pipeline_rounds --rounds 25 --target delta --execution direct``. Each round
+produces records to a cluster of three brokers, one in a hundred corrupt, while ``kalda pipeline run`` moves
+them to a table or a topic, and waits until all of them have come. The damage of a round is ``kill -9`` of the
+driver, of a Python worker or of the leader of a partition, or an error, a worker's or a driver's death before
+or after a step of a batch (`spark_faults`).
+
+At no time a row is twice in the table. At the end each number is exactly once in the target or among the dead
+letters, the ledger balances and joins in every row, its sums are the table's, it accounts for the whole log,
+no transaction is open, and the pipeline ends in order after SIGTERM.
 """
 
 import argparse
 import contextlib
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-import confluent_kafka
-import confluent_kafka.admin
-import psutil
-
-from kalda.clients.admin.admin import Admin
-from kalda.pipelines.spec.model import TableSpec
+from kalda import Admin, Consumer, NewTopic, Producer
+from kalda.clients.errors import ClientError
+from kalda.common.types import TopicPartition
+from kalda.pipelines.ledger.evidence import audit_pipeline
+from kalda.pipelines.ledger.topic import read_ledger
+from kalda.pipelines.spec.model import PipelineSpec, TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import open_table
 from kalda.testing import ProcessCluster
+from tests.chaos.spark_application import Attack, SparkApplication, open_transactions
 
-BROKERS = 3
-PARTITIONS = 4
-TOPIC = "numbers"
-VALUES_PER_SECOND = 2_000
-SETTINGS = {"default.replication.factor": "3", "min.insync.replicas": "2"}
-START_SECONDS = 300.0
-"""How long a driver may take until its first batch; a JVM on a loaded machine is slow."""
-FINISH_SECONDS = 600.0
+BROKERS: Final = 3
+PARTITIONS: Final = 4
+SOURCE, TARGET, LETTERS = "numbers", "copied", "numbers.dlq"
+SETTINGS: Final = {
+    "default.replication.factor": "3",
+    "min.insync.replicas": "2",
+    "transaction.two.phase.commit.enable": "true",
+}
+ROUND_TIMEOUT_S: Final = 300.0
+"""The first query of a JVM takes minutes on a machine that other tests load."""
+STOP_TIMEOUT_S: Final = 120.0
+
+TABLES: Final = ("delta", "iceberg", "parquet")
+TOPICS: Final = ("exactly-once", "exactly-once-batch")
+_STEPS: Final = ("intent", "letters", "commit-transaction", "ledger", "batch")
+STEPS: Final = {
+    **dict.fromkeys(TABLES, (*_STEPS, "files", "table-commit")),
+    "exactly-once": (*_STEPS, "init", "write", "flush", "topic-decision"),
+    "exactly-once-batch": (
+        *_STEPS,
+        "write",
+        "flush",
+        "prepare",
+        "list",
+        "topic-decision",
+        "end-txn",
+        "complete",
+    ),
+}
+"""Where failures are injected, by target; see `spark_faults`."""
 
 
-class NumberedLoad(threading.Thread):
-    """Produces rising numbers until it is stopped; each is acknowledged by all in-sync replicas."""
+class Arrivals:
+    """Counts each number that came, in the target and among the dead letters."""
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(name="load", daemon=True)
-        self._producer = confluent_kafka.Producer(
-            {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20, "log_level": 2}
+    def __init__(self, bootstrap: str, spec: PipelineSpec) -> None:
+        self.counts: Final[Counter[int]] = Counter()
+        """How often each number came to a topic."""
+        self._table: Final = open_table(spec.target) if isinstance(spec.target, TableSpec) else None
+        self._version: int | None = None
+        self._rows: frozenset[int] = frozenset()
+        topics = (LETTERS,) if self._table is not None else (LETTERS, TARGET)
+        self._consumer: Final = Consumer(
+            bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False
         )
-        self._is_stopping = threading.Event()
-        self.count = 0
-        self.failures: list[str] = []
+        self._consumer.assign([TopicPartition(name, at) for name in topics for at in range(PARTITIONS)])
+        self._consumer.seek_to_beginning()
 
-    def run(self) -> None:
-        """Produce at a steady rate."""
-        began = time.monotonic()
-        while not self._is_stopping.is_set():
-            due = int((time.monotonic() - began) * VALUES_PER_SECOND)
-            while self.count < due:
-                self._produce()
-            self._producer.poll(0.02)
-        left = self._producer.flush(120)
-        if left:
-            self.failures.append(f"{left} records were not acknowledged")
+    def poll(self) -> int:
+        """Look at what came in the meantime and return how many numbers have come.
 
-    def stop(self) -> int:
-        """Stop and return how many numbers there are."""
-        self._is_stopping.set()
-        self.join()
-        return self.count
+        Raises:
+            AssertionError: a row is in the table twice.
+        """
+        # While a leader is gone, the next call asks again.
+        with contextlib.suppress(ClientError):
+            for record in self._consumer.poll(timeout_s=0.05):
+                self.counts[number_of(bytes(record.value or b""))] += 1
+        if self._table is not None and (version := self._table.version()) != self._version:
+            rows = [row for batch in self._table.read(["id"]) for row in batch.column(0).to_pylist()]
+            self._rows, self._version = frozenset(rows), version
+            assert len(rows) == len(self._rows), f"{len(rows) - len(self._rows)} rows are twice in the table"
+        return len(self._rows | self.counts.keys())
 
-    def _produce(self) -> None:
-        number = self.count
-        value = json.dumps({"id": number, "at": time.time()}).encode()
-        while True:
-            try:
-                self._producer.produce(
-                    TOPIC, value, partition=number % PARTITIONS, on_delivery=self._delivered
-                )
-            except BufferError:
-                self._producer.poll(0.1)
-                continue
-            break
-        self.count += 1
+    def total(self) -> Counter[int]:
+        """Return how often each number came anywhere."""
+        return self.counts + Counter(self._rows)
 
-    def _delivered(self, error: confluent_kafka.KafkaError | None, _: confluent_kafka.Message) -> None:
-        if error is not None:
-            self.failures.append(str(error))
-
-
-class Driver:
-    """A `kalda pipeline run` process with all processes that it starts."""
-
-    def __init__(self, file: Path, log: Path) -> None:
-        self._file = file
-        self._log = log
-        self._process: subprocess.Popen[bytes] | None = None
-        self.starts = 0
-
-    def start(self) -> None:
-        """Start it."""
-        self.starts += 1
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "kalda", "pipeline", "run", str(self._file)],
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1"},
-            )
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    def workers(self) -> list[psutil.Process]:
-        """Return the Python workers of tasks: the children of Spark's daemon."""
-        return [
-            each
-            for each in self._children()
-            if "pyspark" in " ".join(_command(each)) and "daemon" in " ".join(_command(each))
-        ]
-
-    def kill(self) -> None:
-        """Kill the driver; its JVM ends by itself when the pipe breaks, and is killed where it does not."""
-        assert self._process is not None
-        children = self._children()
-        self._process.kill()
-        self._process.wait()
-        _, alive = psutil.wait_procs(children, timeout=15)
-        for each in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-
-    def stop(self) -> None:
-        """Stop it in order."""
-        assert self._process is not None
-        children = self._children()
-        self._process.send_signal(signal.SIGTERM)
-        try:
-            self._process.wait(120)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        _, alive = psutil.wait_procs(children, timeout=30)
-        for each in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                each.kill()
-
-    def _children(self) -> list[psutil.Process]:
-        assert self._process is not None
-        try:
-            return psutil.Process(self._process.pid).children(recursive=True)
-        except psutil.NoSuchProcess:
-            return []
-
-
-def _command(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.Error:
-        return []
+    def close(self) -> None:
+        """Close connections."""
+        self._consumer.close()
 
 
 class Rounds:
-    """The rounds of one run."""
+    """One run."""
 
-    def __init__(self, cluster: ProcessCluster, directory: Path, options: argparse.Namespace) -> None:
-        self._cluster = cluster
-        self._options = options
-        self._random = random.Random(options.seed)
-        self._file = directory / "pipelines.yaml"
-        self._file.write_text(_pipeline(cluster.bootstrap, directory, options))
-        self._driver = Driver(self._file, directory / "driver.log")
-        self._killed: Counter[str] = Counter()
-        (spec,) = read_pipeline_file(self._file).pipelines
-        assert isinstance(spec.target, TableSpec)
-        self._target = spec.target
+    def __init__(self, options: argparse.Namespace, cluster: ProcessCluster, directory: Path) -> None:
+        self._options: Final = options
+        self._cluster: Final = cluster
+        self._file: Final = directory / "pipelines.yaml"
+        self._file.write_text(pipeline_file(cluster.bootstrap, directory, options))
+        (self._spec,) = read_pipeline_file(self._file).pipelines
+        command = [sys.executable, "-m", "kalda", "pipeline", "run", str(self._file)]
+        self._application: Final = SparkApplication(directory, command)
+        rng = random.Random(options.seed)
+        self._attack: Final = Attack(self._application, cluster, rng, STEPS[options.target])
+        self._per_round: Final = max(PARTITIONS, options.ids // options.rounds)
 
     def run(self) -> list[str]:
         """Run all rounds; return what is wrong."""
+        bootstrap = self._cluster.bootstrap
+        with Admin(bootstrap_servers=bootstrap) as admin:
+            topics = [NewTopic(name, partitions=PARTITIONS) for name in (SOURCE, TARGET, LETTERS)]
+            admin.create_topics(topics).raise_for_errors()
+        arrivals = Arrivals(bootstrap, self._spec)
+        produced = rounds = 0
+        began = time.monotonic()
         try:
-            return self._run()
+            with Producer(bootstrap_servers=bootstrap) as producer:
+                while rounds < self._options.rounds and time.monotonic() - began < 60 * self._options.minutes:
+                    self._application.ensure()
+                    damage = self._attack.prepare()
+                    for number in range(produced, produced + self._per_round):
+                        producer.send(SOURCE, value_of(number), partition=number % PARTITIONS)
+                    produced += self._per_round
+                    producer.flush()
+                    self._attack.strike(damage, SOURCE)
+                    took = self._wait(arrivals, produced)
+                    if took is None:
+                        return [
+                            f"round {rounds}, {damage}: only {arrivals.poll()} of {produced} numbers came"
+                        ]
+                    print(f"round {rounds}: {damage}: {took:.1f} s", flush=True)
+                    rounds += 1
+            return list(self._verify(arrivals, produced, rounds))
         finally:
-            if self._driver.is_running:
-                self._driver.kill()
+            self._application.kill()
+            arrivals.close()
 
-    def _run(self) -> list[str]:
-        load = NumberedLoad(self._cluster.bootstrap)
-        load.start()
-        self._driver.start()
-        self._wait_for_batch(self._version())
-        for number in range(self._options.rounds):
-            kind = self._random.choice(("driver", "worker", "leader"))
-            time.sleep(self._random.uniform(0.2, 4.0))
-            self._kill(kind)
-            self._killed[kind] += 1
-            print(f"round {number + 1}: killed {kind}, {load.count} records", flush=True)
-            if number % 10 == 9:
-                self._wait_for_batch(self._version())
-        count = load.stop()
-        self._wait_for_rows(count)
-        self._driver.stop()
-        return load.failures + self._check(count)
+    def _wait(self, arrivals: Arrivals, produced: int) -> float | None:
+        """Wait until all numbers came; return the seconds, None if some did not come in time."""
+        began = time.monotonic()
+        while arrivals.poll() < produced:
+            if time.monotonic() - began > ROUND_TIMEOUT_S:
+                return None
+            self._application.ensure()
+        self._attack.note()
+        return time.monotonic() - began
 
-    def _kill(self, kind: str) -> None:
-        if kind == "worker":
-            workers = self._driver.workers()
-            if workers:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    self._random.choice(workers).kill()
-        elif kind == "leader":
-            broker = self._busiest_leader()
-            self._cluster.kill(broker)
-            time.sleep(self._random.uniform(0.5, 2.0))
-            self._cluster.start(broker)
-            self._wait_in_sync()
-            return
-        if kind == "driver" or not self._driver.is_running:
-            self._driver.kill()
-            self._driver.start()
-
-    def _busiest_leader(self) -> int:
-        with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
-            described = admin.describe_topics([TOPIC])[TOPIC]
-        leaders = Counter(each.leader_id for each in described.partitions if each.leader_id >= 0)
-        return leaders.most_common(1)[0][0] if leaders else 0
-
-    def _wait_in_sync(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
-            while time.monotonic() < deadline:
-                described = admin.describe_topics([TOPIC])[TOPIC]
-                if all(len(each.isr) == BROKERS for each in described.partitions):
-                    return
-                time.sleep(0.2)
-        raise RuntimeError("the replicas did not get in sync")
-
-    def _version(self) -> int | None:
-        return open_table(self._target).version()
-
-    def _wait_for_batch(self, before: int | None) -> None:
-        """Wait until the pipeline commits, so that not every round meets a driver that starts."""
-        deadline = time.monotonic() + START_SECONDS
-        while time.monotonic() < deadline:
-            if not self._driver.is_running:
-                self._driver.start()
-            if self._version() != before:
-                return
-            time.sleep(0.3)
-        raise RuntimeError("the pipeline committed nothing; see driver.log")
-
-    def _wait_for_rows(self, count: int) -> None:
-        deadline = time.monotonic() + FINISH_SECONDS
-        while time.monotonic() < deadline:
-            if not self._driver.is_running:
-                self._driver.start()
-            if len(self._ids()) >= count:
-                return
-            time.sleep(1)
-
-    def _ids(self) -> list[int]:
-        table = open_table(self._target)
-        if table.version() is None:
-            return []
-        return [number for rows in table.read(["id"]) for number in rows.column("id").to_pylist()]
-
-    def _check(self, count: int) -> list[str]:
-        found = []
-        ids = Counter(self._ids())
-        missing = count - len(ids)
-        twice = sum(1 for times in ids.values() if times > 1)
-        if missing or twice or (ids and max(ids) >= count):
-            found.append(f"of {count} records {missing} are missing and {twice} are there twice")
-        audit = subprocess.run(
-            [sys.executable, "-m", "kalda", "pipeline", "audit", str(self._file), "--recount"],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        print(audit.stdout)
-        if audit.returncode:
-            found.append(f"the audit failed: {audit.stderr}")
-        with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
-            listed = admin.list_transactions().all()
-        found += [f"{each.transactional_id} is open" for each in listed if str(each.state) == "Ongoing"]
-        killed = ", ".join(f"{count} x {kind}" for kind, count in sorted(self._killed.items()))
+    def _verify(self, arrivals: Arrivals, produced: int, rounds: int) -> Iterator[str]:
+        self._application.disarm()
+        bootstrap = self._cluster.bootstrap
+        # What a batch leaves behind its decision comes after its rows.
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while (open_ := open_transactions(bootstrap)) and time.monotonic() < deadline:
+            self._application.ensure()
+            time.sleep(0.5)
+        for each in open_:
+            yield f"the transaction {each} is open"
+        self._application.ensure()
+        if code := self._application.terminate(STOP_TIMEOUT_S):
+            yield f"the pipeline ended with {code} after SIGTERM"
+        self._attack.note()
+        arrivals.poll()
+        total = arrivals.total()
+        missing = produced - len(total)
+        twice = sum(1 for count in total.values() if count > 1)
+        misplaced = sum(1 for number in arrivals.counts if not self._is_topic and not is_bad(number))
+        if missing or twice or misplaced:
+            yield f"{missing} numbers are missing, {twice} came twice, {misplaced} are dead letters and good"
+        happened = self._attack.happened
+        print(f"happened: {dict(sorted(happened.items()))}")
         print(
-            f"{count} records, {len(ids)} rows, {self._driver.starts} starts of the driver; killed {killed}"
+            f"{rounds} rounds, seed {self._options.seed}: {sum(happened.values())} failures, "
+            f"{self._application.starts} starts, {produced} ids, {missing} missing, {twice} twice"
         )
-        return found
+        yield from self._audit(produced)
+
+    @property
+    def _is_topic(self) -> bool:
+        return self._options.target in TOPICS
+
+    def _audit(self, produced: int) -> Iterator[str]:
+        """Yield what is wrong in the ledger."""
+        properties = {"bootstrap.servers": self._cluster.bootstrap}
+        ledger = read_ledger(properties, frozenset([self._spec.name]))
+        report = audit_pipeline(self._spec, properties, ledger, recount=True)
+        yield from report.findings
+        bad = sum(map(is_bad, range(produced)))
+        expected = {"records": produced, "rows_out": produced - bad, "dlq": bad, "filtered": 0}
+        found = {name: report.total(name) for name in expected}
+        if found != expected:
+            yield f"the ledger has {found}, not {expected}"
+        for each in report.partitions:
+            if each.start or each.lag:
+                yield f"the ledger of {each.topic_partition} begins at {each.start} and lags by {each.lag}"
 
 
-def _pipeline(bootstrap: str, directory: Path, options: argparse.Namespace) -> str:
+def is_bad(number: int) -> bool:
+    """Return whether the record of a number is corrupt."""
+    return number % 100 == 99
+
+
+def value_of(number: int) -> bytes:
+    """Return the value of a number's record."""
+    return b"bad %d" % number if is_bad(number) else json.dumps({"id": number}).encode()
+
+
+def number_of(value: bytes) -> int:
+    """Return the number of a value."""
+    return int(value[4:]) if value.startswith(b"bad ") else int(json.loads(value)["id"])
+
+
+def pipeline_file(bootstrap: str, directory: Path, options: argparse.Namespace) -> str:
+    """Return the text of the file that is run."""
+    if options.target in TABLES:
+        target = f"table: lake.numbers, format: {options.target}, compact: {{every: 10s, newest: 2s}}"
+    else:
+        target = f"topic: {TARGET}, value: {{format: json}}, delivery: {options.target}"
+    settings = {"spark.driver.memory": "1g"}
+    if options.speculation:
+        settings |= {
+            "spark.speculation": "true",
+            "spark.speculation.interval": "50ms",
+            "spark.speculation.multiplier": "1.05",
+            "spark.speculation.quantile": "0.25",
+            "spark.speculation.minTaskRuntime": "50ms",
+        }
+    # Tasks are retried, so that attempts meet.
     return f"""
 name: rounds
 storage: {directory}/storage
 cluster: {{bootstrap.servers: "{bootstrap}"}}
-spark: {{master: "local[2]", settings: {{spark.driver.memory: 1g}}}}
+spark: {{master: "local[2,3]", settings: {json.dumps(settings)}}}
 pipelines:
   - name: numbers
-    from: {{topic: {TOPIC}, start: earliest, value: {{format: json, schema: "id bigint, at double"}}}}
-    to: {{table: lake.numbers, format: {options.format}}}
-    trigger: 1s
+    from: {{topic: {SOURCE}, start: earliest, value: {{format: json, schema: "id bigint"}}}}
+    to: {{{target}}}
+    trigger: 200ms
     execution: {options.execution}
-    restart: {{tries: 1000, backoff: 500ms}}
+    restart: {{tries: 1000, backoff: 200ms, backoff_max: 1s}}
 """
 
 
@@ -314,22 +262,24 @@ def main() -> int:
     """Run the rounds; exit code 1 if a record is lost or there twice."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
-    parser.add_argument("--format", choices=("delta", "parquet", "iceberg"), default="parquet")
+    parser.add_argument("--ids", type=int, default=200_000, help="how many ids all rounds have together")
+    parser.add_argument("--target", choices=(*TABLES, *TOPICS), default="delta")
     parser.add_argument("--execution", choices=("direct", "spark"), default="direct")
-    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--speculation", action="store_true", help="run slow tasks twice")
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
+    parser.add_argument("--minutes", type=float, default=600.0, help="begin no round after this time")
+    parser.add_argument("--keep", type=Path, help="a directory for logs and data, which stays")
     options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    with tempfile.TemporaryDirectory(prefix="pipeline-rounds-") as made:
-        directory = options.directory or Path(made)
-        with ProcessCluster(directory / "cluster", brokers=BROKERS, settings=SETTINGS) as cluster:
-            admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": cluster.bootstrap})
-            topic = confluent_kafka.admin.NewTopic(TOPIC, PARTITIONS, BROKERS)
-            admin.create_topics([topic])[TOPIC].result(60)
-            found = Rounds(cluster, directory, options).run()
+    with contextlib.ExitStack() as stack:
+        directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        directory.mkdir(parents=True, exist_ok=True)
+        cluster = stack.enter_context(
+            ProcessCluster(directory / "cluster", brokers=BROKERS, settings=SETTINGS)
+        )
+        found = Rounds(options, cluster, directory).run()
     for each in found:
         print(each)
-    print("every record is there once" if not found else f"{len(found)} faults; seed {options.seed}")
+    print("FAILED" if found else "ok")
     return 1 if found else 0
 
 

@@ -12,16 +12,12 @@ snapshot of the last stable offsets shows a part of a batch.
 import argparse
 import contextlib
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,73 +27,18 @@ from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
 from kalda.records.columnar import decode_batches
 from kalda.testing import ProcessCluster
-from tests.chaos.spark_faults.sitecustomize import PLACES
+from tests.chaos.spark_application import WEIGHTS, Attack, SparkApplication, open_transactions
 
-HERE: Final = Path(__file__).parent
 PARTITIONS: Final = 4
 SOURCE, TARGET = "ids", "copied"
 ROUND_TIMEOUT_SECONDS: Final = 900.0
 """The first query of a JVM takes minutes on a machine that other tests load."""
-
-
-class Driver:
-    """The Spark application, started again when it was killed."""
-
-    def __init__(self, directory: Path, arguments: list[str]) -> None:
-        self.fault: Final = directory / "fault"
-        self._log: Final = directory / "driver.log"
-        self._arguments: Final = arguments
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def ensure(self, *, speculation: bool) -> None:
-        """Start it unless it runs."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.stop()
-        environment = os.environ | {
-            "KALDA_FAULT": str(self.fault),
-            "PYTHONPATH": f"{HERE / 'spark_faults'}:{os.environ.get('PYTHONPATH', '')}",
-        }
-        command = [sys.executable, str(HERE / "spark_sink_driver.py"), *self._arguments]
-        command += ["--speculation"] if speculation else []
-        # The shell's pid is the group, which the faults need to know.
-        shell = ["sh", "-c", 'KALDA_FAULT_DRIVER=$$ exec "$@"', "sh", *command]
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                shell, stdout=log, stderr=log, env=environment, start_new_session=True
-            )
-
-    def kill(self) -> None:
-        """Kill the driver's Python, the JVM and all workers."""
-        if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-
-    def kill_worker(self, rng: random.Random) -> bool:
-        """Kill one Python worker; return whether there was one."""
-        workers = [pid for pid, command in self._group() if "pyspark.daemon" in command]
-        # The daemon has the lowest pid; without it all workers end.
-        if len(workers) < 2:
-            return False
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(rng.choice(sorted(workers)[1:]), signal.SIGKILL)
-        return True
-
-    def stop(self) -> None:
-        """Kill it and wait."""
-        self.kill()
-        if self._process is not None:
-            self._process.wait(30)
-            self._process = None
-
-    def _group(self) -> Iterator[tuple[int, str]]:
-        assert self._process is not None, "the driver runs"
-        for each in Path("/proc").iterdir():
-            if each.name.isdigit():
-                with contextlib.suppress(OSError):
-                    pid = int(each.name)
-                    if os.getsid(pid) == self._process.pid:
-                        yield pid, (each / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+_STEPS: Final = ("write", "flush", "init", "task", "commit", "abort")
+STEPS: Final = {
+    "exactly-once": (*_STEPS, "commit-transaction"),
+    "exactly-once-batch": (*_STEPS, "prepare", "list", "decision", "end-txn", "barrier"),
+}
+"""Where failures are injected, by delivery; see `spark_faults`."""
 
 
 class Reader(threading.Thread):
@@ -216,7 +157,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--ids", type=int, default=1_000_000, help="how many ids all rounds have together")
-    parser.add_argument("--delivery", default="exactly-once-batch")
+    parser.add_argument("--delivery", choices=STEPS, default="exactly-once-batch")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--speculation", action="store_true")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
@@ -244,15 +185,18 @@ class Rounds:
     def __init__(self, options: argparse.Namespace, cluster: ProcessCluster, directory: Path) -> None:
         self._options: Final = options
         self._cluster: Final = cluster
-        self._rng: Final = random.Random(options.seed)
         self._checkpoint: Final = directory / "checkpoint"
-        per_round = max(1, options.ids // options.rounds)
-        arguments = ["--bootstrap", cluster.bootstrap, "--source", SOURCE, "--target", TARGET]
-        arguments += ["--checkpoint", str(self._checkpoint), "--delivery", options.delivery]
-        arguments += ["--per-trigger", str(max(PARTITIONS, per_round // 2))]
-        self._per_round: Final = per_round
-        self._driver: Final = Driver(directory, arguments)
-        self._fired: Final[Counter[str]] = Counter()
+        self._per_round: Final = max(1, options.ids // options.rounds)
+        command = [sys.executable, str(Path(__file__).with_name("spark_sink_driver.py"))]
+        command += ["--bootstrap", cluster.bootstrap, "--source", SOURCE, "--target", TARGET]
+        command += ["--checkpoint", str(self._checkpoint), "--delivery", options.delivery]
+        command += ["--per-trigger", str(max(PARTITIONS, self._per_round // 2))]
+        self._application: Final = SparkApplication(directory, command)
+        rng = random.Random(options.seed)
+        # Without replicas the cluster would only stand still.
+        weights = WEIGHTS if options.brokers > 2 else WEIGHTS | {"kill leader": 0}
+        steps = STEPS[options.delivery]
+        self._attack: Final = Attack(self._application, cluster, rng, steps, weights=weights)
 
     def run(self) -> int:
         """Run all rounds; return the exit code."""
@@ -266,97 +210,68 @@ class Rounds:
         began = time.monotonic()
         try:
             with Producer(bootstrap_servers=self._cluster.bootstrap) as producer:
-                for number in range(options.rounds):
-                    if time.monotonic() - began > 60 * options.minutes:
-                        break
-                    rounds = number + 1
+                while rounds < options.rounds and time.monotonic() - began < 60 * options.minutes:
+                    self._ensure(rounds)
+                    damage = self._attack.prepare()
                     for each in range(produced, produced + self._per_round):
                         producer.send(SOURCE, b"%d" % each, partition=each % PARTITIONS)
                     produced += self._per_round
                     producer.flush()
-                    what = self._fault(number, reader)
-                    took = self._wait(reader, produced, number)
+                    self._attack.strike(damage, TARGET)
+                    took = self._wait(reader, produced, rounds)
                     if took is None:
-                        print(f"round {number}: {what}: only {len(reader.ids)} of {produced} ids", flush=True)
+                        print(f"round {rounds}: {damage}: only {len(reader.ids)} of {produced} ids")
                         break
-                    print(f"round {number}: {what}: {took:.1f} s", flush=True)
+                    print(f"round {rounds}: {damage}: {took:.1f} s", flush=True)
+                    rounds += 1
             return self._verify(reader, produced, rounds)
         finally:
-            self._driver.stop()
+            self._application.kill()
 
-    def _fault(self, number: int, reader: Reader) -> str:
-        """Do this round's damage, or arm it; return what it is."""
-        rng = self._rng
-        self._driver.ensure(speculation=self._options.speculation and number % 2 == 1)
-        kinds = ["error", "worker", "driver", "kill worker", "kill driver", "kill broker"]
-        # A driver takes ten seconds to start, so its deaths are fewer.
-        kind = rng.choices(kinds, [30, 30, 8, 12, 5, 15])[0]
-        if self._options.brokers < 3 and kind == "kill broker":
-            kind = "error"
-        if not kind.startswith("kill"):
-            place = rng.choice([each for places in PLACES.values() for each in places])
-            what = f"{rng.choice(['before', 'after'])} {place}"
-            self._driver.fault.write_text(json.dumps({"place": what, "kind": kind}))
-            return f"{kind} {what}"
-        time.sleep(rng.uniform(0.0, 2.0))
-        if kind == "kill worker" and not self._driver.kill_worker(rng):
-            kind = "no worker to kill"
-        elif kind == "kill driver":
-            self._driver.kill()
-        elif kind == "kill broker":
-            broker = rng.randrange(self._options.brokers)
-            self._cluster.kill(broker)
-            time.sleep(rng.uniform(0.5, 3.0))
-            self._cluster.start(broker)
-        self._fired[kind] += 1
-        return kind
+    def _ensure(self, number: int) -> None:
+        is_speculative = self._options.speculation and number % 2 == 1
+        self._application.ensure(*(["--speculation"] if is_speculative else []))
 
     def _wait(self, reader: Reader, produced: int, number: int) -> float | None:
         began = time.monotonic()
         while len(reader.ids) < produced:
             if time.monotonic() - began > ROUND_TIMEOUT_SECONDS:
                 return None
-            self._driver.ensure(speculation=self._options.speculation and number % 2 == 1)
+            self._ensure(number)
             time.sleep(0.02)
-        # A fault behind the last step is taken a moment later, or in the next round.
-        if self._driver.fault.with_suffix(".taken").exists():
-            fault = json.loads(self._driver.fault.with_suffix(".taken").read_text())
-            self._fired[f"{fault['kind']} {fault['place']}"] += 1
-            self._driver.fault.with_suffix(".taken").unlink()
+        self._attack.note()
         return time.monotonic() - began
 
     def _verify(self, reader: Reader, produced: int, rounds: int) -> int:
-        self._driver.fault.unlink(missing_ok=True)
+        self._application.disarm()
         # The last batch is visible; the driver may still be ending what it left.
         deadline = time.monotonic() + 60
-        while (left := self._open()) and time.monotonic() < deadline:
-            self._driver.ensure(speculation=False)
+        while (left := open_transactions(self._cluster.bootstrap)) and time.monotonic() < deadline:
+            self._application.ensure()
             time.sleep(0.5)
-        self._driver.stop()
+        self._attack.note()
+        self._application.kill()
         reader.finish()
         missing = produced - len(reader.ids)
         twice = sum(1 for count in reader.ids.values() if count > 1)
-        print(f"fired: {dict(sorted(self._fired.items()))}")
-        print(f"{rounds} rounds, seed {self._options.seed}: {produced} ids, {missing} missing, {twice} twice")
+        happened = self._attack.happened
+        print(f"happened: {dict(sorted(happened.items()))}")
+        print(
+            f"{rounds} rounds, seed {self._options.seed}: {sum(happened.values())} failures, "
+            f"{self._application.starts} starts, {produced} ids, {missing} missing, {twice} twice"
+        )
         print(f"open transactions: {left}")
         bad = missing or twice or left
         if self._options.delivery == "exactly-once-batch":
             inside, across = partial_snapshots(reader, self._checkpoint)
             print(
-                f"of {len(reader.snapshots)} snapshots show a part of a batch: {inside} inside a partition,"
+                f"of {len(reader.snapshots)} snapshots show a part of a batch: {inside} inside a partition, "
+                f"{across} across partitions"
             )
-            print(f"  {across} across partitions")
             bad = bad or inside or (across if self._options.brokers == 1 else 0)
         print("FAILED" if bad else "ok")
         return 1 if bad else 0
 
-    def _open(self) -> list[str]:
-        with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
-            listed = admin.list_transactions().all()
-            return [each.transactional_id for each in listed if each.state.value in _OPEN]
-
-
-_OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,6 +1,6 @@
 """Injects failures into the Python processes of Spark; Python imports it because its folder is on PYTHONPATH.
 
-`spark_sink_rounds` arms a failure by writing the file that ``KALDA_FAULT`` names: a place, ``before`` or
+`spark_application` arms a failure by writing the file that ``KALDA_FAULT`` names: a place, ``before`` or
 ``after``, and what happens there. The first process that comes to the place takes the file away and fails;
 the others go on. Nothing in the package knows of this.
 """
@@ -33,8 +33,24 @@ PLACES = {
         "commit": "KaldaStreamWriter.commit",
         "abort": "KaldaStreamWriter.abort",
     },
+    "kalda.pipelines.tables.writer": {"files": "ParquetTaskWriter.write"},
+    "kalda.pipelines.engine.batch_log": {"intent": "BatchLog.write"},
+    "kalda.pipelines.engine.targets": {"table-commit": "TableTarget.commit"},
+    "kalda.pipelines.engine.topic_target": {
+        "topic-decision": "TopicOutput.commit",
+        "complete": "TopicOutput.complete",
+    },
+    "kalda.pipelines.engine.dead_letters": {"letters": "DeadLetterOutput.publish"},
+    "kalda.pipelines.ledger.topic": {"ledger": "LedgerTopic.publish"},
+    "kalda.pipelines.engine.pipeline_run": {"batch": "PipelineRun._batch"},
+    "kalda.pipelines.mirror.copier": {
+        "copy": "Copier.copy",
+        "records": "Copier._send",
+        "progress": "Copier._send_progress",
+    },
 }
-"""Methods by module. Before ``commit`` the tasks are done; after it Spark writes its commit log."""
+"""Methods by module. Before ``commit`` the tasks are done; after it, and after ``batch``, Spark writes its
+commit log."""
 
 
 class InjectedError(Exception):
