@@ -81,7 +81,10 @@ chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTO
 	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(CLIENT),--client $(CLIENT))
 	@$(BIN)/python -m tests.chaos.disk_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(CLIENT),--client $(CLIENT))
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED)) $(if $(CLIENT),--client $(CLIENT))
-	@$(BIN)/python -m tests.chaos.pipeline_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
+	@for target in delta iceberg parquet exactly-once exactly-once-batch; do for execution in direct spark; do \
+		$(BIN)/python -m tests.chaos.pipeline_rounds --rounds $(or $(ROUNDS),40) --target $$target --execution $$execution $(if $(SEED),--seed $(SEED)) || exit 1; \
+	done; done
+	@$(BIN)/python -m tests.chaos.mirror_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.chaos.table_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once-batch --speculation $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once --speculation $(if $(SEED),--seed $(SEED))

@@ -26,9 +26,9 @@ WEIGHTS: Final = {
     "error": 30,
     "worker": 30,
     # A driver takes ten seconds to start, so its deaths are fewer.
-    "driver": 8,
+    "driver": 6,
     "kill worker": 12,
-    "kill driver": 5,
+    "kill driver": 4,
     "kill leader": 15,
 }
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")

@@ -7,6 +7,7 @@ the others go on. Nothing in the package knows of this.
 
 import importlib.abc
 import importlib.machinery
+import inspect
 import json
 import os
 import signal
@@ -20,8 +21,8 @@ PLACES = {
     "kalda.clients.producer.transactional_producer": {
         "init": "TransactionalProducer.init_transactions",
         "prepare": "TransactionalProducer.prepare_transaction",
-        "commit-transaction": "TransactionalProducer.commit_transaction",
     },
+    "kalda.clients.producer.transaction_calls": {"commit-transaction": "TransactionCalls.commit"},
     "kalda.spark.sink.transaction_control": {
         "end-txn": "TransactionControl.end_all",
         "barrier": "TransactionControl.write_barrier",
@@ -89,7 +90,13 @@ def wrap(owner: type, name: str, place: str) -> None:
         fail_here(f"after {place}")
         return result
 
-    setattr(owner, name, wrapped)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        fail_here(f"before {place}")
+        result = await method(*args, **kwargs)
+        fail_here(f"after {place}")
+        return result
+
+    setattr(owner, name, awaited if inspect.iscoroutinefunction(method) else wrapped)
 
 
 class Patcher(importlib.abc.MetaPathFinder):
