@@ -46,6 +46,16 @@ ROUND_TIMEOUT_S: Final = 300.0
 """The first query of a JVM takes minutes on a machine that other tests load."""
 STOP_TIMEOUT_S: Final = 120.0
 
+WEIGHTS: Final = {
+    "error": 50,
+    "worker": 12,
+    "driver": 3,
+    "kill worker": 15,
+    "kill driver": 4,
+    "kill leader": 16,
+}
+"""Most steps are in the driver, where a worker's death is the driver's."""
+
 TABLES: Final = ("delta", "iceberg", "parquet")
 TOPICS: Final = ("exactly-once", "exactly-once-batch")
 _STEPS: Final = ("intent", "letters", "commit-transaction", "ledger", "batch")
@@ -119,7 +129,8 @@ class Rounds:
         command = [sys.executable, "-m", "kalda", "pipeline", "run", str(self._file)]
         self._application: Final = SparkApplication(directory, command)
         rng = random.Random(options.seed)
-        self._attack: Final = Attack(self._application, cluster, rng, STEPS[options.target])
+        steps = STEPS[options.target]
+        self._attack: Final = Attack(self._application, cluster, rng, steps, weights=WEIGHTS)
         self._per_round: Final = max(PARTITIONS, options.ids // options.rounds)
 
     def run(self) -> list[str]:
