@@ -20,6 +20,7 @@ from kalda.records.batch import Buffer
 from kalda.records.columnar_fields import HEADERS_TYPE, WantedFields
 from kalda.records.columnar_selection import Selection, select
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX
+from kalda.records.decompression_buffer import DecompressionBuffer, thread_buffer
 from kalda.records.implementation import is_built, is_compiled
 
 if is_built:
@@ -77,6 +78,7 @@ def decode_batches(
     want_values: bool = True,
     as_binary: bool = True,
     size_max: int = DECOMPRESSED_SIZE_MAX,
+    decompressed_bytes: int = _BUFFER_SIZE_MAX,
 ) -> ColumnarBatch:
     """Decode the whole batches at the front of `buffer`, a partition's records as a fetch returns them.
 
@@ -85,7 +87,8 @@ def decode_batches(
     partial batch at the end is not consumed. With `as_binary`, keys and values are copied to ``binary``;
     else they stay ``binary_view``, which points into `buffer` if that is `bytes` and the records are not
     compressed. Without `want_keys` or `want_values`, that column is all null and its bytes are not copied.
-    `size_max` bounds the decompressed size of one batch.
+    `size_max` bounds the decompressed size of one batch. After `decompressed_bytes` of decompressed records,
+    the batches that follow are left for the next call: a decode that fits the processor's cache is faster.
 
     Raises `CorruptRecordError`, `UnsupportedMagicError`, `UnsupportedCompressionTypeError` or
     `DecompressedSizeError`. Header bytes are checked only with `want_headers`.
@@ -98,7 +101,11 @@ def decode_batches(
         raise ValueError(f"buffer of {len(buffer)} bytes is over {_BUFFER_SIZE_MAX}; decode it in parts")
     # Views outlive the call, and the caller's buffer may be used again; copies do not point to it.
     data = buffer if as_binary or isinstance(buffer, bytes) else bytes(buffer)
-    selection = select(data, start_offset, end_offset, aborted, check_crc, size_max)
+    # Views point into what is decompressed, so it must not be used again.
+    memory = thread_buffer() if as_binary else DecompressionBuffer()
+    selection = select(
+        data, start_offset, end_offset, aborted, check_crc, size_max, decompressed_bytes, memory
+    )
     if not selection.headers:
         return _empty(selection, want_headers, as_binary)
     wanted = WantedFields(keys=want_keys, values=want_values, headers=want_headers)

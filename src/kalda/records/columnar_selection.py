@@ -13,19 +13,18 @@ from typing import Final
 from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.batch import HEADER_SIZE, BatchHeader, Buffer, iter_headers, validate
 from kalda.records.compression import Compression
-from kalda.records.record import record_bytes
+from kalda.records.decompression_buffer import DecompressionBuffer
 
-# Decompressed records of one decode: well below Arrow's 32-bit bound, and within a small machine's memory.
 _DATA_SIZE_MAX: Final = 512 * 1024 * 1024
+"""Decompressed records of one decode: below Arrow's 32-bit bound, and within a small machine's memory."""
 
 
 class Selection:
     """The batches whose records are returned, and the positions of their records sections in `data`."""
 
     __slots__ = (
-        "_data_size",
+        "_buffer",
         "_fetched",
-        "_parts",
         "consumed_bytes",
         "data",
         "headers",
@@ -33,52 +32,50 @@ class Selection:
         "sections",
     )
 
-    def __init__(self, fetched: Buffer, next_offset: int) -> None:
+    def __init__(self, fetched: Buffer, next_offset: int, buffer: DecompressionBuffer) -> None:
         self._fetched = fetched
-        # Records sections. Once one batch is compressed, the section of every batch is a part.
-        self._parts: list[bytes | memoryview] = []
-        self._data_size = 0
+        # Once one batch is compressed, the section of every batch is in it.
+        self._buffer = buffer
         self.data: Buffer = fetched
         self.headers: list[BatchHeader] = []
         self.sections: list[tuple[int, int]] = []
         self.next_offset = next_offset
         self.consumed_bytes = 0
 
+    @property
+    def decompressed_bytes(self) -> int:
+        """The size of the sections that were decompressed, and of those that were copied beside them."""
+        return self._buffer.size
+
     def add(self, position: int, header: BatchHeader, size_max: int) -> bool:
         """Add a batch; return False if it would make the decode too large."""
-        is_plain = header.compression is Compression.NONE
-        if is_plain and not self._parts:
-            self.sections.append((position + HEADER_SIZE, position + header.size))
-            self.headers.append(header)
-            return True
-        part: bytes | memoryview
-        if is_plain:
-            part = memoryview(self._fetched)[position + HEADER_SIZE : position + header.size]
+        start, end = position + HEADER_SIZE, position + header.size
+        buffer = self._buffer
+        if header.compression is Compression.NONE and not buffer.size:
+            self.sections.append((start, end))
         else:
-            part = record_bytes(self._fetched, position, header, size_max)
-        if not self._parts:
-            self._move_to_parts()
-        if self._parts and self._data_size + len(part) > _DATA_SIZE_MAX:
-            return False
-        self._add_part(part)
+            size_before = buffer.size
+            if not size_before:
+                self._move_to_buffer()
+            section = buffer.append(header.compression, memoryview(self._fetched)[start:end], size_max)
+            if size_before and buffer.size > _DATA_SIZE_MAX:
+                buffer.truncate(size_before)
+                return False
+            self.sections.append(section)
         self.headers.append(header)
         return True
 
     def finish(self) -> None:
-        """Join all sections in one buffer, if compressed batches made several."""
-        if self._parts:
-            self.data = b"".join(self._parts)
+        """Let `data` be what the positions refer to, if it is not the fetch."""
+        if self._buffer.size:
+            self.data = self._buffer.view()
 
-    def _move_to_parts(self) -> None:
-        sections = self.sections
-        self.sections = []
-        for start, end in sections:
-            self._add_part(memoryview(self._fetched)[start:end])
-
-    def _add_part(self, part: bytes | memoryview) -> None:
-        self._parts.append(part)
-        self.sections.append((self._data_size, self._data_size + len(part)))
-        self._data_size += len(part)
+    def _move_to_buffer(self) -> None:
+        fetched = memoryview(self._fetched)
+        self.sections = [
+            self._buffer.append(Compression.NONE, fetched[start:end], end - start)
+            for start, end in self.sections
+        ]
 
 
 def select(
@@ -88,9 +85,14 @@ def select(
     aborted: Iterable[tuple[int, int]] | AbortedTransactions,
     check_crc: bool,
     size_max: int,
+    decompressed_bytes: int,
+    buffer: DecompressionBuffer,
 ) -> Selection:
-    """Walk the batch headers and select the batches with records to return."""
-    selection = Selection(data, start_offset)
+    """Walk the batch headers and select the batches with records to return.
+
+    No further batch is selected once `decompressed_bytes` are decompressed. The selection refers to `buffer`.
+    """
+    selection = Selection(data, start_offset, buffer)
     transactions = aborted if isinstance(aborted, AbortedTransactions) else AbortedTransactions(aborted)
     for position, header in iter_headers(data):
         if end_offset is not None and header.base_offset >= end_offset:
@@ -100,6 +102,8 @@ def select(
             validate(data, position, header)
         is_dropped = transactions.drops(data, position, header)
         if header.next_offset > selection.next_offset:
+            if selection.decompressed_bytes >= decompressed_bytes:
+                break
             is_wanted = not is_dropped and not header.is_control and header.record_count > 0
             if is_wanted and not selection.add(position, header, size_max):
                 break

@@ -85,7 +85,7 @@ def decompress(codec: Compression, data: Buffer, size_max: int = DECOMPRESSED_SI
     match codec:
         case Compression.NONE:
             if len(data) > size_max:
-                raise _too_large(codec, size_max)
+                raise too_large(codec, size_max)
             return bytes(data)
         case Compression.GZIP:
             return _decompress_gzip(data, size_max)
@@ -95,7 +95,27 @@ def decompress(codec: Compression, data: Buffer, size_max: int = DECOMPRESSED_SI
             return _decompress_stream(codec, data, size_max)
 
 
-def _too_large(codec: Compression, size_max: int) -> DecompressedSizeError:
+def decompress_into(codec: Compression, data: Buffer, out: bytearray | memoryview) -> int | None:
+    """Decompress lz4 or zstd to the front of `out`; return the size, or None if `out` is too small.
+
+    The library distinguishes "too small" from "corrupt" only in its message, which is the Rust standard
+    library's for a full writer; a test checks that message.
+
+    Raises:
+        CorruptRecordError: the codec does not accept the bytes.
+    """
+    module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
+    try:
+        size: int = module.decompress_into(data, out)
+    except cramjam.DecompressionError as error:
+        if "whole buffer" not in str(error):
+            raise _corrupt(codec, error) from error
+        return None
+    return size
+
+
+def too_large(codec: Compression, size_max: int) -> DecompressedSizeError:
+    """Return the error for content of more than `size_max` bytes."""
     return DecompressedSizeError(f"{codec.name.lower()} data decompresses to more than {size_max} bytes")
 
 
@@ -117,7 +137,7 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
             raise _corrupt(Compression.GZIP, error) from error
         size += len(part)
         if size > size_max:
-            raise _too_large(Compression.GZIP, size_max)
+            raise too_large(Compression.GZIP, size_max)
         if not inflater.eof:
             raise _corrupt(Compression.GZIP, "it ends inside a member")
         parts.append(part)
@@ -141,7 +161,7 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         block = _decompress_snappy_block(view, size_max)
         if block is None:
-            raise _too_large(Compression.SNAPPY, size_max)
+            raise too_large(Compression.SNAPPY, size_max)
         return block
     parts: list[bytes] = []
     size = 0
@@ -162,7 +182,7 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
             raise _corrupt(Compression.SNAPPY, f"block of {block_size} bytes, {end - position} are left")
         part = _decompress_snappy_block(view[position : position + block_size], size_max - size)
         if part is None:
-            raise _too_large(Compression.SNAPPY, size_max)
+            raise too_large(Compression.SNAPPY, size_max)
         size += len(part)
         parts.append(part)
         position += block_size
@@ -206,20 +226,14 @@ def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes
     """Decompress lz4 or zstd into a buffer of bounded size, whatever size the frame claims.
 
     Frames rarely contain the size of their content, so the buffer grows by a factor of four until the content
-    fits; at most a third of the work is repeated. The library distinguishes "too small" from "corrupt" only
-    in its message, which is the Rust standard library's for a full writer; a test checks that message.
+    fits; at most a third of the work is repeated.
     """
-    module = cramjam.lz4 if codec is Compression.LZ4 else cramjam.zstd
     capacity = min(size_max, max(_FIRST_GUESS_MIN, 8 * len(data)))
     while True:
         out = bytearray(capacity)
-        try:
-            size: int = module.decompress_into(data, out)
-        except cramjam.DecompressionError as error:
-            if "whole buffer" not in str(error):
-                raise _corrupt(codec, error) from error
-            if capacity >= size_max:
-                raise _too_large(codec, size_max) from error
-            capacity = min(size_max, capacity * 4)
-            continue
-        return bytes(memoryview(out)[:size])
+        size = decompress_into(codec, data, out)
+        if size is not None:
+            return bytes(memoryview(out)[:size])
+        if capacity >= size_max:
+            raise too_large(codec, size_max)
+        capacity = min(size_max, capacity * 4)

@@ -316,6 +316,33 @@ def test_one_decode_stops_before_it_grows_too_large(monkeypatch: pytest.MonkeyPa
     assert len(batches[0]) + len(batches[1]) == batch.consumed_bytes
 
 
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.SNAPPY, Compression.LZ4, Compression.ZSTD])
+def test_a_decode_ends_after_the_wanted_bytes(codec: Compression) -> None:
+    """A reader that goes on at `consumed_bytes` gets every record once."""
+    # The plain batch in front has to move beside the decompressed ones.
+    data = build(0, 3) + b"".join(build(base, 20, compression=codec) for base in (3, 23, 43))
+    rest, reached, pieces = memoryview(data), 0, []
+    while rest:
+        batch = decode_batches(rest, start_offset=reached, decompressed_bytes=700)
+        pieces.append(batch.values.to_pylist())
+        rest, reached = rest[batch.consumed_bytes :], batch.next_offset
+    assert [23, 20, 20] == [len(each) for each in pieces]
+    assert decode_batches(build(0, 63), start_offset=0).values.to_pylist() == [
+        value for each in pieces for value in each
+    ]
+
+
+def test_columns_do_not_change_with_the_next_decode() -> None:
+    """The memory of decompressed records is used again; columns must not point into it."""
+    first, second = (build(base, 500, compression=Compression.ZSTD) for base in (0, 500))
+    expected = decode_batches(build(0, 500), start_offset=0).values.to_pylist()
+    copies = decode_batches(first, start_offset=0).values
+    views = decode_batches(first, start_offset=0, as_binary=False).values
+    decode_batches(second, start_offset=500)
+    decode_batches(second, start_offset=500, as_binary=False)
+    assert expected == copies.to_pylist() == views.to_pylist()
+
+
 def test_record_batches_come_in_slices() -> None:
     batches = list(iter_record_batches(build(0, 25), start_offset=3, rows_max=10))
     assert [10, 10, 2] == [batch.num_rows for batch in batches]

@@ -39,6 +39,10 @@ IN_PLACE_OFFSETS_MIN: Final = 2_000
 """Under `readMode=auto`, shorter ranges are fetched: one request costs less than a lease, its release and the
 mapping of files, and most ranges of micro-batches are short."""
 
+DECOMPRESSED_BYTES: Final = 1024 * 1024
+"""Decompressed bytes of one decode: what it writes and reads again stays in the processor's cache, and Spark
+gets Arrow batches of about this size."""
+
 
 def read_ranges(
     options: SourceOptions, schema: StructType, ranges: Iterable[OffsetRange]
@@ -89,6 +93,7 @@ def decode_part(
             want_headers=wanted.headers,
             want_keys=wanted.keys,
             want_values=wanted.values,
+            decompressed_bytes=DECOMPRESSED_BYTES,
         )
         yield decoded
         if decoded.next_offset >= min(fetched.next_offset, end):

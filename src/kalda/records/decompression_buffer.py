@@ -1,0 +1,92 @@
+"""Decompresses records sections one behind another into memory that is used again.
+
+New memory for each batch costs as much as decompression itself: the kernel clears every page of it. Columnar
+decoding copies keys and values into Arrow's own buffers, so the decompressed bytes are needed for one decode
+only.
+
+What a maintainer must not break: the bytes of a buffer are valid until `clear`. A caller that hands out views
+of them needs a `DecompressionBuffer` of its own, not the thread's.
+"""
+
+import threading
+from typing import Final
+
+from kalda.records.compression import Buffer, Compression, decompress, decompress_into, too_large
+
+_SIZE_FIRST: Final = 2 * 1024 * 1024
+"""Room for the decompressed records of one part of a read, and for the batch that passes its bound."""
+_SIZE_KEPT_MAX: Final = 16 * 1024 * 1024
+"""A thread keeps no more than this between two decodes; a larger decode pays for its memory each time."""
+
+
+class DecompressionBuffer:
+    """Records sections, the first at position 0."""
+
+    __slots__ = ("_memory", "size")
+
+    def __init__(self) -> None:
+        self._memory = bytearray()
+        self.size = 0
+        """Where the last section ends."""
+
+    def clear(self) -> None:
+        """Forget the sections; the memory stays, if it is little enough."""
+        self.size = 0
+        if len(self._memory) > _SIZE_KEPT_MAX:
+            self._memory = bytearray()
+
+    def truncate(self, size: int) -> None:
+        """Forget the sections behind `size`."""
+        self.size = size
+
+    def append(self, codec: Compression, data: Buffer, size_max: int) -> tuple[int, int]:
+        """Add a section and return where it starts and ends; raises as `compression.decompress`."""
+        if codec is Compression.ZSTD or codec is Compression.LZ4:
+            size = self._decompress(codec, data, size_max)
+        else:
+            part = data if codec is Compression.NONE else decompress(codec, data, size_max)
+            size = len(part)
+            self._reserve(size)
+            self._memory[self.size : self.size + size] = part
+        start = self.size
+        self.size = start + size
+        return start, self.size
+
+    def view(self) -> memoryview:
+        """Return the bytes of all sections."""
+        return memoryview(self._memory)[: self.size].toreadonly()
+
+    def _decompress(self, codec: Compression, data: Buffer, size_max: int) -> int:
+        self._reserve(len(data))
+        while True:
+            end = min(len(self._memory), self.size + size_max)
+            size = decompress_into(codec, data, memoryview(self._memory)[self.size : end])
+            if size is not None:
+                return size
+            if end - self.size >= size_max:
+                raise too_large(codec, size_max)
+            self._reserve(2 * (len(self._memory) - self.size))
+
+    def _reserve(self, size: int) -> None:
+        """Make room for `size` more bytes; the memory at least doubles, so that it is copied rarely."""
+        wanted = self.size + size
+        if wanted > len(self._memory):
+            # A new object: views of the old one, which Arrow or numpy may hold, forbid that it grows.
+            larger = bytearray(max(wanted, 2 * len(self._memory), _SIZE_FIRST))
+            larger[: self.size] = memoryview(self._memory)[: self.size]
+            self._memory = larger
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.buffer = DecompressionBuffer()
+
+
+_of_thread: Final = _OfThread()
+
+
+def thread_buffer() -> DecompressionBuffer:
+    """Return the buffer of the calling thread, cleared."""
+    buffer = _of_thread.buffer
+    buffer.clear()
+    return buffer
