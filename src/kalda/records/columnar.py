@@ -20,7 +20,7 @@ from kalda.records.batch import Buffer
 from kalda.records.columnar_fields import HEADERS_TYPE, WantedFields
 from kalda.records.columnar_selection import Selection, select
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX
-from kalda.records.decompression_buffer import DecompressionBuffer, thread_buffer
+from kalda.records.decompression_buffer import DecompressionBuffer
 from kalda.records.implementation import is_built, is_compiled
 
 if is_built:
@@ -79,6 +79,7 @@ def decode_batches(
     as_binary: bool = True,
     size_max: int = DECOMPRESSED_SIZE_MAX,
     decompressed_bytes: int = _BUFFER_SIZE_MAX,
+    memory: DecompressionBuffer | None = None,
 ) -> ColumnarBatch:
     """Decode the whole batches at the front of `buffer`, a partition's records as a fetch returns them.
 
@@ -89,6 +90,8 @@ def decode_batches(
     compressed. Without `want_keys` or `want_values`, that column is all null and its bytes are not copied.
     `size_max` bounds the decompressed size of one batch. After `decompressed_bytes` of decompressed records,
     the batches that follow are left for the next call: a decode that fits the processor's cache is faster.
+    `memory` is for decompressed records, and may be given to the next call with `as_binary`; without it, each
+    call takes memory of its own.
 
     Raises `CorruptRecordError`, `UnsupportedMagicError`, `UnsupportedCompressionTypeError` or
     `DecompressedSizeError`. Header bytes are checked only with `want_headers`.
@@ -101,8 +104,10 @@ def decode_batches(
         raise ValueError(f"buffer of {len(buffer)} bytes is over {_BUFFER_SIZE_MAX}; decode it in parts")
     # Views outlive the call, and the caller's buffer may be used again; copies do not point to it.
     data = buffer if as_binary or isinstance(buffer, bytes) else bytes(buffer)
-    # Views point into what is decompressed, so it must not be used again.
-    memory = thread_buffer() if as_binary else DecompressionBuffer()
+    if memory is None or not as_binary:
+        # Views point into what is decompressed, so it must not be used again.
+        memory = DecompressionBuffer()
+    memory.clear()
     selection = select(
         data, start_offset, end_offset, aborted, check_crc, size_max, decompressed_bytes, memory
     )

@@ -5,10 +5,9 @@ decoding copies keys and values into Arrow's own buffers, so the decompressed by
 only.
 
 What a maintainer must not break: the bytes of a buffer are valid until `clear`. A caller that hands out views
-of them needs a `DecompressionBuffer` of its own, not the thread's.
+of them must not use the buffer again.
 """
 
-import threading
 from typing import Final
 
 from kalda.records.compression import Buffer, Compression, decompress, decompress_into, too_large
@@ -16,7 +15,7 @@ from kalda.records.compression import Buffer, Compression, decompress, decompres
 _SIZE_FIRST: Final = 2 * 1024 * 1024
 """Room for the decompressed records of one part of a read, and for the batch that passes its bound."""
 _SIZE_KEPT_MAX: Final = 16 * 1024 * 1024
-"""A thread keeps no more than this between two decodes; a larger decode pays for its memory each time."""
+"""No more is kept between two decodes; a larger decode pays for its memory each time."""
 
 
 class DecompressionBuffer:
@@ -75,18 +74,3 @@ class DecompressionBuffer:
             larger = bytearray(max(wanted, 2 * len(self._memory), _SIZE_FIRST))
             larger[: self.size] = memoryview(self._memory)[: self.size]
             self._memory = larger
-
-
-class _OfThread(threading.local):
-    def __init__(self) -> None:
-        self.buffer = DecompressionBuffer()
-
-
-_of_thread: Final = _OfThread()
-
-
-def thread_buffer() -> DecompressionBuffer:
-    """Return the buffer of the calling thread, cleared."""
-    buffer = _of_thread.buffer
-    buffer.clear()
-    return buffer

@@ -1,4 +1,4 @@
-"""Keeps what the Python processes of Spark use again: a frozen heap and one log reader for each cluster.
+"""Keeps what the Python processes of Spark use again: a frozen heap, one log reader for each cluster, memory.
 
 Spark's daemon forks worker processes and gives each one many tasks. A task that opens connections of its own
 pays for the connection, the handshake and the metadata each time, and the daemon collects garbage over all
@@ -20,6 +20,7 @@ from typing import Final
 
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.records.decompression_buffer import DecompressionBuffer
 
 READERS_MAX: Final = 8
 """Log readers that a process keeps open while no task uses them. Each has a thread and a connection for each
@@ -40,6 +41,11 @@ def prepare_worker() -> None:
         _frozen_in[:] = [os.getpid()]
         gc.collect()
         gc.freeze()
+
+
+def decompression_buffer() -> DecompressionBuffer:
+    """Return the calling thread's memory for decompressed records, which the next decode uses again."""
+    return _of_thread.memory
 
 
 @contextmanager
@@ -65,6 +71,14 @@ def pooled_reader(config: LogReaderConfig) -> Iterator[LogReader]:
 def close_readers() -> None:
     """Close the readers that no one holds; the pool can be used again afterwards."""
     _pool.close_idle(keep_count=0)
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.memory: Final = DecompressionBuffer()
+
+
+_of_thread: Final = _OfThread()
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ from kalda.records.columnar_fields import HEADERS_TYPE
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.crc import crc32c
+from kalda.records.decompression_buffer import DecompressionBuffer
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedMagicError
 from kalda.records.record import RecordBatchBuilder, iter_records
 
@@ -336,10 +337,10 @@ def test_columns_do_not_change_with_the_next_decode() -> None:
     """The memory of decompressed records is used again; columns must not point into it."""
     first, second = (build(base, 500, compression=Compression.ZSTD) for base in (0, 500))
     expected = decode_batches(build(0, 500), start_offset=0).values.to_pylist()
-    copies = decode_batches(first, start_offset=0).values
-    views = decode_batches(first, start_offset=0, as_binary=False).values
-    decode_batches(second, start_offset=500)
-    decode_batches(second, start_offset=500, as_binary=False)
+    memory = DecompressionBuffer()
+    copies = decode_batches(first, start_offset=0, memory=memory).values
+    views = decode_batches(first, start_offset=0, memory=memory, as_binary=False).values
+    decode_batches(second, start_offset=500, memory=memory)
     assert expected == copies.to_pylist() == views.to_pylist()
 
 

@@ -24,7 +24,7 @@ from kalda.spark.source.options import ReadMode, SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.read_counters import ReadCounters
 from kalda.spark.source.segment_reader import Part, read_in_place
-from kalda.spark.worker import pooled_reader, prepare_worker
+from kalda.spark.worker import decompression_buffer, pooled_reader, prepare_worker
 
 logger: Final = logging.getLogger(__name__)
 
@@ -94,6 +94,7 @@ def decode_part(
             want_keys=wanted.keys,
             want_values=wanted.values,
             decompressed_bytes=DECOMPRESSED_BYTES,
+            memory=decompression_buffer(),
         )
         yield decoded
         if decoded.next_offset >= min(fetched.next_offset, end):
