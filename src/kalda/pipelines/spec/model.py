@@ -70,6 +70,15 @@ class TableFormat(StrEnum):
     PARQUET = "parquet"
 
 
+class Compression(StrEnum):
+    """How the pages of a table's Parquet files are compressed, by Parquet's names."""
+
+    SNAPPY = "snappy"
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+    NONE = "none"
+
+
 class WriteMode(StrEnum):
     """Whether rows are added to a table or replace rows with the same keys."""
 
@@ -284,6 +293,7 @@ class TableSpec:
     """A column with a timestamp."""
     late: Late | None = None
     file_target_bytes: int = FILE_TARGET_BYTES
+    compression: Compression = Compression.SNAPPY
     max_latency_ms: int | None = None
     """How long small batches may wait to become one file; None: every batch is committed."""
     evolve: Evolve = Evolve.NONE

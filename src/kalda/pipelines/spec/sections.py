@@ -7,6 +7,7 @@ from typing import Final
 
 from kalda.pipelines.spec import values
 from kalda.pipelines.spec.model import (
+    Compression,
     Delivery,
     Evolve,
     Execution,
@@ -28,6 +29,7 @@ ON_ERROR: Final = choice(OnError)
 ON_FAIL: Final = choice(OnFail)
 DELIVERY: Final = choice(Delivery)
 TABLE_FORMAT: Final = choice(TableFormat)
+COMPRESSION: Final = choice(Compression)
 MODE: Final = choice(WriteMode)
 EVOLVE: Final = choice(Evolve)
 KEEP: Final = choice(Keep)
@@ -320,6 +322,12 @@ TO_TABLE: Final = Section(
             values.SIZE.takes,
             "The size that files should have; larger results are divided.",
             default="`128MB`",
+        ),
+        Key(
+            "compression",
+            COMPRESSION.takes,
+            "How files are compressed: `snappy` takes the least CPU time, `zstd` the least room.",
+            default="`zstd` for `iceberg`, else `snappy`",
         ),
         Key(
             "max_latency",

@@ -7,6 +7,7 @@ from kalda.pipelines.spec.locations import Locations
 from kalda.pipelines.spec.model import (
     FILE_TARGET_BYTES,
     Compact,
+    Compression,
     Delivery,
     Evolve,
     Late,
@@ -32,10 +33,13 @@ def read_table_target(value: Value, locations: Locations, format_: TableFormat) 
     if path is None and table:
         (reader.get("table") or value).refuse("a name such as lake.orders, or a URI")
     schema = reader.get("schema")
+    kind = reader.one("format", sections.TABLE_FORMAT, format_)
+    # What Spark and other writers of these formats do unless a table says something else.
+    usual = Compression.ZSTD if kind is TableFormat.ICEBERG else Compression.SNAPPY
     target = TableSpec(
         table=table,
         path=path or "",
-        format=reader.one("format", sections.TABLE_FORMAT, format_),
+        format=kind,
         partition_by=reader.many("partition_by", values.COLUMN),
         mode=reader.one("mode", sections.MODE, WriteMode.APPEND),
         keys=reader.many("keys", values.COLUMN),
@@ -44,6 +48,7 @@ def read_table_target(value: Value, locations: Locations, format_: TableFormat) 
         event_time=reader.optional("event_time", values.COLUMN),
         late=reader.build("late", lambda each: _late(each, locations)),
         file_target_bytes=reader.one("file_target", values.SIZE, FILE_TARGET_BYTES),
+        compression=reader.one("compression", sections.COMPRESSION, usual),
         max_latency_ms=reader.optional("max_latency", values.DURATION),
         evolve=Evolve.NONE
         if schema is None

@@ -345,6 +345,7 @@ class DeltaLakeTable:
             pa.schema([column for column in table if column.name not in by_partition]),
             event_time=self.spec.event_time,
             file_bytes_target=self.spec.file_target_bytes,
+            compression=self.spec.compression.value,
         )
 
     def _columns_of_rows(self, table: pa.Schema) -> pa.Schema:

@@ -334,6 +334,7 @@ class IcebergTable:
             schema,
             event_time=self.spec.event_time,
             file_bytes_target=self.spec.file_target_bytes,
+            compression=self.spec.compression.value,
             directory="data",
         )
 

@@ -252,6 +252,7 @@ class ParquetTable:
             staged=True,
             event_time=self.spec.event_time,
             file_bytes_target=self.spec.file_target_bytes,
+            compression=self.spec.compression.value,
         )
 
     def _log_file(self, file: DataFile, version: int, now_ms: int) -> LogFile:

@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from kalda.pipelines.tables.dictionaries import dictionary_columns
 from kalda.pipelines.tables.model import DataFile, TaskId
 from kalda.pipelines.tables.partitions import PartitionField, plain_directory, split
 from kalda.pipelines.tables.schemas import conform
@@ -67,6 +68,7 @@ class ParquetTaskWriter:
         event_time: The column whose bounds go into `DataFile`.
         file_bytes_target: A file that reaches this size is closed.
         directory: Where files that are not staged go, below the table's location.
+        compression: Parquet's name of a codec.
     """
 
     storage: TableStorage
@@ -77,7 +79,7 @@ class ParquetTaskWriter:
     event_time: str | None = None
     file_bytes_target: int = 128 * 1024 * 1024
     directory: str = ""
-    compression: str = "zstd"
+    compression: str = "snappy"
 
     def write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> list[DataFile]:
         """Write rows and return the files, none without rows; a failed call removes what it wrote."""
@@ -113,12 +115,12 @@ class _OpenFile:
         self.rows = 0
         self._schema = writer.file_schema if writer.file_schema is not None else writer.schema
         self._event_time = writer.event_time
+        self._compression = writer.compression
         self._unbounded: set[str] = set()
         self._footers: list[pq.FileMetaData] = []
         self._sink = writer.storage.open_output(path)
-        self._parquet = pq.ParquetWriter(
-            self._sink, self._schema, compression=writer.compression, metadata_collector=self._footers
-        )
+        self._parquet: pq.ParquetWriter | None = None
+        """Opened with the first row group, whose rows show which columns repeat values."""
 
     def add(self, batch: pa.RecordBatch) -> int:
         """Hold rows back and return their bytes."""
@@ -132,6 +134,8 @@ class _OpenFile:
         if self.waiting:
             table = pa.Table.from_batches(self.waiting).cast(self._schema)
             self._unbounded |= without_bounds(table)
+            if self._parquet is None:
+                self._parquet = self._writer_for(table)
             self._parquet.write_table(table)
             self.rows += table.num_rows
             self.waiting, self.waiting_bytes = [], 0
@@ -140,6 +144,7 @@ class _OpenFile:
     def close(self) -> DataFile:
         """Write the footer and return what the file holds."""
         self.flush()
+        assert self._parquet is not None, "a file is opened for rows"
         self._parquet.close()
         size = int(self._sink.tell())
         self._sink.close()
@@ -157,8 +162,18 @@ class _OpenFile:
 
     def abandon(self) -> None:
         """Close without care for the contents."""
-        self._parquet.is_open = False  # no footer: writing it may fail as the rows did
+        if self._parquet is not None:
+            self._parquet.is_open = False  # no footer: writing it may fail as the rows did
         self._sink.close()
+
+    def _writer_for(self, table: pa.Table) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
+            self._sink,
+            self._schema,
+            compression=self._compression,
+            use_dictionary=dictionary_columns(table),
+            metadata_collector=self._footers,
+        )
 
 
 @dataclass

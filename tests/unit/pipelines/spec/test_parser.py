@@ -7,6 +7,7 @@ import pytest
 from kalda.pipelines.spec.errors import PipelineFileError
 from kalda.pipelines.spec.model import (
     Compact,
+    Compression,
     Delivery,
     Evolve,
     Expectation,
@@ -49,7 +50,7 @@ pipelines:
     expect: {positive: {check: "amount > 0", on_fail: dlq}, known: "id is not null"}
     to: {table: lake.orders, format: delta, partition_by: [dt], mode: append,
          event_time: ts, late: {allow: 3d, after: late_table}, file_target: 64MB, max_latency: 60s,
-         schema: {evolve: widen}, compact: {every: 1h}}
+         compression: lz4, schema: {evolve: widen}, compact: {every: 1h}}
     on_error: dlq
     trigger: 5s
   - {name: orders_now, from: {topic: orders_cdc, value: debezium-json}, to: {table: lake.orders_now,
@@ -120,6 +121,7 @@ def test_a_file_becomes_values() -> None:
         target.max_latency_ms,
         target.compact,
     )
+    assert target.compression is Compression.LZ4
     assert (OnError.DLQ, "orders_bronze.dlq") == (bronze.on_error, bronze.dlq_topic)
     assert Trigger(kind=TriggerKind.INTERVAL, interval_ms=5_000) == bronze.trigger
 
@@ -334,3 +336,17 @@ def test_triggers(text: str, trigger: Trigger) -> None:
     """The three forms of the design."""
     (spec,) = parse(minimal(f"{{name: a, from: {{topic: t}}, to: {{table: u}}, trigger: {text}}}")).pipelines
     assert trigger == spec.trigger
+
+
+def test_the_usual_compression_is_that_of_the_format() -> None:
+    """Iceberg's writers use zstd, those of Delta and plain Parquet snappy."""
+
+    def compression_of(kind: str) -> Compression:
+        text = f"pipelines: [{{name: a, from: {{topic: t}}, to: {{table: a, format: {kind}}}}}]"
+        target = parse(f"name: n\nstorage: /tmp/n\n{text}\n").pipelines[0].target
+        assert isinstance(target, TableSpec)
+        return target.compression
+
+    assert {"delta": "snappy", "parquet": "snappy", "iceberg": "zstd"} == {
+        kind: compression_of(kind) for kind in ("delta", "parquet", "iceberg")
+    }
