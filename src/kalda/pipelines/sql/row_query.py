@@ -1,6 +1,7 @@
 """A projection and a filter in SQL as a step on Arrow batches, and a condition as a mask.
 
-Both are picklable values: they hold the text, and compile it for the schema of the first batch that they see.
+Both are picklable values: they hold the parsed text, and compile it for the schema of the first batch that
+they see. Only the process that creates them imports the parser, which takes longer than a small task.
 """
 
 from collections.abc import Sequence
@@ -9,7 +10,6 @@ import pyarrow as pa
 
 from kalda.pipelines.sql.compiler import compile_node, find_column
 from kalda.pipelines.sql.nodes import Item, Star, UnsupportedSqlError
-from kalda.pipelines.sql.parser import parse_expression, parse_select
 from kalda.pipelines.sql.values import Compiled, is_true, type_name
 
 
@@ -25,18 +25,16 @@ class RowQuery:
     """
 
     def __init__(self, text: str, carried: Sequence[str] = ()) -> None:
+        from kalda.pipelines.sql.parser import parse_select
+
         self.text = text
         self._carried = tuple(carried)
         self._select = parse_select(text)
         self._compiled: _Query | None = None
 
-    def __getstate__(self) -> tuple[str, tuple[str, ...]]:
-        """Return the text; functions are compiled again where they are used."""
-        return self.text, self._carried
-
-    def __setstate__(self, state: tuple[str, tuple[str, ...]]) -> None:
-        """Parse the text again."""
-        self.__init__(*state)  # type: ignore[misc]  # the state is the arguments
+    def __getstate__(self) -> dict[str, object]:
+        """Return the parsed query; functions are compiled again where they are used."""
+        return self.__dict__ | {"_compiled": None}
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns that the step makes of the given ones.
@@ -112,17 +110,15 @@ class RowCondition:
     """
 
     def __init__(self, text: str) -> None:
+        from kalda.pipelines.sql.parser import parse_expression
+
         self.text = text
         self._node = parse_expression(text)
         self._compiled: tuple[pa.Schema, Compiled] | None = None
 
-    def __getstate__(self) -> str:
-        """Return the text; functions are compiled again where they are used."""
-        return self.text
-
-    def __setstate__(self, state: str) -> None:
-        """Parse the text again."""
-        self.__init__(state)  # type: ignore[misc]  # the state is the argument
+    def __getstate__(self) -> dict[str, object]:
+        """Return the parsed condition; functions are compiled again where they are used."""
+        return self.__dict__ | {"_compiled": None}
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `UnsupportedSqlError` when Kalda does not evaluate the condition on these columns."""
