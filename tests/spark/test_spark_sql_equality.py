@@ -64,9 +64,10 @@ date_trunc('month', day) | date_trunc('quarter', ts) | date_format(ts, 'yyyy-MM-
 date_format(day, 'yyyyMMdd') | timestamp_millis(j % 1000) | timestamp_seconds(i) | timestamp_micros(i)
 unix_seconds(ts) | unix_millis(ts) | unix_micros(ts) | date_add(day, 31) | date_sub(day, t)
 datediff(ts, day) | datediff(day, ts) | abs(i) | abs(x) | abs(t) | ceil(x) | floor(x) | ceiling(x)
-isnan(x) | 1 | 'text' | 1.25 | 5000000000 | 1e3 | true | 7L | 2.5D | -2147483648 | -9223372036854775808 | -7S | -1.50 | .5 | 5. | "double" | 'it\\'s' | '\\u0041\\101\\x41\\d\\0\\t' | i is not distinct from 1
-x - t % 2 | t + 1 * 2 - 3 | 'a' || s || 'b' | not b = true | not i is null | i = i is null | i = 1 or i = 0 and b | - - t
-! b | cast(s as string) | cast(i as decimal(12, 2)) | -x + 1 | +i | `i` | input.i | (x + 1) * 2
+isnan(x) | 1 | 'text' | 1.25 | 5000000000 | 1e3 | true | 7L | 2.5D | -2147483648
+-9223372036854775808 | -7S | -1.50 | .5 | 5. | "double" | 'it\\'s' | '\\u0041\\101\\x41\\d\\0\\t'
+i is not distinct from 1 | x - t % 2 | t + 1 * 2 - 3 | 'a' || s || 'b' | not b = true | not i is null | i = i is null | - - t
+i = 1 or i = 0 and b | ! b | cast(s as string) | cast(i as decimal(12, 2)) | -x + 1 | +i | `i` | input.i | (x + 1) * 2
 """  # fmt: skip
 
 FAILING = """

@@ -23,7 +23,7 @@ from kalda.pipelines.spec.model import (
     TopicTarget,
     WriteMode,
 )
-from kalda.pipelines.sql_text import BatchSql, parse_step
+from kalda.pipelines.sql.steps import BatchSql, parse_step
 
 SPEC_NAME: Final = "spark-pipeline.yml"
 _SECRET: Final = re.compile(r"password|jaas|secret|token", re.IGNORECASE)

@@ -29,10 +29,9 @@ from kalda.pipelines.spec.model import (
     ValueFormat,
     WriteMode,
 )
-from kalda.pipelines.sql.nodes import SqlError as RowSqlError
-from kalda.pipelines.sql.nodes import UnsupportedSqlError
+from kalda.pipelines.sql.nodes import MalformedSqlError, SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.row_query import RowQuery
-from kalda.pipelines.sql_text import BatchSql, SqlError, check_condition, parse_step
+from kalda.pipelines.sql.steps import BatchSql, check_condition, parse_step
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = ("UTC", "Etc/UTC", "GMT", "Z")
@@ -139,12 +138,12 @@ def _check_steps(spec: PipelineSpec, faults: FaultList) -> None:
                 parse_step(step.text)
             else:
                 load_function(step.function)
-        except (SqlError, StepError) as error:
+        except (MalformedSqlError, StepError) as error:
             faults.add(place, str(error))
     for each in spec.expect:
         try:
             check_condition(each.check)
-        except SqlError as error:
+        except MalformedSqlError as error:
             faults.add(each.place or spec.place, str(error))
 
 
@@ -162,7 +161,7 @@ def _direct_rows(
         if schema is not None:
             expectations.check_schema(schema)
         _check_deletes(spec, schema)
-    except (UnsupportedSqlError, RowSqlError) as error:
+    except (UnsupportedSqlError, SqlError) as error:
         raise _NeedsSparkError(str(error)) from error
     return rows, schema
 

@@ -46,7 +46,7 @@ from kalda.pipelines.spec.model import (
     TableSpec,
     TransformStep,
 )
-from kalda.pipelines.sql_text import RowSql, parse_step
+from kalda.pipelines.sql.steps import RowSql, parse_step
 from kalda.pipelines.tables import open_table
 from kalda.spark.source.plan import OffsetRange
 

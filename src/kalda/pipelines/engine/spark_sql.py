@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kalda.pipelines.spec.model import PythonStep, SqlStep, TransformStep
-from kalda.pipelines.sql_text import INPUT, Projection, RowSql, expand_stars, parse_step
+from kalda.pipelines.sql.nodes import INPUT
+from kalda.pipelines.sql.steps import Projection, RowSql, expand_stars, parse_step
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

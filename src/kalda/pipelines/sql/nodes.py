@@ -4,8 +4,16 @@ They know no types; `kalda.pipelines.sql.compiler` gives them meaning.
 """
 
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
+
+INPUT: Final = "input"
+"""The view that a query reads: the rows of the step before."""
+
+
+class MalformedSqlError(ValueError):
+    """A step is not SQL that a transform may have; the message says why and shows the place in the text."""
 
 
 class SqlError(ValueError):

@@ -21,6 +21,7 @@ from sqlglot.errors import SqlglotError
 from kalda.formats.ddl import parse_type
 from kalda.formats.spec import FormatError
 from kalda.pipelines.sql.nodes import (
+    INPUT,
     Call,
     Case,
     Cast,
@@ -34,8 +35,6 @@ from kalda.pipelines.sql.nodes import (
 )
 
 TEXT_MAX: Final = 100_000
-INPUT: Final = "input"
-"""The view that a query reads: the rows of the step before."""
 
 _OR, _AND, _NOT, _PREDICATE, _SUM, _PRODUCT, _UNARY = range(7)
 _BINARY: Final[dict[type[exp.Expression], tuple[str, int]]] = {
@@ -226,7 +225,7 @@ def _path(tree: exp.Expression) -> tuple[str, ...]:
 def _negative(tree: exp.Neg) -> Node:
     """Return a negated expression; the sign of a number is a part of it, so that the least number fits.
 
-    The least number with a suffix, as ``-128Y``, is left to Spark: sqlglot reads it as ``-cast(128 as tinyint)``,
+    The least number with a suffix, as ``-128Y``, is left to Spark: sqlglot reads ``-cast(128 as tinyint)``,
     which fails.
     """
     (argument,) = _arguments(tree, "this")

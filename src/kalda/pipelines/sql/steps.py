@@ -14,8 +14,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokens import Token, TokenType
 
-INPUT: Final = "input"
-"""The view that a whole query reads: the rows of the step before."""
+from kalda.pipelines.sql.nodes import INPUT, MalformedSqlError
 
 _DIALECT: Final = "spark"
 _CLAUSES: Final = ("joins", "group", "having", "order", "sort", "cluster", "distribute", "limit", "offset")
@@ -33,10 +32,6 @@ _MORE_CLAUSES: Final = (
 _NOT_ROW_WISE: Final = (exp.AggFunc, exp.Window, exp.Join, exp.Subquery, exp.Select, exp.UDTF, exp.Explode)
 _OPEN: Final = frozenset({TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE})
 _CLOSE: Final = frozenset({TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE})
-
-
-class SqlError(ValueError):
-    """A step is not SQL that a transform may have; the message says why and shows the place in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +67,7 @@ def parse_step(text: str) -> RowSql | BatchSql:
     """Return the kind and the parts of a step.
 
     Raises:
-        SqlError: it is no such SQL.
+        MalformedSqlError: it is no such SQL.
     """
     text = text.strip().rstrip(";").strip()
     if text[:5].lower() == "where" and not text[5:6].isidentifier():
@@ -81,11 +76,11 @@ def parse_step(text: str) -> RowSql | BatchSql:
         return RowSql((), condition)
     tree = _parse(text, text)
     if not isinstance(tree, exp.Select | exp.SetOperation):
-        raise SqlError(f"{text!r} is not allowed: a step begins with select or where")
+        raise MalformedSqlError(f"{text!r} is not allowed: a step begins with select or where")
     reason = _batch_reason(tree)
     if reason is not None:
         if not any(each.name.lower() == INPUT for each in tree.find_all(exp.Table)):
-            raise SqlError(f"{text!r} reads nothing of the batch: {reason} needs `from {INPUT}`")
+            raise MalformedSqlError(f"{text!r} reads nothing of the batch: {reason} needs `from {INPUT}`")
         return BatchSql(text, reason)
     return _row_sql(text, tree)
 
@@ -94,19 +89,7 @@ def check_condition(text: str) -> None:
     """Check a boolean expression on one row, of a where clause or an expectation.
 
     Raises:
-        SqlError: it is no expression, or needs more than one row.
-    """
-    tree = parse_expression(text)
-    found = next(tree.find_all(*_NOT_ROW_WISE), None)
-    if found is not None:
-        raise SqlError(f"{text!r} is not allowed: {found.key} needs more than one row")
-
-
-def parse_expression(text: str) -> exp.Expression:
-    """Return the tree of an expression.
-
-    Raises:
-        SqlError: it is none.
+        MalformedSqlError: it is no expression, or needs more than one row.
     """
     tree = _parse(f"select {text}", text)
     if (
@@ -114,13 +97,10 @@ def parse_expression(text: str) -> exp.Expression:
         or len(tree.expressions) != 1
         or _used_clauses(tree) - {"expressions"}
     ):
-        raise SqlError(f"{text!r} is not allowed: it takes one expression")
-    return tree.expressions[0]
-
-
-def parse_projection(projection: Projection) -> exp.Expression:
-    """Return the tree of an entry of a select list."""
-    return _parse(f"select {projection.text}", projection.text).expressions[0]
+        raise MalformedSqlError(f"{text!r} is not allowed: it takes one expression")
+    found = next(tree.expressions[0].find_all(*_NOT_ROW_WISE), None)
+    if found is not None:
+        raise MalformedSqlError(f"{text!r} is not allowed: {found.key} needs more than one row")
 
 
 def expand_stars(text: str, columns: Sequence[str]) -> str:
@@ -147,13 +127,13 @@ def _parse(sql: str, shown: str) -> exp.Expression:
         message = details[0].get("description") or str(error)
         where = details[0].get("highlight")
         near = f" near {where!r}" if where else ""
-        raise SqlError(f"{shown!r} is not SQL: {message.rstrip('.')}{near}") from None
+        raise MalformedSqlError(f"{shown!r} is not SQL: {message.rstrip('.')}{near}") from None
     except RecursionError:
-        raise SqlError(f"{shown[:60]!r}... is nested too deeply") from None
+        raise MalformedSqlError(f"{shown[:60]!r}... is nested too deeply") from None
     if not trees:
-        raise SqlError("an empty step is not allowed: it takes `select ...` or `where ...`")
+        raise MalformedSqlError("an empty step is not allowed: it takes `select ...` or `where ...`")
     if len(trees) != 1:
-        raise SqlError(f"{shown!r} has {len(trees)} statements; a step is one")
+        raise MalformedSqlError(f"{shown!r} has {len(trees)} statements; a step is one")
     return trees[0]
 
 
@@ -217,7 +197,9 @@ def _projections(text: str, tokens: Sequence[Token], end: int, tree: exp.Select)
     ends.append(end)
     parts = [text[start:stop].strip() for start, stop in zip(starts, ends, strict=True)]
     if len(parts) != len(tree.expressions):
-        raise SqlError(f"{text!r}: the select list cannot be divided; put expressions in parentheses")
+        raise MalformedSqlError(
+            f"{text!r}: the select list cannot be divided; put expressions in parentheses"
+        )
     return [_projection(part, node) for part, node in zip(parts, tree.expressions, strict=True)]
 
 
@@ -225,11 +207,13 @@ def _projection(part: str, node: exp.Expression) -> Projection:
     if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and isinstance(node.this, exp.Star)):
         star = node if isinstance(node, exp.Star) else node.this
         if star.args.get("replace") or star.args.get("rename"):
-            raise SqlError(f"{part!r} is not allowed: name the columns, or use * and * except (a, b)")
+            raise MalformedSqlError(
+                f"{part!r} is not allowed: name the columns, or use * and * except (a, b)"
+            )
         if isinstance(node, exp.Column) and node.table.lower() != INPUT:
             return Projection(part, is_star=False, except_columns=())
         excepted = star.args.get("except_") or star.args.get("except") or ()
         return Projection(part, is_star=True, except_columns=tuple(each.name for each in excepted))
     if not isinstance(node, exp.Alias | exp.Column | exp.Dot):
-        raise SqlError(f"{part!r} has no name: write `{part} as name`")
+        raise MalformedSqlError(f"{part!r} has no name: write `{part} as name`")
     return Projection(part, is_star=False, except_columns=())

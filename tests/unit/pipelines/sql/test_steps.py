@@ -4,7 +4,8 @@ import pytest
 
 pytest.importorskip("sqlglot")
 
-from kalda.pipelines.sql_text import BatchSql, Projection, RowSql, SqlError, parse_step
+from kalda.pipelines.sql.nodes import MalformedSqlError
+from kalda.pipelines.sql.steps import BatchSql, Projection, RowSql, parse_step
 
 STAR = Projection("*", is_star=True, except_columns=())
 
@@ -79,6 +80,6 @@ def test_other_queries_need_the_whole_batch(text: str, reason: str) -> None:
 )
 def test_a_wrong_step_is_refused_with_its_text(text: str, message: str) -> None:
     """The message must be understood without the parser's words."""
-    with pytest.raises(SqlError, match=r".*") as raised:
+    with pytest.raises(MalformedSqlError, match=r".*") as raised:
         parse_step(text)
     assert message in str(raised.value)
