@@ -66,8 +66,10 @@ unix_seconds(ts) | unix_millis(ts) | unix_micros(ts) | date_add(day, 31) | date_
 datediff(ts, day) | datediff(day, ts) | abs(i) | abs(x) | abs(t) | ceil(x) | floor(x) | ceiling(x)
 isnan(x) | 1 | 'text' | 1.25 | 5000000000 | 1e3 | true | 7L | 2.5D | -2147483648
 -9223372036854775808 | -7S | -1.50 | .5 | 5. | "double" | 'it\\'s' | '\\u0041\\101\\x41\\d\\0\\t'
-i is not distinct from 1 | x - t % 2 | t + 1 * 2 - 3 | 'a' || s || 'b' | not b = true | not i is null | i = i is null | - - t
-i = 1 or i = 0 and b | ! b | cast(s as string) | cast(i as decimal(12, 2)) | -x + 1 | +i | `i` | input.i | (x + 1) * 2
+i is not distinct from 1 | x - t % 2 | t + 1 * 2 - 3 | 'a' || s || 'b' | not b = true
+not i is null | i = i is null | - - t
+i = 1 or i = 0 and b | ! b | cast(s as string) | cast(i as decimal(12, 2)) | -x + 1 | +i
+`i` | input.i | (x + 1) * 2
 """  # fmt: skip
 
 FAILING = """
