@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import RangeAccount
-from kalda.pipelines.checkpoint_files import CheckpointError, CheckpointFiles
+from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.ledger.record import LedgerRecord
 from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.group_offsets import Committed, OffsetStore
@@ -68,7 +68,7 @@ def last_batch(records: Iterable[LedgerRecord]) -> LedgerRecord | None:
 
 
 def rebuild_checkpoint(
-    checkpoint: CheckpointFiles, points: Mapping[TopicPartition, RestartPoint], *, group_id: str, now_ms: int
+    checkpoint: Checkpoint, points: Mapping[TopicPartition, RestartPoint], *, group_id: str, now_ms: int
 ) -> UUID:
     """Write the checkpoint; return the new query's id.
 
@@ -110,7 +110,7 @@ def check_topics(
 
 
 def rebuild_group(
-    checkpoint: CheckpointFiles, group: OffsetStore, topic_ids: Mapping[str, UUID]
+    checkpoint: Checkpoint, group: OffsetStore, topic_ids: Mapping[str, UUID]
 ) -> dict[TopicPartition, Committed]:
     """Commit to the group what the checkpoint says; return the commits.
 
@@ -118,12 +118,9 @@ def rebuild_group(
         CheckpointError: the checkpoint has no complete batch, or the group has members.
         ClientError: the group cannot be written.
     """
-    last = checkpoint.last_committed()
-    if last is None:
-        raise CheckpointError(f"{checkpoint.location} has no complete batch")
     commits = {
         each: Committed(offset, topic_ids[each.topic]) if each.topic in topic_ids else Committed(offset)
-        for each, offset in last.offsets.items()
+        for each, offset in checkpoint.committed_offsets().items()
     }
     failed = group.write(commits)
     for partition, error in failed.items():

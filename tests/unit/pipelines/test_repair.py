@@ -11,7 +11,7 @@ from kalda.clients.errors import BrokerResponseError
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import RangeAccount
-from kalda.pipelines.checkpoint_files import BatchOffsets, CheckpointError, CheckpointFiles
+from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.repair import (
     RestartPoint,
     check_topics,
@@ -46,7 +46,7 @@ def test_ends_of_accounts() -> None:
 
 def test_the_checkpoint_is_sparks(tmp_path: Path) -> None:
     """Compare with the files that Spark 4.3 writes."""
-    checkpoint = CheckpointFiles(str(tmp_path / "checkpoint"))
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
 
     query_id = rebuild_checkpoint(
         checkpoint,
@@ -62,12 +62,13 @@ def test_the_checkpoint_is_sparks(tmp_path: Path) -> None:
         '{"t": {"0": 7, "1": 8, "10": 9}}',
     ] == (tmp_path / "checkpoint" / "offsets" / "0").read_text().split("\n")
     assert 'v1\n{"nextBatchWatermarkMs":0}' == (tmp_path / "checkpoint" / "commits" / "0").read_text()
-    assert str(query_id) == CheckpointFiles(checkpoint.location).query_id
-    assert BatchOffsets(0, {P0: 7, P1: 8, TopicPartition("t", 10): 9}) == checkpoint.last_committed()
+    assert str(query_id) == Checkpoint(checkpoint.location).query_id()
+    assert 0 == checkpoint.last_committed()
+    assert {P0: 7, P1: 8, TopicPartition("t", 10): 9} == checkpoint.committed_offsets()
 
 
 def test_a_checkpoint_with_batches_is_not_replaced(tmp_path: Path) -> None:
-    checkpoint = CheckpointFiles(str(tmp_path))
+    checkpoint = Checkpoint(str(tmp_path))
     checkpoint.create({P0: 7}, query_id=uuid.uuid4(), now_ms=NOW_MS)
 
     with pytest.raises(CheckpointError, match="is not lost"):
@@ -78,14 +79,14 @@ def test_checksums_of_a_half_deleted_checkpoint_go(tmp_path: Path) -> None:
     """Spark refuses a file that does not fit the checksum which Hadoop wrote beside a former one."""
     (tmp_path / ".metadata.crc").write_bytes(b"crc")
 
-    CheckpointFiles(str(tmp_path)).create({P0: 7}, query_id=uuid.uuid4(), now_ms=NOW_MS)
+    Checkpoint(str(tmp_path)).create({P0: 7}, query_id=uuid.uuid4(), now_ms=NOW_MS)
 
     assert not (tmp_path / ".metadata.crc").exists()
 
 
 def test_nothing_committed_is_nothing_to_rebuild_from(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="group g has committed no offsets"):
-        rebuild_checkpoint(CheckpointFiles(str(tmp_path)), {}, group_id="g", now_ms=NOW_MS)
+        rebuild_checkpoint(Checkpoint(str(tmp_path)), {}, group_id="g", now_ms=NOW_MS)
 
 
 def test_offsets_of_a_former_topic_are_refused() -> None:
@@ -109,7 +110,7 @@ def test_the_group_gets_the_last_complete_batch(tmp_path: Path) -> None:
     (tmp_path / "offsets" / ".9.crc").write_bytes(b"crc")
     group = FakeGroup()
 
-    assert {P0: Committed(7, NEW)} == rebuild_group(CheckpointFiles(str(tmp_path)), group, {"t": NEW})
+    assert {P0: Committed(7, NEW)} == rebuild_group(Checkpoint(str(tmp_path)), group, {"t": NEW})
     assert {P0: Committed(7, NEW)} == group.offsets
 
 
@@ -118,7 +119,7 @@ def test_logs_of_other_queries_are_refused(tmp_path: Path, source: str) -> None:
     write_batch(tmp_path, 0, source)
 
     with pytest.raises(CheckpointError, match="offsets/0"):
-        rebuild_group(CheckpointFiles(str(tmp_path)), FakeGroup(), {})
+        rebuild_group(Checkpoint(str(tmp_path)), FakeGroup(), {})
 
 
 def test_a_group_with_members_is_an_error(tmp_path: Path) -> None:
@@ -127,4 +128,4 @@ def test_a_group_with_members_is_an_error(tmp_path: Path) -> None:
     group.refused = {P0: BrokerResponseError(ErrorCode.UNKNOWN_MEMBER_ID, "commit")}
 
     with pytest.raises(CheckpointError, match="t-0"):
-        rebuild_group(CheckpointFiles(str(tmp_path)), group, {})
+        rebuild_group(Checkpoint(str(tmp_path)), group, {})

@@ -116,7 +116,7 @@ def _of_pipeline(file: "PipelineFile", spec: "PipelineSpec") -> _Query:
 
 
 def _repair_checkpoint(query: _Query, execute: bool) -> list[list[Cell]]:
-    from kalda.pipelines.checkpoint_files import CheckpointError, CheckpointFiles
+    from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
     from kalda.pipelines.repair import check_topics, rebuild_checkpoint, restart_points
     from kalda.spark.source.group_offsets import GroupOffsets
 
@@ -125,7 +125,7 @@ def _repair_checkpoint(query: _Query, execute: bool) -> list[list[Cell]]:
         committed = group.read()
         points = restart_points(committed, query.accounted)
         check_topics(committed, _topic_ids(query, {each.topic for each in points}), group_id=query.group_id)
-        checkpoint = CheckpointFiles(query.checkpoint)
+        checkpoint = Checkpoint(query.checkpoint)
         if execute:
             rebuild_checkpoint(checkpoint, points, group_id=query.group_id, now_ms=int(time.time() * 1000))
     except CheckpointError as error:
@@ -136,23 +136,21 @@ def _repair_checkpoint(query: _Query, execute: bool) -> list[list[Cell]]:
 
 
 def _repair_group(query: _Query, execute: bool) -> list[list[Cell]]:
-    from kalda.pipelines.checkpoint_files import CheckpointError, CheckpointFiles
+    from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
     from kalda.pipelines.repair import rebuild_group
     from kalda.spark.source.group_offsets import GroupOffsets
 
-    checkpoint = CheckpointFiles(query.checkpoint)
+    checkpoint = Checkpoint(query.checkpoint)
     group = GroupOffsets(query.properties, query.group_id)
     try:
-        last = checkpoint.last_committed()
-        if last is None:
-            raise CheckpointError(f"{query.checkpoint} has no complete batch")
+        offsets = checkpoint.committed_offsets()
         if execute:
-            rebuild_group(checkpoint, group, _topic_ids(query, {each.topic for each in last.offsets}))
+            rebuild_group(checkpoint, group, _topic_ids(query, {each.topic for each in offsets}))
     except CheckpointError as error:
         raise ToolError(str(error)) from None
     finally:
         group.close()
-    return [[query.name, str(each), offset, "checkpoint"] for each, offset in sorted(last.offsets.items())]
+    return [[query.name, str(each), offset, "checkpoint"] for each, offset in sorted(offsets.items())]
 
 
 def _topic_ids(query: _Query, topics: set[str]) -> "dict[str, UUID]":

@@ -10,9 +10,10 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from pyarrow import fs
-
 from kalda.pipelines.batch import AccountError, BatchAccount
+from kalda.pipelines.tables.storage import TableStorage
+
+_LAST: Final = "last.json"
 
 
 class BatchLogError(ValueError):
@@ -32,18 +33,12 @@ class BatchLog:
     """The intents of one pipeline; only the last one is kept."""
 
     def __init__(self, storage: str, pipeline: str) -> None:
-        self._files, root = fs.FileSystem.from_uri(storage)
-        self._directory: Final = f"{root}/batches/{pipeline}"
-        self._path: Final = f"{self._directory}/last.json"
+        self._storage: Final = TableStorage(f"{storage}/batches/{pipeline}")
 
     def write(self, intent: BatchIntent) -> None:
         """Replace the intent; durable when the method returns, as far as the file system is."""
         document = {"account": intent.account.to_json(), "dead_letters": intent.dead_letters}
-        self._files.create_dir(self._directory, recursive=True)
-        staged = f"{self._path}.new"
-        with self._files.open_output_stream(staged) as stream:
-            stream.write(json.dumps(document).encode())
-        self._files.move(staged, self._path)
+        self._storage.replace(_LAST, json.dumps(document).encode())
 
     def read(self) -> BatchIntent | None:
         """Return the last intent; None if there is none.
@@ -51,13 +46,11 @@ class BatchLog:
         Raises:
             BatchLogError: the file holds something else.
         """
-        try:
-            with self._files.open_input_stream(self._path) as stream:
-                content: bytes = stream.read()
-        except FileNotFoundError:
+        content = self._storage.read(_LAST)
+        if content is None:
             return None
         try:
             document = json.loads(content)
             return BatchIntent(BatchAccount.from_json(document["account"]), tuple(document["dead_letters"]))
         except (ValueError, KeyError, TypeError, AccountError) as error:
-            raise BatchLogError(f"{self._path} is damaged: {error}") from error
+            raise BatchLogError(f"{self._storage.full_path(_LAST)} is damaged: {error}") from error

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.direct.range_job import RangeJob
 from kalda.pipelines.direct.range_records import ReadMeter, read_columns
 from kalda.pipelines.direct.row_steps import without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetterTarget, RowsTarget, SkipTarget
 from kalda.pipelines.direct.spark_job import account_of, run_ranges
 from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog
-from kalda.pipelines.engine.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.engine.errors import BreakerOpenError
 from kalda.pipelines.engine.planner import TopicPlan
@@ -109,7 +109,7 @@ class BatchRunner:
         """
         query_id = self._checkpoint.query_id()
         if query_id is None:
-            raise CheckpointError(f"{self._checkpoint.uri} has no metadata; was it deleted?")
+            raise CheckpointError(f"{self._checkpoint.location} has no metadata; was it deleted?")
         return self.process(frame, query_id, batch_id, lambda: self.ranges(batch_id))
 
     def next_batch(self, query_id: str) -> int:
@@ -183,7 +183,7 @@ class BatchRunner:
         ends = self._checkpoint.offsets(batch_id)
         starts = self._checkpoint.offsets(batch_id - 1) if batch_id else None
         if ends is None:
-            raise CheckpointError(f"{self._checkpoint.uri}/offsets has no batch {batch_id}")
+            raise CheckpointError(f"{self._checkpoint.location}/offsets has no batch {batch_id}")
         if starts is None:
             return []  # the batch that fixes where the query starts
         starts |= self._starts_of(ends.keys() - starts.keys())

@@ -7,7 +7,7 @@ tools, one batch later. Needs no Spark.
 from dataclasses import dataclass
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.engine.checkpoint import Checkpoint
+from kalda.pipelines.checkpoint import Checkpoint
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.spec.model import PipelineFile
 from kalda.spark.source.discovery import Discovery

@@ -66,22 +66,25 @@ class DecodeTask:
             columns += decoded.columns.flatten()
         columns += [records.column(name) for name in self.rows.keep]
         count = records.num_rows
-        states: list[int] = [GOOD] * count
-        errors: list[dict[str, str | int | None] | None] = [None] * count
-        for each in failures:
-            states[each.row] = BAD
-            errors[each.row] = {
-                "class": each.error_class,
-                "message": each.message,
-                "schema_id": each.schema_id,
-            }
-        state = pa.array(states, pa.int32())
+        state, error = _states(count, failures)
         fields = [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)]
         row = pa.StructArray.from_arrays(
             fields, fields=list(self.schema), mask=pc.not_equal(state, GOOD) if failures else None
         )
-        hidden = [records.column("offset"), state, pa.array(errors, _ERROR_TYPE), values.is_null()]
+        hidden = [records.column("offset"), state, error, values.is_null()]
         return pa.RecordBatch.from_arrays([row, *hidden], names=[ROW, *HIDDEN])
+
+
+def _states(count: int, failures: Sequence[DecodeFailure]) -> tuple[pa.Array, pa.Array]:
+    """Return the columns that say which rows are bad, and why."""
+    if not failures:
+        return pa.repeat(pa.scalar(GOOD, pa.int32()), count), pa.nulls(count, _ERROR_TYPE)
+    states: list[int] = [GOOD] * count
+    errors: list[dict[str, str | int | None] | None] = [None] * count
+    for each in failures:
+        states[each.row] = BAD
+        errors[each.row] = {"class": each.error_class, "message": each.message, "schema_id": each.schema_id}
+    return pa.array(states, pa.int32()), pa.array(errors, _ERROR_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +138,7 @@ class WriteTask:
         assert context is not None, "a task of Spark has a context"
         part = context.partitionId()
         result = _RangeWrite(self, self.ranges[part], part).run(batches)
-        yield pa.RecordBatch.from_arrays(
-            [pa.array([pickle.dumps(result)], pa.binary())], schema=_RESULT_SCHEMA
-        )
+        yield packed(result)
 
 
 @dataclass(slots=True)

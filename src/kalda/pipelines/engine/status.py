@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
-from pyarrow import fs
+from kalda.pipelines.tables.storage import TableStorage
 
 STALE_MS: Final = 30_000
 """A driver writes every few seconds; one that did not for so long is gone, or hangs."""
@@ -78,23 +78,20 @@ class StatusFiles:
     """The status files of a storage."""
 
     def __init__(self, storage: str) -> None:
-        self._files, root = fs.FileSystem.from_uri(storage)
-        self._directory: Final = f"{root}/status"
+        self._storage: Final = TableStorage(f"{storage}/status")
 
     def write(self, status: PipelineStatus) -> None:
         """Replace the file of a pipeline."""
-        self._files.create_dir(self._directory, recursive=True)
-        path = f"{self._directory}/{status.pipeline}.json"
-        with self._files.open_output_stream(f"{path}.new") as stream:
-            stream.write(json.dumps(asdict(status)).encode())
-        self._files.move(f"{path}.new", path)
+        self._storage.replace(f"{status.pipeline}.json", json.dumps(asdict(status)).encode())
 
     def read(self, pipeline: str) -> PipelineStatus | None:
         """Return the status of a pipeline; None if it never ran, or for a file of another version."""
+        content = self._storage.read(f"{pipeline}.json")
+        if content is None:
+            return None
         try:
-            with self._files.open_input_stream(f"{self._directory}/{pipeline}.json") as stream:
-                document = json.loads(stream.read())
+            document = json.loads(content)
             known = {each.name for each in fields(PipelineStatus)}
             return PipelineStatus(**{name: value for name, value in document.items() if name in known})
-        except (FileNotFoundError, ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError):
             return None

@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
-from pyarrow import fs
 
 from kalda.formats import open_encoder
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
+from kalda.pipelines.engine.batch_log import BatchLogError
 from kalda.pipelines.engine.planner import format_spec
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
+from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.topic_rows import TopicRows
 from kalda.spark.sink.exactly_once import write_exactly_once
 from kalda.spark.sink.options import SinkOptions, parse_sink_options
@@ -28,6 +29,7 @@ from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
 
 _SINK: Final = "topic"
+_DECIDED: Final = "decided.json"
 
 
 def topic_rows(target: TopicTarget, columns: pa.Schema) -> TopicRows:
@@ -97,9 +99,7 @@ class TopicOutput:
         self._options: Final = parse_sink_options(options, is_stream=True)
         self._delivery: Final = spec.delivery
         self._spec: Final = spec
-        self._files, root = fs.FileSystem.from_uri(storage)
-        self._directory: Final = f"{root}/batches/{pipeline}"
-        self._path: Final = f"{self._directory}/decided.json"
+        self._storage: Final = TableStorage(f"{storage}/batches/{pipeline}")
 
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last batch that counts."""
@@ -124,10 +124,7 @@ class TopicOutput:
             "batch_id": account.batch_id,
             "prepared": [each.to_json() for each in handles],
         }
-        self._files.create_dir(self._directory, recursive=True)
-        with self._files.open_output_stream(f"{self._path}.new") as stream:
-            stream.write(json.dumps(document).encode())
-        self._files.move(f"{self._path}.new", self._path)
+        self._storage.replace(_DECIDED, json.dumps(document).encode())
         self.complete(account.query_id)
 
     def complete(self, query_id: str) -> None:
@@ -137,10 +134,12 @@ class TopicOutput:
             _output(self._options, query_id).complete(decided[2], commit=True)
 
     def _decided(self) -> tuple[str, int, list[PreparedHandle]] | None:
-        try:
-            with self._files.open_input_stream(self._path) as stream:
-                document = json.loads(stream.read())
-        except FileNotFoundError:
+        content = self._storage.read(_DECIDED)
+        if content is None:
             return None
-        handles = [PreparedHandle.from_json(each) for each in document["prepared"]]
-        return document["query_id"], document["batch_id"], handles
+        try:
+            document = json.loads(content)
+            handles = [PreparedHandle.from_json(each) for each in document["prepared"]]
+            return document["query_id"], document["batch_id"], handles
+        except (ValueError, KeyError, TypeError) as error:
+            raise BatchLogError(f"{self._storage.full_path(_DECIDED)} is damaged: {error}") from error

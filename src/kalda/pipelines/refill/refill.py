@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import BatchAccount
-from kalda.pipelines.checkpoint_files import CheckpointFiles
+from kalda.pipelines.checkpoint import Checkpoint
 from kalda.pipelines.engine.batch_runner import BatchRunner
-from kalda.pipelines.engine.checkpoint import Checkpoint
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.ledger.continuity import REFILL_PREFIX
 from kalda.pipelines.ledger.topic import LedgerTopic, read_ledger
@@ -143,10 +142,10 @@ class Refill:
 
     def begin_at(self, offsets: dict[TopicPartition, int]) -> bool:
         """Let a pipeline that has never run begin at these offsets; return False if it has a checkpoint."""
-        files = CheckpointFiles(self._checkpoint)
-        if files.has_batches:
+        checkpoint = Checkpoint(self._checkpoint)
+        if checkpoint.last_planned() is not None:
             return False
-        files.create(offsets, query_id=uuid.uuid4(), now_ms=time.time_ns() // 1_000_000)
+        checkpoint.create(offsets, query_id=uuid.uuid4(), now_ms=time.time_ns() // 1_000_000)
         return True
 
     def forget(self) -> int:
@@ -163,7 +162,7 @@ class Refill:
             raise RefillError(
                 f"{target.table} has rows; delete {target.path}, or name another table, before it is rebuilt"
             )
-        if CheckpointFiles(self._checkpoint).has_batches:
+        if Checkpoint(self._checkpoint).last_planned() is not None:
             raise RefillError(
                 f"{self._plan.spec.name} has a checkpoint; stop it and delete {self._checkpoint} before its "
                 "table is rebuilt"

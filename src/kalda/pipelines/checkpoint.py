@@ -1,16 +1,16 @@
-"""Reads and writes the files of a Spark checkpoint that say how far a query is.
+"""The checkpoint of a Structured Streaming query: its id, and which offsets each batch reads.
 
 A checkpoint has a file `metadata` with the query's id, and a file for each batch in `offsets` (written before
-the batch runs) and in `commits` (written after it). This module knows neither state stores nor Spark's
-classes, and never changes a file that exists.
+the batch runs) and in `commits` (written after it). Spark writes the checkpoint; only a lost one is made
+here. This module knows neither state stores nor Spark's classes, and never changes a file that exists.
 
-What a maintainer must not break: the texts are Spark's, with the line ``v1`` first; and the offsets are
-written as Python's `json` writes them, because Spark compares them as text with what the source returns.
+What a maintainer must not break: the offsets of a batch come from the log that Spark writes before the batch
+runs, so a replay of the batch finds the same there. The texts are Spark's, and the offsets are written as
+Python's `json` writes them, because Spark compares them as text with what the source returns.
 """
 
 import json
 import uuid
-from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -26,28 +26,19 @@ from kalda.spark.source.offsets import (
 _VERSION_LINE: Final = "v1"
 
 
-class CheckpointError(Exception):
+class CheckpointError(ValueError):
     """A checkpoint cannot be read, or must not be written; the message names it and says what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchOffsets:
-    """Where a batch of a query ends."""
-
-    batch_id: int
-    offsets: dict[TopicPartition, int]
-
-
-class CheckpointFiles:
+class Checkpoint:
     """The checkpoint at a URI or path; it need not exist."""
 
     def __init__(self, location: str) -> None:
         self.location: Final = location
         self._storage: Final = TableStorage(location)
 
-    @property
     def query_id(self) -> str | None:
-        """The id of the query; None if there is no checkpoint.
+        """Return the query's id, which is the same after each restart; None for a query never started.
 
         Raises:
             CheckpointError: the file `metadata` is not Spark's.
@@ -60,22 +51,51 @@ class CheckpointFiles:
         except (ValueError, KeyError, TypeError):
             raise CheckpointError(f"{self.location}/metadata is not that of a Spark query") from None
 
-    @property
-    def has_batches(self) -> bool:
-        """Whether a batch was ever planned."""
-        return bool(self._batch_ids("offsets"))
+    def last_planned(self) -> int | None:
+        """Return the last batch that was planned; None for none."""
+        return max(self._batch_ids("offsets"), default=None)
 
-    def last_committed(self) -> BatchOffsets | None:
-        """Return the last batch that is complete, with its end; None if there is none.
+    def last_committed(self) -> int | None:
+        """Return the last batch that was finished; None for none."""
+        return max(self._batch_ids("offsets") & self._batch_ids("commits"), default=None)
+
+    def offsets(self, batch_id: int) -> dict[TopicPartition, int] | None:
+        """Return where a batch ends; None where the log has no such batch or the batch fixes the start.
 
         Raises:
-            CheckpointError: the log of offsets has another form, e.g. that of a query with several sources.
+            CheckpointError: the entry holds something else, e.g. several sources.
         """
-        complete = self._batch_ids("offsets") & self._batch_ids("commits")
-        if not complete:
+        text = self._storage.read(f"offsets/{batch_id}")
+        if text is None:
             return None
-        batch_id = max(complete)
-        return BatchOffsets(batch_id, self._read_offsets(batch_id))
+        place = f"{self.location}/offsets/{batch_id}"
+        # The version, a line about the batch, then a line for each source.
+        lines = text.decode(errors="replace").splitlines()
+        if len(lines) != 3 or lines[0] != _VERSION_LINE:
+            raise CheckpointError(
+                f"{place} is not the log of a query with one source (version {_VERSION_LINE})"
+            )
+        try:
+            offset = json.loads(lines[2])
+            if not isinstance(offset, dict):
+                raise OffsetFormatError("not an object")
+            return None if is_anchor(offset) else from_spark_offset(offset)
+        except (ValueError, OffsetFormatError):
+            raise CheckpointError(f"{place} has no offsets of topics: {lines[2][:200]}") from None
+
+    def committed_offsets(self) -> dict[TopicPartition, int]:
+        """Return where the last finished batch ends.
+
+        Raises:
+            CheckpointError: there is none, or its entry holds something else.
+        """
+        last = self.last_committed()
+        if last is None:
+            raise CheckpointError(f"{self.location} has no complete batch")
+        offsets = self.offsets(last)
+        if offsets is None:
+            raise CheckpointError(f"{self.location}/offsets/{last} has no offsets of topics")
+        return offsets
 
     def create(self, offsets: PartitionOffsets, *, query_id: uuid.UUID, now_ms: int) -> None:
         """Write a checkpoint whose batch 0 is complete and ends at the offsets.
@@ -88,7 +108,7 @@ class CheckpointFiles:
         Raises:
             CheckpointError: there is a checkpoint with batches.
         """
-        if self.has_batches:
+        if self.last_planned() is not None:
             raise CheckpointError(
                 f"{self.location} has a checkpoint with batches, so it is not lost; move it away first"
             )
@@ -112,20 +132,3 @@ class CheckpointFiles:
     def _batch_ids(self, directory: str) -> set[int]:
         names = (found.path.rpartition("/")[2] for found in self._storage.list(directory))
         return {int(name) for name in names if name.isascii() and name.isdigit()}
-
-    def _read_offsets(self, batch_id: int) -> dict[TopicPartition, int]:
-        place = f"{self.location}/offsets/{batch_id}"
-        text = self._storage.read(f"offsets/{batch_id}") or b""
-        lines = text.decode(errors="replace").splitlines()
-        if len(lines) != 3 or lines[0] != _VERSION_LINE:
-            raise CheckpointError(
-                f"{place} is not the log of a query with one source (version {_VERSION_LINE}); queries that "
-                "read several sources cannot be repaired"
-            )
-        try:
-            offset = json.loads(lines[2])
-            if not isinstance(offset, dict) or is_anchor(offset):
-                raise CheckpointError(f"{place} has no offsets of topics")
-            return from_spark_offset(offset)
-        except (ValueError, OffsetFormatError):
-            raise CheckpointError(f"{place} has no offsets of topics: {lines[2][:200]}") from None

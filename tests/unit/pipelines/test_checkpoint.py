@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.engine.checkpoint import Checkpoint, CheckpointError
+from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 
