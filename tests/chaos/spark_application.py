@@ -80,6 +80,8 @@ class SparkApplication:
             "KALDA_FAULT": str(self._fault),
             "PYTHONPATH": f"{_FAULTS}:{os.environ.get('PYTHONPATH', '')}",
             "SPARK_LOCAL_IP": "127.0.0.1",
+            # The virtual machine lives for seconds: optimizing its code takes more time than it saves.
+            "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         }
         # The shell's pid is the group, which the faults need to know.
         shell = ["sh", "-c", 'KALDA_FAULT_DRIVER=$$ exec "$@"', "sh", *self._command, *options]
