@@ -1,6 +1,7 @@
 """A Delta table that is published in a topic of a real broker."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import confluent_kafka
@@ -8,19 +9,26 @@ import confluent_kafka.admin
 import pyarrow as pa
 import pytest
 
+from kalda.pipelines.batch import BatchAccount, RangeAccount
 from kalda.pipelines.publish import table_publisher
 from kalda.pipelines.publish.position import PositionError
 from kalda.pipelines.publish.table_publisher import PublishedTable, PublishOptions, TablePublisher
 from kalda.pipelines.spec.model import TableFormat, TableSpec
+from kalda.pipelines.tables import CompactPolicy, TaskId
 from kalda.pipelines.tables.opening import open_table
+from kalda.pipelines.tables.upsert import HIDDEN
 from kalda.pipelines.topic_rows import TopicRows
 
 deltalake = pytest.importorskip("deltalake")
+ExecutorFactory = pytest.importorskip("pyiceberg.utils.concurrent").ExecutorFactory
 
 
 @pytest.fixture(scope="module", autouse=True)
 def runtime(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Start the library's runtime: it keeps sockets, which the first test would seem to leave behind."""
+    """Start the libraries' runtimes: they keep sockets, which the first test would seem to leave behind."""
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.setenv("PYICEBERG_MAX_WORKERS", "1")
+        ExecutorFactory.get_or_create().submit(int).result()
     directory = str(tmp_path_factory.mktemp("runtime") / "table")
     deltalake.write_deltalake(directory, rows(0, 1))
     deltalake.DeltaTable(directory).delete("id = 0")
@@ -126,6 +134,45 @@ def test_rows_and_then_changes_are_published_once(
         key: value for key, value in final.items() if value is not None
     }
     assert {b"%d" % number for number in range(10)} == {key for key, value in final.items() if value is None}
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_every_format_can_be_published(bootstrap: str, topic: str, tmp_path: Path, kind: TableFormat) -> None:
+    """Files that an upsert or a compaction writes again publish no row that stayed the same."""
+    keys = () if kind is TableFormat.PARQUET else ("id",)
+    spec = TableSpec(table="lake.dim", path=(tmp_path / "dim").as_uri(), format=kind, keys=keys)
+    if kind is TableFormat.ICEBERG:
+        spec = replace(spec, catalog={"type": "sql", "uri": f"sqlite:///{tmp_path}/catalog.db"})
+    table = open_table(spec)
+
+    def commit(batch_id: int, part: pa.Table) -> None:
+        (batch,) = part.to_batches()
+        size, start = batch.num_rows, 1000 * batch_id
+        ranges = (RangeAccount("t", 0, start, start + size, size, size),)
+        account, task = BatchAccount("query", batch_id, ranges), TaskId("query", batch_id, 0)
+        table.prepare_schema(batch.schema)
+        if not keys:
+            table.commit(account, table.writer(batch.schema).write([batch], task))
+            return
+        hidden = (pa.array([0] * size), pa.array(range(size)), pa.array([False] * size))
+        for field, values in zip(HIDDEN, hidden, strict=True):
+            batch = batch.append_column(field, values.cast(field.type))
+        table.upsert(account, table.upsert_writer(batch.schema).write([batch], task))
+
+    commit(0, rows(0, 10))
+    given = options(bootstrap, topic, spec.path)
+    with TablePublisher(given, table) as publisher:
+        assert 10 == publisher.run_once().records
+        commit(1, rows(5, 15, "w") if keys else rows(10, 15, "w"))
+        count = 10 if keys else 5
+        assert count == publisher.run_once().records
+        table.compact(CompactPolicy(newest_kept_s=0))
+        assert 0 == publisher.run_once().records
+        assert publisher.position is not None
+        assert table.version() == publisher.position.version
+    first = 5 if keys else 10
+    expected = {b"%d" % number: b"%c%d" % (b"v" if number < first else b"w", number) for number in range(15)}
+    assert expected == dict(committed(bootstrap, topic))
 
 
 def test_a_pipeline_does_not_go_on_with_another_table(bootstrap: str, topic: str, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def lag_of(plan: TopicPlan, file: PipelineFile) -> list[PartitionLag]:
     checkpoint = Checkpoint(file.checkpoint(plan.spec.name))
     committed = checkpoint.last_committed()
     processed = checkpoint.offsets(committed) if committed is not None else None
-    discovery = Discovery(parse_stream_options(plan.options))
+    discovery = Discovery(parse_stream_options(plan.options), waits_for_topics=False)
     try:
         partitions = discovery.find_partitions().partitions
         ends = discovery.end_offsets(partitions)

@@ -78,7 +78,7 @@ def _topic_report(plan: TopicPlan, source: TopicSource, unreachable: dict[str, s
     notes: list[str] = []
     partitions = records = None
     options = {"kafka.default.api.timeout.ms": ANSWER_MS_MAX} | plan.options
-    discovery = Discovery(parse_stream_options(options))
+    discovery = Discovery(parse_stream_options(options), waits_for_topics=False)
     try:
         if source.cluster in unreachable:
             raise ClientError(unreachable[source.cluster])

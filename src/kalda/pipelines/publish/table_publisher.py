@@ -13,6 +13,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -183,27 +185,26 @@ class TablePublisher:
     def _publish_changes(self, run: "_Run", latest: int) -> None:
         position = self._position
         if position is not None and position.step is Step.CHANGES and not position.is_complete:
-            self._publish_version(run, position.since, position.version)
+            changes = self._table.read_changes(position.since, position.version)
+            self._publish_version(run, position.since, position.version, changes)
             position = self._position
-        if position is None or not position.is_complete:
+        if position is None or not position.is_complete or position.version == latest:
             return
         since = position.version
-        for version in self._versions(since, latest):
+        by_version = groupby(self._table.read_changes(since, latest), key=attrgetter("version"))
+        for version, changes in by_version:
+            self._publish_version(run, since, version, changes)
             if self._stop.is_set():
                 return
-            self._publish_version(run, since, version)
             since = version
-
-    def _publish_version(self, run: "_Run", since: int | None, version: int) -> None:
-        self._publish(run, Step.CHANGES, version, since, self._changes(since, version))
-
-    def _versions(self, since: int, latest: int) -> list[int]:
-        """Return the versions with changes, oldest first; snapshot ids do not rise, so they are asked for."""
-        found: dict[int, None] = {}
         if since != latest:
-            for each in self._table.read_changes(since, latest):
-                found.setdefault(each.version)
-        return list(found)
+            # The last versions changed no row; the table may forget a version that a position stays at.
+            self._publish_version(run, since, latest, iter(()))
+
+    def _publish_version(
+        self, run: "_Run", since: int | None, version: int, changes: Iterator[Changes]
+    ) -> None:
+        self._publish(run, Step.CHANGES, version, since, self._changes(since, version, changes))
 
     def _publish(
         self, run: "_Run", step: Step, version: int, since: int | None, records: "Iterator[_Records]"
@@ -239,10 +240,10 @@ class TablePublisher:
         for rows in self._table.read(version=version):
             yield _Records(self._options.rows.records(rows), is_deletion=False)
 
-    def _changes(self, since: int | None, version: int) -> "Iterator[_Records]":
+    def _changes(self, since: int | None, version: int, changes: Iterator[Changes]) -> "Iterator[_Records]":
         rows_of = self._options.rows
         inserted = self._inserted_keys(since, version) if self._options.tombstones else None
-        for each in self._table.read_changes(since, version):
+        for each in changes:
             if each.kind not in _DELETED:
                 yield _Records(rows_of.records(each.rows), is_deletion=False)
                 continue

@@ -1,13 +1,14 @@
 """What one version of a Delta table changed, row by row, from the actions of its commit.
 
-A commit with change files (`delta.enableChangeDataFeed`) says so itself. One that only adds files inserted
-their rows. Any other is given as the rows of the files it removed (`delete`) and then of those it added
-(`insert`). Do not break: a deletion precedes an insertion of the same key, so that a topic ends with the
-right value.
+A commit with change files (`delta.enableChangeDataFeed`) says so itself. Any other is given by the rows of
+the files that it removed and added, without those that are on both sides. Actions without `dataChange`, which
+compactions have, change no row. Do not break: a deletion precedes an insertion of the same key, so that a
+topic ends with the right value.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ from kalda.pipelines.tables.errors import TableError
 from kalda.pipelines.tables.model import ChangeSet
 from kalda.pipelines.tables.partitions import value_of_text
 from kalda.pipelines.tables.reading import BATCH_ROWS, read_file, with_constants
+from kalda.pipelines.tables.row_difference import changed_rows
 from kalda.pipelines.tables.storage import TableStorage
 
 CHANGE_TYPE: Final = "_change_type"
@@ -47,15 +49,22 @@ def version_changes(
         yield from _change_file(storage, change, version, schema)
     if changes:
         return
-    for kind, files in (("delete", removed), ("insert", added)):
-        for file in files:
-            if file.get("deletionVector"):
-                raise TableError(
-                    f"Version {version} of the table {table} has deletion vectors; set "
-                    "delta.enableChangeDataFeed=true on it, or delta.enableDeletionVectors=false"
-                )
-            for rows in read_file(storage, unquote(file["path"]), schema, _constants(file, schema)):
-                yield ChangeSet(version, kind, rows)
+    for file in (*removed, *added):
+        if file.get("deletionVector"):
+            raise TableError(
+                f"Version {version} of the table {table} has deletion vectors; set "
+                "delta.enableChangeDataFeed=true on it, or delta.enableDeletionVectors=false"
+            )
+    yield from changed_rows(
+        version, partial(_rows, storage, removed, schema), partial(_rows, storage, added, schema)
+    )
+
+
+def _rows(
+    storage: TableStorage, files: Sequence[Mapping[str, Any]], schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    for file in files:
+        yield from read_file(storage, unquote(file["path"]), schema, _constants(file, schema))
 
 
 def _change_file(

@@ -1,8 +1,7 @@
 """Which files the snapshots of an Iceberg table added and removed, oldest first.
 
-A compaction of ours changes no row and is left out. A snapshot that removes files is given as the rows it
-took (`delete`) and then those it put (`insert`). Do not break: a deletion precedes an insertion of the same
-key.
+A compaction of ours changes no row and is left out. This module finds files; `row_difference` compares their
+rows.
 """
 
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ from kalda.pipelines.tables.errors import TableError
 
 def snapshot_changes(
     table: Table, since: int | None, until: int | None, operation: str
-) -> Iterator[tuple[int, str, FileScanTask]]:
-    """Return snapshot, kind of change and file; `operation` is the property that marks compactions.
+) -> Iterator[tuple[int, list[FileScanTask], list[FileScanTask]]]:
+    """Return snapshot, removed and added files; `operation` is the property that marks compactions.
 
     Raises:
         TableError: A snapshot in between has expired, or removed rows by delete files.
@@ -46,9 +45,7 @@ def snapshot_changes(
                     added.append(FileScanTask(entry.data_file))
                 elif entry.status is ManifestEntryStatus.DELETED:
                     removed.append(FileScanTask(entry.data_file))
-        for kind, tasks in (("delete", removed), ("insert", added)):
-            for task in tasks:
-                yield snapshot.snapshot_id, kind, task
+        yield snapshot.snapshot_id, removed, added
 
 
 def snapshots_between(table: Table, since: int | None, until: int | None) -> list[Snapshot]:

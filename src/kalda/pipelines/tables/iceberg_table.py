@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -56,6 +57,7 @@ from kalda.pipelines.tables.model import (
 from kalda.pipelines.tables.partitions import Transform, check_fields, parse_fields
 from kalda.pipelines.tables.progress import NO_PROGRESS, QueryProgress
 from kalda.pipelines.tables.reading import read_staged
+from kalda.pipelines.tables.row_difference import changed_rows
 from kalda.pipelines.tables.schemas import conform, evolve, table_schema
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.tables.upsert import HIDDEN, check_upsert, last_rows, without_hidden
@@ -199,9 +201,14 @@ class IcebergTable:
         """Return what snapshots changed; see `kalda.pipelines.tables.iceberg_changes`."""
         table = self._existing()
         schema = self._schema_of(table)
-        for version, kind, task in snapshot_changes(table, since, until, OPERATION):
-            for batch in read_task(table, task, table.schema()):
-                yield ChangeSet(version, kind, conform(batch, schema))
+
+        def rows_of(tasks: Sequence[FileScanTask]) -> Iterator[pa.RecordBatch]:
+            for task in tasks:
+                for batch in read_task(table, task, table.schema()):
+                    yield conform(batch, schema)
+
+        for version, removed, added in snapshot_changes(table, since, until, OPERATION):
+            yield from changed_rows(version, partial(rows_of, removed), partial(rows_of, added))
 
     def compact(self, policy: CompactPolicy) -> CompactResult:
         """Join small files, drop old snapshots, and delete files that no snapshot names any more."""

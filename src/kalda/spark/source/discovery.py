@@ -49,7 +49,12 @@ class Found:
 
 
 class Discovery:
-    """Looks up partitions and offsets with a log reader of its own."""
+    """Looks up partitions and offsets with a log reader of its own.
+
+    Args:
+        waits_for_topics: whether to wait a moment for a topic that the brokers do not know yet; a query may
+            start right behind the creation of its topic. Commands that a person waits for do not.
+    """
 
     def __init__(
         self,
@@ -59,8 +64,10 @@ class Discovery:
         group: OffsetStore | None = None,
         sleep: Callable[[float], None] = time.sleep,
         wall_clock: Callable[[], float] = time.time,
+        waits_for_topics: bool = True,
     ) -> None:
         self._options: Final = options
+        self._waits_for_topics: Final = waits_for_topics
         self._client: Final = client if client is not None else LogReader(options.client)
         self._owns_client: Final = client is None
         self._group: Final = (
@@ -217,11 +224,12 @@ class Discovery:
         metadata = self._client.metadata(topics)
         for name in topics:
             topic = metadata.topics.get(name)
+            is_unknown = topic is None or topic.error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if topic is not None and topic.error == ErrorCode.NONE:
                 self._gone.discard(name)
                 partitions += topic.topic_partitions
                 topic_ids[name] = topic.topic_id
-            elif name in self._gone:
+            elif name in self._gone or (is_unknown and not self._waits_for_topics):
                 missing.append(name)
             else:
                 try:

@@ -51,6 +51,16 @@ def test_a_missing_topic_does_not_hide_the_others(cluster: FakeCluster) -> None:
         finder.require_partitions()
 
 
+def test_a_command_does_not_wait_for_a_missing_topic(cluster: FakeCluster) -> None:
+    """Most pipelines lack a topic before they run for the first time: that of replayed dead letters."""
+    options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "gone,orders"})
+    finder = Discovery(options, client=cluster, waits_for_topics=False)
+
+    assert (O0, O1) == finder.find_partitions().partitions
+    assert ("gone",) == finder.find_partitions().missing_topics
+    assert 0 == cluster.unknown_lookups
+
+
 def test_a_topic_that_comes_back_is_found_again(cluster: FakeCluster) -> None:
     finder = by_selection(cluster, subscribe="orders")
     cluster.remove("orders")
