@@ -30,19 +30,24 @@ def official_connector() -> tuple[Path, list[str]]:
         NotAvailableError: Maven is missing, or one of them could not be fetched.
     """
     jars = maven_jars(f"spark-kafka-{OFFICIAL_SPARK_VERSION}", _CONNECTOR_COORDINATES, transitive=False)
-    return _official_python(), [str(each) for each in sorted(jars.glob("*.jar"))]
+    return pyspark_python(OFFICIAL_SPARK_VERSION), [str(each) for each in sorted(jars.glob("*.jar"))]
 
 
-def _official_python() -> Path:
-    directory = CACHE_DIRECTORY / f"pyspark-{OFFICIAL_SPARK_VERSION}"
+def pyspark_python(version: str) -> Path:
+    """Return the Python of an environment that has this release of PySpark, installed if need be.
+
+    Raises:
+        NotAvailableError: it could not be installed.
+    """
+    directory = CACHE_DIRECTORY / f"pyspark-{version}"
     python = directory / "bin" / "python"
     stamp = directory / ".installed"
     if stamp.exists():
         return python
-    print(f"installing pyspark {OFFICIAL_SPARK_VERSION} into {directory} (once, 450 MB)", file=sys.stderr)
+    print(f"installing pyspark {version} into {directory} (once, 450 MB)", file=sys.stderr)
     venv.create(directory, with_pip=True, clear=True)
     done = subprocess.run(
-        [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={OFFICIAL_SPARK_VERSION}"],
+        [str(python), "-m", "pip", "install", "--quiet", f"pyspark=={version}"],
         capture_output=True,
         text=True,
         timeout=_INSTALL_TIMEOUT_SECONDS,
@@ -50,6 +55,6 @@ def _official_python() -> Path:
     )
     if done.returncode != 0:
         last_line = (done.stderr.strip().splitlines() or ["pip said nothing"])[-1]
-        raise NotAvailableError(f"pyspark {OFFICIAL_SPARK_VERSION} could not be installed: {last_line}")
+        raise NotAvailableError(f"pyspark {version} could not be installed: {last_line}")
     stamp.touch()
     return python

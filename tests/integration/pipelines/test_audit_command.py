@@ -61,17 +61,21 @@ pipelines:
   - name: {topic}
     from: {{topic: {topic}}}
     to: {{table: lake.rows, format: parquet}}
+  - name: {topic}-sums
+    from: {{topic: {topic}}}
+    transform: ["select count(*) as n from input group by value"]
+    to: {{table: lake.sums, format: parquet}}
 """)
-    (spec,) = read_pipeline_file(file).pipelines
+    (spec, _) = read_pipeline_file(file).pipelines
     assert isinstance(spec.target, TableSpec)
     commit(spec.target, 0, 0, 40, topic, topic, bootstrap)
     commit(spec.target, 1, 40, 90, topic, topic, bootstrap)
 
     kalda = Commands(bootstrap)
-    done = kalda("pipeline", "audit", file, "--recount")
+    done = kalda("pipeline", "audit", file, topic, "--recount")
     expected = f"{topic} → lake.rows: everything agrees, 90 rows in the table, complete until 2023-11-14T"
     assert expected in done.stdout
-    (report,) = kalda("pipeline", "audit", file, "--json").json
+    (report,) = kalda("pipeline", "audit", file, topic, "--json").json
     assert (True, 90, 10) == (report["good"], report["table_rows"], report["partitions"][0]["lag"])
 
     commit(spec.target, 2, 95, 99, topic, topic, bootstrap)
@@ -81,4 +85,11 @@ pipelines:
     done = kalda.run("pipeline", "audit", file, "other")
     assert 2 == done.code
     assert f"has no pipeline other. It has {topic}" in done.stderr
+
+    # Rows that a step aggregates are accounted for as they go in.
+    batch = BatchAccount("s", 0, (RangeAccount(topic, 0, 0, 40, records=40, rows_out=40),))
+    with LedgerTopic({"bootstrap.servers": bootstrap}) as ledger:
+        ledger.publish(records_of(f"{topic}-sums", "lake.sums", batch, 0))
+    done = kalda("pipeline", "audit", file, f"{topic}-sums")
+    assert f"{topic}-sums → lake.sums: everything agrees" in done.stdout
     close_readers()

@@ -8,7 +8,7 @@ import click
 from kalda.pipelines.cli.arguments import chosen, pipeline_arguments, read_file
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import PartialFailureError
+from kalda.tools.framework.errors import PartialFailureError, ToolUsageError
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.tables import Cell, Table
 
@@ -28,6 +28,7 @@ def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None
     from kalda.pipelines.ledger.evidence import audit_pipeline
     from kalda.pipelines.ledger.topic import read_ledger
     from kalda.pipelines.spec.model import TopicSource
+    from kalda.pipelines.sql.nodes import MalformedSqlError
 
     pipelines = read_file(tool, file)
     reports = []
@@ -36,7 +37,10 @@ def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None
             continue
         properties = pipelines.cluster(spec.source.cluster).properties
         ledger = read_ledger(properties, frozenset([spec.name]))
-        reports.append(audit_pipeline(spec, properties, ledger, recount=recount))
+        try:
+            reports.append(audit_pipeline(spec, properties, ledger, recount=recount))
+        except MalformedSqlError as error:
+            raise ToolUsageError(f"{spec.name}: {error}") from error
     tool.output.result([_json(each) for each in reports], *_parts(reports))
     failures = [finding for each in reports for finding in each.findings]
     if failures:

@@ -1,5 +1,6 @@
 """`kalda pipeline replay` and `backfill`: process offsets that a table lacks, without duplicates."""
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from kalda.pipelines.batch import BatchAccount
     from kalda.pipelines.refill.bounds import Bound, RefillPlan
@@ -45,9 +46,11 @@ def replay(
     key, all are processed. What the pipeline has not reached yet is left to it.
     """
     pipelines = read_file(tool, file)
-    refill = _open(tool, pipelines, name)
-    plan, _ = refill.plan(_bound("--from", start), _bound("--to", end))
-    _run(tool, pipelines, refill, plan, master, dry_run=dry_run)
+    first, last = _bound("--from", start), _bound("--to", end)
+    with _errors_in_one_line():
+        refill = _open(tool, pipelines, name)
+        plan, _ = refill.plan(first, last)
+        _run(tool, pipelines, refill, plan, master, dry_run=dry_run)
 
 
 @command("backfill", pipeline)
@@ -67,20 +70,22 @@ def backfill(
     first batch begins where the backfill ended.
     """
     pipelines = read_file(tool, file)
-    refill = _open(tool, pipelines, name)
-    if rebuild and not dry_run:
-        tool.output.note(f"{refill.forget()} records of the ledger deleted")
-    plan, ends = refill.plan(None, _bound("--as-of", as_of))
-    _run(tool, pipelines, refill, plan, master, dry_run=dry_run)
-    if not dry_run and refill.begin_at(ends):
-        tool.output.note(f"{name} begins behind the backfill when it runs")
+    last = _bound("--as-of", as_of)
+    with _errors_in_one_line():
+        refill = _open(tool, pipelines, name)
+        if rebuild and not dry_run:
+            tool.output.note(f"{refill.forget()} records of the ledger deleted")
+        plan, ends = refill.plan(None, last)
+        _run(tool, pipelines, refill, plan, master, dry_run=dry_run)
+        if not dry_run and refill.begin_at(ends):
+            tool.output.note(f"{name} begins behind the backfill when it runs")
 
 
 def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
     (spec,) = chosen(file, [name])
     try:
         from kalda.pipelines.engine.planner import plan_topic_pipeline
-        from kalda.pipelines.refill.refill import Refill, RefillError
+        from kalda.pipelines.refill.refill import Refill
         from kalda.pipelines.spec.errors import PipelineFileError
         from kalda.pipelines.spec.model import TopicSource
     except ModuleNotFoundError as error:
@@ -91,10 +96,29 @@ def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
         refill = Refill(plan_topic_pipeline(spec, file), file)
     except PipelineFileError as error:
         raise file_error(tool, error) from None
-    except RefillError as error:
-        raise ToolError(str(error)) from error
     refill.complete()
     return refill
+
+
+@contextmanager
+def _errors_in_one_line() -> "Iterator[None]":
+    """Report what a refill, its Spark job or its table refuses without a traceback."""
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        from kalda.pipelines.checkpoint import CheckpointError
+        from kalda.pipelines.engine.errors import PipelineStoppedError
+        from kalda.pipelines.engine.restarts import first_line
+        from kalda.pipelines.refill.refill import RefillError
+        from kalda.pipelines.tables import TableError
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    refusals = (RefillError, CheckpointError, PipelineStoppedError, TableError)
+    try:
+        yield
+    except (*refusals, PySparkException, Py4JError) as error:
+        raise ToolError(first_line(error)) from error
 
 
 def _bound(option: str, text: str | None) -> "Bound | None":

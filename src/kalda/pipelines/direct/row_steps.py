@@ -49,9 +49,16 @@ class FunctionStep:
         """Call the function.
 
         Raises:
-            StepError: the function does not exist, or returns no rows of these.
+            StepError: the function does not exist, fails, or returns no rows of these.
         """
-        returned = load_function(self.function)(rows)
+        function = load_function(self.function)
+        try:
+            returned = function(rows)
+        except Exception as error:
+            size = f"{rows.num_rows} rows" if rows.num_rows else "no rows, by which its columns are found"
+            raise StepError(
+                f"{self.function} raised {type(error).__name__}: {error}; its batch had {size}"
+            ) from error
         if isinstance(returned, pa.Table):
             returned = _one_batch(returned)
         if not isinstance(returned, pa.RecordBatch):

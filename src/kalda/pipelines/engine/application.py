@@ -4,6 +4,7 @@ What a maintainer must not break: plans are made, and faults of the file reporte
 the session ends with the application, so that nothing stays behind.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -63,7 +64,9 @@ class Application:
             if any(isinstance(each.source, TopicSource) for each in self._specs):
                 session = build_session(self._file.name, self._master, session_settings(self._file))
                 stack.callback(session.stop)
-                session.sparkContext.setLogLevel("ERROR")
+                # Spark and Py4J print pages about a failed batch, which the supervisor reports in one line.
+                session.sparkContext.setLogLevel("FATAL")
+                logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
             self._supervisor = Supervisor(session, self._file, self._specs, is_once=self._is_once, show=show)
             for each in self._supervisor.managed:
                 note(each.description)

@@ -23,8 +23,8 @@ from kalda.pipelines.direct.row_steps import without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetterTarget, RowsTarget, SkipTarget
 from kalda.pipelines.direct.spark_job import account_of, run_ranges
 from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog
+from kalda.pipelines.engine.breaker import check_breaker
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
-from kalda.pipelines.engine.errors import BreakerOpenError
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.source_settings import has_dead_letters
 from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
@@ -139,7 +139,7 @@ class BatchRunner:
         job = self._job(query_id, batch_id)
         results = self._results(frame, job, ranges)
         account = _with_late_rows(account_of(job, results.ranges), results)
-        self._check_breaker(account)
+        check_breaker(self._spec, account)
         letters = [
             name for each in results.ranges if each.dead_letters for name in map(str, each.dead_letters.files)
         ]
@@ -249,17 +249,6 @@ class BatchRunner:
         if schema is None:
             raise CheckpointError(f"{last.topic_partition} has no record that shows its columns")
         return schema
-
-    def _check_breaker(self, account: BatchAccount) -> None:
-        breaker = self._spec.breaker
-        records, bad = account.total("records"), account.total("dlq")
-        if records < breaker.records_min or bad <= records * breaker.bad_max:
-            return
-        raise BreakerOpenError(
-            f"{self._spec.name}: {bad} of {records} records of batch {account.batch_id} are bad, more than "
-            f"{breaker.bad_max:.2%}; nothing of the batch was written. Correct the format or the records, or "
-            "raise breaker.bad_max, and start the pipeline again"
-        )
 
     def _maintain(self) -> None:
         """Merge small files of the table now and then; a failure concerns no batch."""

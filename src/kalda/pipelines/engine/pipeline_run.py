@@ -10,10 +10,13 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from kalda.clients.errors import ClientError
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.engine.batch_runner import BatchOutcome, BatchRunner
+from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicSource, TriggerKind
+from kalda.pipelines.tables import TableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -138,6 +141,9 @@ class PipelineRun:
                 self._report(outcome)
         except Exception as error:
             self.failure = error
+            # The supervisor reports the failure in one line, which is enough for these.
+            if not isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError)):
+                logger.exception("batch %d of %s failed", batch_id, self._plan.spec.name)
             raise
         finally:
             self._idle.set()

@@ -67,6 +67,7 @@ def audit(
     *,
     bounds: Mapping[TopicPartition, LogBounds],
     table_rows: int | None,
+    may_repeat: bool = False,
     faults: Sequence[str] = (),
 ) -> AuditReport:
     """Check everything that can be checked without reading records.
@@ -74,11 +75,13 @@ def audit(
     Args:
         records: the ledger of this pipeline.
         bounds: of the partitions that it reads.
-        table_rows: how many rows the table has; None where rows replace each other, or for a topic.
+        table_rows: how many rows the table has; None where rows replace each other or are aggregated, or for
+            a topic.
+        may_repeat: whether an offset may be in several batches, because rows replace each other.
         faults: values of the ledger's topic that are no records.
     """
     findings = list(faults)
-    findings += [str(each) for each in find_breaks(records, may_repeat=table_rows is None)]
+    findings += [str(each) for each in find_breaks(records, may_repeat=may_repeat)]
     by_partition: dict[TopicPartition, list[LedgerRecord]] = {}
     for each in records:
         by_partition.setdefault(each.topic_partition, []).append(each)

@@ -14,7 +14,8 @@ from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_co
 from kalda.pipelines.ledger.audit import AuditReport, LogBounds, audit
 from kalda.pipelines.ledger.record import LedgerRecord
 from kalda.pipelines.ledger.topic import LedgerContents
-from kalda.pipelines.spec.model import PipelineSpec, TableSpec, TopicSource, TopicTarget, WriteMode
+from kalda.pipelines.spec.model import PipelineSpec, SqlStep, TableSpec, TopicSource, TopicTarget, WriteMode
+from kalda.pipelines.sql.steps import BatchSql, parse_step
 from kalda.pipelines.tables.opening import open_table
 from kalda.spark.source.options import SourceOptions, parse_batch_options
 from kalda.spark.source.plan import OffsetRange
@@ -37,6 +38,7 @@ def audit_pipeline(
     Raises:
         ClientError: the cluster cannot be reached.
         TableError: the table cannot be read.
+        MalformedSqlError: a step of the transform is no SQL.
     """
     records = [each for each in contents.records if each.pipeline == spec.name]
     topics = {each.account.topic for each in records}
@@ -55,7 +57,8 @@ def audit_pipeline(
         target.table if isinstance(target, TableSpec) else target.topic,
         records,
         bounds=bounds,
-        table_rows=count_rows(target),
+        table_rows=count_rows(target) if _is_row_wise(spec) else None,
+        may_repeat=not isinstance(target, TableSpec) or target.mode is WriteMode.UPSERT,
         faults=faults,
     )
 
@@ -116,6 +119,12 @@ def count_rows(target: TableSpec | TopicTarget) -> int | None:
         late = replace(target, table=target.late.after, path=target.late.path, late=None)
         count += _rows_of(late)
     return count
+
+
+def _is_row_wise(spec: PipelineSpec) -> bool:
+    """Return whether each accounted row is one row of the target; a step may aggregate those of a batch."""
+    steps = (step.text for step in spec.transform if isinstance(step, SqlStep))
+    return not any(isinstance(parse_step(text), BatchSql) for text in steps)
 
 
 def _rows_of(spec: TableSpec) -> int:

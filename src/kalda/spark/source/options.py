@@ -271,7 +271,8 @@ def _parse_group_id(lowered: Lowered) -> str:
     if given is not None:
         if not given.strip():
             raise OptionError("`kafka.group.id` is empty; leave it out or name a group")
-        _warn_of_shared_group(given, "groupidprefix" in lowered)
+        if given != lowered.get("kafka.client.id"):  # a pipeline names its group and its client after itself
+            _warn_of_shared_group(given, "groupidprefix" in lowered)
         return given
     prefix = lowered.get("groupidprefix", _GROUP_ID_PREFIX)
     name = next(name for name in _SELECTIONS if name.lower() in lowered)

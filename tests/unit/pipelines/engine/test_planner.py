@@ -71,6 +71,10 @@ def test_another_time_zone_runs_in_spark() -> None:
     [
         ('    transform: ["selec"]\n', "p.yml:8:17: 'selec' is not allowed: a step begins with select"),
         ("    transform: [{python: 'kalda.nothing:fn'}]\n", "kalda.nothing:fn cannot be imported"),
+        (
+            "    transform: [{python: 'operator:neg'}]\n",
+            "'pyarrow.lib.RecordBatch'; its batch had no rows, by which its columns are found",
+        ),
         ('    expect: {x: "sum(id) > 1"}\n', "sum needs more than one row"),
         (
             '    transform: ["select count(*) n from input"]\n    execution: direct\n',
