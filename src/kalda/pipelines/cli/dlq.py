@@ -50,7 +50,7 @@ _file = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 _name = click.argument("name", metavar="PIPELINE")
 
 
-@command("list", dlq, connects=False)
+@command("list", dlq)
 @_file
 @_name
 @_selection
@@ -110,7 +110,7 @@ def list_letters(
     )
 
 
-@command("retry", dlq, connects=False)
+@command("retry", dlq)
 @_file
 @_name
 @_selection
@@ -140,7 +140,7 @@ def retry_letters(
     )
 
 
-@command("drop", dlq, connects=False)
+@command("drop", dlq)
 @_file
 @_name
 @_selection
