@@ -19,6 +19,7 @@ from kalda.pipelines.engine.table_rows import LateLimit, TableFiles, TableRows
 from kalda.pipelines.spec.model import TableSource, TableSpec, WriteMode
 from kalda.pipelines.sql.row_query import RowCondition
 from kalda.pipelines.tables import CompactPolicy, DataFile, Table, open_table
+from kalda.pipelines.tables.storage import errors_that_name
 
 DELETES_FLAG: Final = "__kalda_deletes"
 """The column in which Spark leaves the value of the condition `deletes`."""
@@ -87,7 +88,8 @@ class TableTarget:
         Raises:
             SchemaRefusedError: the policy does not admit the columns.
         """
-        self._table.prepare_schema(schema)
+        with errors_that_name(self._spec.path):
+            self._table.prepare_schema(schema)
         if self._spec.mode is WriteMode.UPSERT:
             return TableRows(writer=self._table.upsert_writer(schema))
         late_writer = None
@@ -110,14 +112,15 @@ class TableTarget:
                 assert isinstance(part, TableFiles), part
                 files += part.files
                 late_files += part.late_files
-        if self._late_table is not None:
-            self._late_table.commit(
-                replace(account, query_id=f"{account.query_id}/{_LATE_QUERY}"), late_files
-            )
-        if self._spec.mode is WriteMode.UPSERT:
-            self._table.upsert(account, files)
-        else:
-            self._table.commit(account, files)
+        with errors_that_name(self._spec.path):
+            if self._late_table is not None:
+                self._late_table.commit(
+                    replace(account, query_id=f"{account.query_id}/{_LATE_QUERY}"), late_files
+                )
+            if self._spec.mode is WriteMode.UPSERT:
+                self._table.upsert(account, files)
+            else:
+                self._table.commit(account, files)
 
     def complete(self, query_id: str) -> None:
         """Do nothing: the commit shows the whole batch."""
@@ -133,7 +136,8 @@ class TableTarget:
             return
         self._compacted_ms = now_ms
         policy = CompactPolicy(self._spec.file_target_bytes, newest_kept_s=compact.newest_ms / 1000)
-        self._table.compact(policy)
+        with errors_that_name(self._spec.path):
+            self._table.compact(policy)
 
     def _limit(self, query_id: str, batch_id: int) -> LateLimit | None:
         late, column = self._spec.late, self._spec.event_time

@@ -6,8 +6,10 @@ which stays when snapshots expire. Do not break: pyiceberg's own retry is off, f
 that another driver has committed meanwhile; each attempt here looks first.
 """
 
+import errno
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -135,8 +137,8 @@ class IcebergTable:
                 if change:
                     self._evolve(table, evolution.schema, change)
                 return change
-            except (*_LOST, TableAlreadyExistsError):
-                self._wait(attempt)
+            except (*_LOST, TableAlreadyExistsError) as error:
+                self._wait(attempt, error)
         raise self._conflict("change its schema")
 
     def writer(self, schema: pa.Schema) -> TableWriter:
@@ -262,8 +264,8 @@ class IcebergTable:
                     snapshot = transaction.update_snapshot({OPERATION: "compact"})
                     self._swap(table, snapshot.overwrite(), inputs, written)
                 return len(written)
-            except _LOST:
-                self._wait(attempt)
+            except _LOST as error:
+                self._wait(attempt, error)
         for file in written:
             self._storage(table).delete(file.path)
         return 0
@@ -286,8 +288,8 @@ class IcebergTable:
                 with _without_retry(table).transaction() as transaction:
                     rows = change(transaction, table)
                     transaction.set_properties({f"{PROGRESS}{batch.query_id}": numbers})
-            except _LOST:
-                self._wait(attempt)
+            except _LOST as error:
+                self._wait(attempt, error)
                 continue
             return CommitResult(_snapshot_id(table), True, attempt, rows)
         raise self._conflict(f"commit batch {batch.batch_id}")
@@ -425,7 +427,11 @@ class IcebergTable:
             self._loaded = None
         return self._loaded
 
-    def _wait(self, attempt: int) -> None:
+    def _wait(self, attempt: int, error: Exception) -> None:
+        """Wait before another attempt; a full disk under SQLite's file is no other writer."""
+        if "disk is full" in str(error):
+            reason = f"{os.strerror(errno.ENOSPC)} for the catalog of the table {self.spec.table}"
+            raise OSError(errno.ENOSPC, reason) from error
         time.sleep(min(1.0, WAIT_S * (attempt + 1)))
 
     def _conflict(self, action: str) -> CommitConflictError:

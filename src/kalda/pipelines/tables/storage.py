@@ -5,12 +5,30 @@ It is picklable: the file system is opened in each process. It is not a cache an
 """
 
 import os
+import re
 import secrets
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.fs as pafs
+
+_DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|↳")
+
+
+@contextmanager
+def errors_that_name(location: str) -> Iterator[None]:
+    """Name the place in errors of a file system, in one line: pyarrow's and Delta's leave it out."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or location in str(error):
+            raise
+        if error.errno:
+            raise OSError(error.errno, os.strerror(error.errno), location) from error
+        raise OSError(f"{' '.join(_DECORATION.sub('', str(error)).split())}: '{location}'") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +162,7 @@ class TableStorage:
             return
 
     def _write(self, path: str, data: bytes) -> None:
-        with self.open_output(path) as stream:
+        with errors_that_name(f"{self.location}/{path}"), self.open_output(path) as stream:
             stream.write(data)
 
     def _make_parent(self, path: str) -> None:

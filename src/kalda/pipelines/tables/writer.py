@@ -21,7 +21,7 @@ from kalda.pipelines.tables.model import DataFile, TaskId
 from kalda.pipelines.tables.partitions import PartitionField, plain_directory, split
 from kalda.pipelines.tables.schemas import conform
 from kalda.pipelines.tables.statistics import column_stats, without_bounds
-from kalda.pipelines.tables.storage import TableStorage
+from kalda.pipelines.tables.storage import TableStorage, errors_that_name
 
 BUFFER_BYTES_MAX: Final = 64 * 1024 * 1024
 """Arrow bytes that one task holds back; then the largest partition is written as a row group."""
@@ -85,9 +85,10 @@ class ParquetTaskWriter:
         """Write rows and return the files, none without rows; a failed call removes what it wrote."""
         run = _Run(self, task, secrets.token_hex(4))
         try:
-            for batch in batches:
-                run.add(batch)
-            return run.finish()
+            with errors_that_name(self.storage.location):
+                for batch in batches:
+                    run.add(batch)
+                return run.finish()
         except BaseException:
             run.abort()
             raise
