@@ -220,7 +220,8 @@ class ProducerBatch:
         self.base_sequence = base_sequence
         self.is_transactional = is_transactional
         if self._bytes is not None:
-            self._bytes = _with_producer_state(self._bytes, identity, base_sequence, is_transactional)
+            # In place: no connection sends the bytes of a batch without a sequence number.
+            set_producer_state(self._bytes, *identity, base_sequence, is_transactional=is_transactional)
         elif self._builder is not None:
             self._builder.set_producer_state(*identity, base_sequence, is_transactional=is_transactional)
 
@@ -230,7 +231,8 @@ class ProducerBatch:
         self.base_sequence = base_sequence
         self.sequence_has_been_reset = True
         # A copy, because a connection may still be sending the old bytes.
-        self._bytes = _with_producer_state(self.build(), identity, base_sequence, self.is_transactional)
+        self._bytes = bytearray(self.build())
+        set_producer_state(self._bytes, *identity, base_sequence, is_transactional=self.is_transactional)
 
     def build(self) -> bytearray:
         """Return the bytes of the batch; the first call ends the appends."""
@@ -322,11 +324,3 @@ _OVERHEAD_WITH_NULLS: Final = RECORD_OVERHEAD_MAX + 2
 
 def _last_at_most(sorted_numbers: Sequence[int], number: int) -> int:
     return bisect_right(sorted_numbers, number) - 1
-
-
-def _with_producer_state(
-    batch: bytearray, identity: ProducerIdAndEpoch, base_sequence: int, is_transactional: bool
-) -> bytearray:
-    changed = bytearray(batch)
-    set_producer_state(changed, *identity, base_sequence, is_transactional=is_transactional)
-    return changed
