@@ -21,17 +21,26 @@ if TYPE_CHECKING:
 _STARTUP_DIRECTORY: Final = Path(__file__).with_name("startup")
 
 
+_CHECKPOINT_FILES: Final = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+
+
 def recommended_settings() -> dict[str, str]:
     """Return the settings that Spark sessions should have that read or write topics.
 
     - Unix sockets between the JVM and its Python workers: over TCP, each exchange with a worker waits about
       40 ms for a delayed acknowledgement, and writing Arrow batches takes more CPU time.
     - Filters are offered to Python sources, which `pushdown` needs.
+    - Checkpoints are written through Hadoop's `FileSystem`. Through `FileContext`, Spark's default, a file on
+      a local disk takes 20 to 40 ms instead of 5 to 10, and a batch writes two. Both write a file aside and
+      rename it to its place.
     """
     return {
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.python.worker.reuse": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
     }
 
 

@@ -63,6 +63,10 @@ class CopyRun:
         """Return why the run ended; None for a regular end."""
         return self._failure
 
+    def wait(self, seconds: float) -> None:
+        """Wait until the thread has ended, or the time is over."""
+        self._thread.join(seconds)
+
     def stop(self) -> None:
         """End behind the transaction under way."""
         self._stop.set()

@@ -5,6 +5,7 @@ direct execution and Spark's. What a maintainer must not break: a stop is gracef
 that is being processed; a crash at any moment only repeats a batch.
 """
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -115,6 +116,15 @@ class PipelineRun:
         if self._query.isActive or self._is_stopping:
             return None
         return self.failure if self.failure is not None else self._query.exception()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the query has ended, or the time is over."""
+        from pyspark.errors import StreamingQueryException
+
+        assert self._query is not None, "start is called first"
+        # Spark raises the query's failure here, which `error` returns.
+        with contextlib.suppress(StreamingQueryException):
+            self._query.awaitTermination(seconds)  # type: ignore[arg-type]  # it takes fractions
 
     def stop(self) -> None:
         """End the query after the batch that is being processed."""

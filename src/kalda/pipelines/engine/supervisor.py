@@ -54,6 +54,10 @@ class Run(Protocol):
         """Return why it ended; None for a regular end."""
         ...
 
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, or the time is over."""
+        ...
+
     def stop(self) -> None:
         """End it after the batch or transaction under way."""
         ...
@@ -131,6 +135,13 @@ class Managed:
         else:
             self._next_start_ms = max(self._started_ms + self._spec.trigger.interval_ms, now_ms)
             self.status.state = RunState.WAITING
+
+    def wait(self, seconds: float) -> None:
+        """Wait until the pipeline may need another look, or the time is over."""
+        if self._run is None:
+            time.sleep(seconds)
+        else:
+            self._run.wait(seconds)
 
     def stop(self) -> None:
         """End the pipeline after its current batch."""
@@ -269,7 +280,9 @@ class Supervisor:
                 if now_ms - shown_ms >= STATUS_EVERY_MS:
                     shown_ms = now_ms
                     self._publish()
-                time.sleep(POLL_S)
+                waiting = [each for each in self.managed if not each.is_done]
+                if waiting:
+                    waiting[0].wait(POLL_S)
         finally:
             for each in self.managed:
                 each.stop()
