@@ -6,20 +6,28 @@ from hypothesis import strategies as st
 from kalda.common.types import TopicPartition
 from kalda.spark.source.limits import limit_offsets
 from kalda.spark.source.offsets import from_spark_offset, to_spark_offset
-from kalda.spark.source.plan import OffsetRange, plan_ranges
+from kalda.spark.source.plan import ByteLimit, OffsetRange, plan_ranges
 
 topic_partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "d_e-f"]), st.integers(0, 20))
 offsets = st.integers(0, 2**62)
 backlogs = st.dictionaries(topic_partitions, st.tuples(offsets, st.integers(0, 10**6)), max_size=12)
+byte_limits = st.none() | st.integers(10**5, 10**8)
 
 
-@given(backlogs, st.none() | st.integers(1, 60), st.none() | st.integers(1000, 10**6))
+@given(backlogs, st.none() | st.integers(1, 60), st.none() | st.integers(1000, 10**6), byte_limits)
 def test_plans_cover_every_offset_once_in_order(
-    given_backlogs: dict[TopicPartition, tuple[int, int]], partitions_min: int | None, records_max: int | None
+    given_backlogs: dict[TopicPartition, tuple[int, int]],
+    partitions_min: int | None,
+    records_max: int | None,
+    bytes_max: int | None,
 ) -> None:
     ranges = [OffsetRange(each, start, start + size) for each, (start, size) in given_backlogs.items()]
 
-    planned = plan_ranges(ranges, partitions_min=partitions_min, records_max=records_max)
+    limit = (
+        None if bytes_max is None else ByteLimit(bytes_max, {each.topic_partition: 100.5 for each in ranges})
+    )
+
+    planned = plan_ranges(ranges, partitions_min=partitions_min, records_max=records_max, byte_limit=limit)
 
     for whole in ranges:
         pieces = [each for each in planned if each.topic_partition == whole.topic_partition]
@@ -29,6 +37,8 @@ def test_plans_cover_every_offset_once_in_order(
             assert piece.end > piece.start
             if records_max is not None:
                 assert piece.offset_count <= records_max
+            if bytes_max is not None:
+                assert piece.offset_count <= bytes_max // 100.5 + 1
             position = piece.end
         assert position == whole.end
 

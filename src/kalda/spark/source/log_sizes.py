@@ -1,4 +1,4 @@
-"""Estimates how many bytes the records of a partition take in its log, for `maxBytesPerTrigger`.
+"""Estimates how many bytes the records of a partition take in its log, for options that count bytes.
 
 No request of Kafka's protocol says how many bytes lie between two offsets. The estimate is the size of the
 whole log over the offsets it spans: right on average, wrong where the sizes of records change over time.
@@ -27,8 +27,19 @@ class LogSizes:
     """The estimates for the partitions of one query."""
 
     def __init__(
-        self, connection: Mapping[str, str], *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        connection: Mapping[str, str],
+        option: str,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """
+        Args:
+            connection: Settings of an admin client by Kafka's names.
+            option: The name of the option, for warnings.
+            monotonic: The clock.
+        """
+        self._option: Final = option
         self._connection: Final = connection
         self._monotonic: Final = monotonic
         self._admin: Admin | None = None
@@ -74,7 +85,7 @@ class LogSizes:
         try:
             answer = self._admin.describe_log_dirs(partitions=list(partitions), timeout_ms=CALL_TIMEOUT_MS)
         except ClientError as error:
-            logger.warning("maxBytesPerTrigger has no effect: the brokers return no log sizes: %s", error)
+            logger.warning("%s has no effect: the brokers return no log sizes: %s", self._option, error)
             return {}
         sizes: dict[TopicPartition, int] = {}
         for directories in answer.results.values():
@@ -84,5 +95,5 @@ class LogSizes:
                     if not replica.is_future:
                         sizes[each] = max(sizes.get(each, 0), replica.size)
         for broker_id, failure in answer.errors.items():
-            logger.warning("maxBytesPerTrigger: broker %d returns no log sizes: %s", broker_id, failure)
+            logger.warning("%s: broker %d returns no log sizes: %s", self._option, broker_id, failure)
         return sizes

@@ -128,6 +128,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
+    bytes_per_partition_max: int | None = None
     trigger: TriggerLimits = TriggerLimits()
     poll_timeout_ms: int = 120_000
     """How long an executor waits for records that the plan says are there."""
@@ -176,6 +177,12 @@ def parse_stream_options(options: Mapping[str, str]) -> SourceOptions:
     for name in ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"):
         if name.lower() in lowered:
             raise OptionError(f"`{name}` is not valid in a streaming query, which has no end")
+    if "maxbytesperpartition" in lowered:
+        # The sizes are estimates that change, and sinks take a task of a repeated batch for the same task.
+        raise OptionError(
+            "`maxBytesPerPartition` is not valid in a streaming query: a batch that is run again must have "
+            "the same tasks; use `maxRecordsPerPartition`, and `maxBytesPerTrigger` for the batch as a whole"
+        )
     return _parse(lowered, default_start=Edge.LATEST)
 
 
@@ -210,6 +217,7 @@ def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
         fail_on_data_loss=parse_boolean(lowered, "failOnDataLoss", default=True),
         partitions_min=parse_number(lowered, "minPartitions"),
         records_per_partition_max=parse_number(lowered, "maxRecordsPerPartition"),
+        bytes_per_partition_max=parse_number(lowered, "maxBytesPerPartition"),
         trigger=_parse_trigger_limits(lowered),
         poll_timeout_ms=parse_number(lowered, "kafkaConsumer.pollTimeoutMs") or 120_000,
         fetch_offset_tries=parse_number(lowered, "fetchOffset.numRetries") or 3,

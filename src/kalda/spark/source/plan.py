@@ -4,7 +4,8 @@ The ranges are a pure function of start, end and options, so that a batch which 
 tasks.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -32,8 +33,26 @@ class OffsetRange:
         return self.end - self.start
 
 
+@dataclass(frozen=True, slots=True)
+class ByteLimit:
+    """`maxBytesPerPartition`, and what it means in offsets."""
+
+    bytes_max: int
+    bytes_per_offset: Mapping[TopicPartition, float]
+    """Estimates; a partition without one is not cut by bytes."""
+
+    def pieces(self, each: OffsetRange) -> int:
+        """Return into how many pieces of at most so many bytes the range is cut."""
+        size = each.offset_count * self.bytes_per_offset.get(each.topic_partition, 0.0)
+        return min(max(math.ceil(size / self.bytes_max), 1), each.offset_count)
+
+
 def plan_ranges(
-    ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
+    ranges: Iterable[OffsetRange],
+    *,
+    partitions_min: int | None = None,
+    records_max: int | None = None,
+    byte_limit: ByteLimit | None = None,
 ) -> list[OffsetRange]:
     """Leave out empty ranges and cut long ones.
 
@@ -42,12 +61,15 @@ def plan_ranges(
         partitions_min: `minPartitions`: cut to *about* so many ranges, the longest first, by their share of
             the offsets. Rounding may give a few more or fewer.
         records_max: `maxRecordsPerPartition`: no range spans more offsets than this.
+        byte_limit: `maxBytesPerPartition`: no range is estimated to have more bytes than this.
 
     Example: with ``partitions_min=10``, a range of 900 becomes nine of 100, and one of 100 stays whole.
     """
     planned = [each for each in ranges if each.offset_count > 0]
     if records_max is not None:
         planned = [piece for each in planned for piece in _cut(each, -(-each.offset_count // records_max))]
+    if byte_limit is not None:
+        planned = [piece for each in planned for piece in _cut(each, byte_limit.pieces(each))]
     if partitions_min is None or len(planned) >= partitions_min:
         return planned
     total = sum(each.offset_count for each in planned)

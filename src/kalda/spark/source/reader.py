@@ -40,7 +40,7 @@ from kalda.spark.source.offsets import (
 from kalda.spark.source.one_line_errors import one_line_errors
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import RowKind, SourceOptions
-from kalda.spark.source.plan import OffsetRange, join_ranges, plan_ranges
+from kalda.spark.source.plan import ByteLimit, OffsetRange, join_ranges, plan_ranges
 from kalda.spark.source.positions import is_fixed_start, starts_at_earliest
 from kalda.spark.source.push_down import Bounds, push_filters
 from kalda.spark.source.stream_progress import StreamProgress
@@ -83,8 +83,9 @@ class KaldaBatchReader(DataSourceReader):
                         "times between which there is something to read"
                     )
             starts, ends = self._narrowed(discovery, starts, ends)
+            byte_limit = self._byte_limit(discovery, ends)
         open_starts = {each for each in starts if starts_at_earliest(self._options.starting, each)}
-        return _plan(self._options, starts, ends, open_starts)
+        return _plan(self._options, starts, ends, open_starts, byte_limit)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
@@ -95,6 +96,18 @@ class KaldaBatchReader(DataSourceReader):
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Return the starts and ends between which the query can have rows: here, all of them."""
         return starts, ends
+
+    def _byte_limit(self, discovery: Discovery, partitions: Collection[TopicPartition]) -> ByteLimit | None:
+        bytes_max = self._options.bytes_per_partition_max
+        if bytes_max is None:
+            return None
+        with closing(LogSizes(self._options.connection, "maxBytesPerPartition")) as sizes:
+            return ByteLimit(
+                bytes_max,
+                sizes.bytes_per_offset(
+                    discovery.beginning_offsets(partitions), discovery.end_offsets(partitions)
+                ),
+            )
 
 
 class KaldaFilteringReader(KaldaBatchReader):
@@ -316,7 +329,7 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _bytes_per_offset(self, available: PartitionOffsets) -> Mapping[TopicPartition, float]:
         if self._sizes is None:
-            self._sizes = LogSizes(self._options.connection)
+            self._sizes = LogSizes(self._options.connection, "maxBytesPerTrigger")
         return self._sizes.bytes_per_offset(self._driver.beginning_offsets(available), available)
 
     def _start_of_new(self, new: set[TopicPartition]) -> dict[TopicPartition, int]:
@@ -342,18 +355,23 @@ def _plan(
     starts: PartitionOffsets,
     ends: PartitionOffsets,
     open_starts: Collection[TopicPartition] = (),
+    byte_limit: ByteLimit | None = None,
 ) -> list[InputPartition]:
     ranges = [
         OffsetRange(each, starts[each], ends[each], is_start_open=each in open_starts)
         for each in sorted(ends.keys() & starts.keys())
     ]
     planned = plan_ranges(
-        ranges, partitions_min=options.partitions_min, records_max=options.records_per_partition_max
+        ranges,
+        partitions_min=options.partitions_min,
+        records_max=options.records_per_partition_max,
+        byte_limit=byte_limit,
     )
     # Who says how long a task shall be gets tasks of that length; and a row of `rows=ranges` is a task.
     is_joined = (
         options.partitions_min is None
         and options.records_per_partition_max is None
+        and byte_limit is None
         and options.rows is RowKind.RECORDS
     )
     tasks = join_ranges(planned) if is_joined else [(each,) for each in planned]

@@ -103,6 +103,7 @@ def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.L
         ({"includeHeaders": "1"}, "`includeHeaders`='1' is neither true nor false"),
         ({"minPartitions": "0"}, "`minPartitions`='0' is not a positive whole number"),
         ({"maxRecordsPerPartition": "-5"}, "not a positive whole number"),
+        ({"maxBytesPerPartition": "1MB"}, "`maxBytesPerPartition`='1MB' is not a positive whole number"),
         ({"kafka.bootstrap.servers": "broker"}, "'broker', which is not host:port"),
         ({"kafka.auto.offset.reset": "latest"}, "reset` is not supported: set `startingOffsets`"),
         ({"kafka.key.deserializer": "x"}, "keys are always binary"),
@@ -158,6 +159,7 @@ def test_latest_is_an_end_above_every_start() -> None:
         ("endingOffsets", "not valid in a streaming query"),
         ("endingOffsetsByTimestamp", "not valid in a streaming query"),
         ("endingTimestamp", "not valid in a streaming query"),
+        ("maxBytesPerPartition", "not valid in a streaming query: .* use `maxRecordsPerPartition`"),
     ],
 )
 def test_what_a_stream_refuses(name: str, message: str) -> None:

@@ -1,6 +1,6 @@
 from kalda.common.types import TopicPartition
 from kalda.spark.source.limits import BatchDelay, limit_bytes, limit_offsets
-from kalda.spark.source.plan import OffsetRange, join_ranges, plan_ranges
+from kalda.spark.source.plan import ByteLimit, OffsetRange, join_ranges, plan_ranges
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 
@@ -37,6 +37,22 @@ def test_max_records_bounds_every_range() -> None:
     planned = plan_ranges([OffsetRange(P0, 10, 35), OffsetRange(P1, 0, 4)], records_max=10)
 
     assert [(0, 10, 18), (0, 18, 26), (0, 26, 35), (1, 0, 4)] == spans(planned)
+
+
+def test_max_bytes_cuts_by_the_size_of_the_records() -> None:
+    """Partitions with equally many records can differ tenfold in bytes, and so in the time of their task."""
+    ranges = [OffsetRange(P0, 0, 100), OffsetRange(P1, 50, 150), OffsetRange(P2, 0, 100)]
+    limit = ByteLimit(10_000, {P0: 100.0, P1: 250.0})
+
+    planned = plan_ranges(ranges, byte_limit=limit)
+
+    assert [(0, 0, 100), (1, 50, 83), (1, 83, 116), (1, 116, 150), (2, 0, 100)] == spans(planned)
+
+
+def test_a_record_over_max_bytes_is_a_range_of_its_own() -> None:
+    assert [(0, 7, 8), (0, 8, 9)] == spans(
+        plan_ranges([OffsetRange(P0, 7, 9)], byte_limit=ByteLimit(10, {P0: 1e9}))
+    )
 
 
 def test_short_neighbours_become_one_task() -> None:
