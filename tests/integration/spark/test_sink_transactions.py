@@ -15,7 +15,6 @@ from kalda.spark.sink.batch_commit import BatchCommit, read_decision
 from kalda.spark.sink.decisions import BarrierLostError, TaskResult
 from kalda.spark.sink.exactly_once import write_exactly_once
 from kalda.spark.sink.options import SinkOptions, parse_sink_options
-from kalda.spark.sink.prepared import PreparedOutput
 from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.transaction_control import TransactionControl
@@ -167,18 +166,3 @@ def test_a_repeated_part_is_skipped(bootstrap: str) -> None:
         return write_exactly_once(sink.options, ["key", "value"], sink.rows(), identity).is_repeated
 
     assert [False, True, False, True] == [write(each) for each in (0, 0, 1, 0)]
-
-
-def test_an_output_is_completed_by_another_process_again_and_again(bootstrap: str) -> None:
-    """A pipeline stores the handles in a table's commit and completes them after it, also after a crash."""
-    sink = Sink(bootstrap, "exactly-once-batch")
-    settings = {"kafka.bootstrap.servers": bootstrap, "topic": sink.topic}
-    output = PreparedOutput(settings, sink.scope)
-    handle, other = output.write(sink.rows(), 0), output.write(sink.rows(), 0)
-    assert handle is not None
-    assert other is not None
-    assert (0,) * PARTITIONS == sink.stable()
-    for _ in range(2):
-        output.complete([handle], commit=True)
-    assert [1, 0] == [output.abort_others([handle]) for _ in range(2)]
-    assert all(sink.stable())

@@ -13,6 +13,7 @@ import pyarrow as pa
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_plan import DecodeFailure
 from kalda.records.columnar import ColumnarBatch
+from kalda.spark.sink.decisions import TaskResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +24,8 @@ class Written:
     """Counted by the writer."""
     files: tuple[object, ...] = ()
     """Files of a table that no commit names yet."""
-    prepared: object | None = None
-    """The handle of a prepared transaction."""
+    prepared: TaskResult | None = None
+    """A prepared transaction of a topic."""
 
 
 class RowsTarget(Protocol):

@@ -264,12 +264,12 @@ class BatchRunner:
         intent = self._log.read()
         if intent is None or (intent.account.query_id, intent.account.batch_id) != (query_id, batch_id):
             return None
+        self._target.complete(query_id)
         self._complete(intent)
         return intent.account
 
     def _complete(self, intent: BatchIntent) -> None:
         account = intent.account
-        self._target.complete(account.query_id)
         if self._dead_letters is not None:
             self._dead_letters.publish(account.query_id, account.batch_id, intent.dead_letters)
         if self._ledger is not None:

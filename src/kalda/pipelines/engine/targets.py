@@ -42,11 +42,11 @@ class Target(Protocol):
         ...
 
     def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
-        """Make the batch count."""
+        """Make the batch count, and visible."""
         ...
 
     def complete(self, query_id: str) -> None:
-        """Make everything of the last batch that counts visible; again after a crash."""
+        """Make everything of the last batch that counts visible, after a crash in `commit`."""
         ...
 
 

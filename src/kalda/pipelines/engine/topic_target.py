@@ -1,8 +1,10 @@
 """A topic as the target of a pipeline.
 
 Each task sends its rows; how they become visible depends on the guarantee. The decision that a batch counts
-is a file in the storage, written when all tasks have ended. What a maintainer must not break: with
-`exactly-once-batch` no row is visible before the decision, and the decision names every transaction of it.
+is a file in the storage, written when all tasks have ended. With `exactly-once-batch` it is a record in
+`__kalda_commits` before that, and the batch becomes visible as that of a sink does
+(`kalda.spark.sink.batch_commit`). What a maintainer must not break: a task that runs again after the decision
+sends nothing.
 """
 
 import json
@@ -21,14 +23,14 @@ from kalda.pipelines.engine.planner import format_spec
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.topic_rows import TopicRows
+from kalda.spark.sink.batch_commit import BatchCommit, read_decision
 from kalda.spark.sink.exactly_once import write_exactly_once
 from kalda.spark.sink.options import SinkOptions, parse_sink_options
-from kalda.spark.sink.prepared import PreparedHandle, PreparedOutput
+from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.rows import TopicRows as SinkRows
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
 
-_SINK: Final = "topic"
 _DECIDED: Final = "decided.json"
 
 
@@ -52,14 +54,14 @@ class TopicRowsTarget:
         counted = _Counted(self.rows)
         records = counted.records(batches)
         if self.delivery is Delivery.EXACTLY_ONCE_BATCH:
-            handle = _output(self.options, query_id).write(records, batch_id)
-            return Written(counted.count, prepared=handle)
+            written = write_prepared(self.options, records, TaskIdentity(_scope(query_id), batch_id, part))
+            return Written(counted.count, prepared=written.result)
         first = next(records, None)
         if first is None:
             return Written(0)
         names = first.schema.names
         if self.delivery is Delivery.EXACTLY_ONCE:
-            identity = TaskIdentity(f"{query_id}-{_SINK}", batch_id, part)
+            identity = TaskIdentity(_scope(query_id), batch_id, part)
             write_exactly_once(self.options, names, _chain(first, records), identity)
             return Written(counted.count)
         with open_producer(self.options) as producer:
@@ -86,8 +88,9 @@ def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[
     yield from others
 
 
-def _output(options: SinkOptions, query_id: str) -> PreparedOutput:
-    return PreparedOutput.of_sink(options, f"{query_id}-{_SINK}")
+def _scope(query_id: str) -> str:
+    """Return what the transactions of a query's topic are named after."""
+    return f"{query_id}-topic"
 
 
 class TopicOutput:
@@ -97,20 +100,20 @@ class TopicOutput:
         options = {f"kafka.{name}": value for name, value in {**cluster.properties, **spec.options}.items()}
         options |= {"topic": spec.topic, "delivery": spec.delivery.value}
         self._options: Final = parse_sink_options(options, is_stream=True)
-        self._delivery: Final = spec.delivery
         self._spec: Final = spec
         self._storage: Final = TableStorage(f"{storage}/batches/{pipeline}")
 
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last batch that counts."""
-        decided = self._decided()
-        return decided[1] if decided is not None and decided[0] == query_id else None
+        batch_ids = [self._noted_batch(query_id)]
+        if self._spec.delivery is Delivery.EXACTLY_ONCE_BATCH:
+            decision = read_decision(self._options, _scope(query_id))
+            batch_ids.append(None if decision is None else decision.batch_id)
+        return max((each for each in batch_ids if each is not None), default=None)
 
     def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
-        """Return what tasks send with, after leftovers of attempts without a decision were aborted."""
-        if self._delivery is Delivery.EXACTLY_ONCE_BATCH:
-            _output(self._options, query_id).abort_others()
-        return TopicRowsTarget(self._options, topic_rows(self._spec, schema), self._delivery)
+        """Return what tasks send with."""
+        return TopicRowsTarget(self._options, topic_rows(self._spec, schema), self._spec.delivery)
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
         """Return None: records are appended."""
@@ -118,28 +121,28 @@ class TopicOutput:
 
     def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
         """Decide the batch and make its rows visible."""
-        handles = [each.prepared for each in written if isinstance(each.prepared, PreparedHandle)]
-        document = {
-            "query_id": account.query_id,
-            "batch_id": account.batch_id,
-            "prepared": [each.to_json() for each in handles],
-        }
+        if self._spec.delivery is Delivery.EXACTLY_ONCE_BATCH:
+            results = [each.prepared for each in written if each.prepared is not None]
+            self._batch(account.query_id, account.batch_id).commit(results)
+        document = {"query_id": account.query_id, "batch_id": account.batch_id}
         self._storage.replace(_DECIDED, json.dumps(document).encode())
-        self.complete(account.query_id)
 
     def complete(self, query_id: str) -> None:
-        """Commit the transactions of the last decision; again after a crash."""
-        decided = self._decided()
-        if decided is not None and decided[0] == query_id and decided[2]:
-            _output(self._options, query_id).complete(decided[2], commit=True)
+        """Make the last batch that counts visible, after a crash in `commit`."""
+        batch_id = self.committed_batch(query_id)
+        if batch_id is not None and self._spec.delivery is Delivery.EXACTLY_ONCE_BATCH:
+            self._batch(query_id, batch_id).commit([])
 
-    def _decided(self) -> tuple[str, int, list[PreparedHandle]] | None:
+    def _batch(self, query_id: str, batch_id: int) -> BatchCommit:
+        return BatchCommit(self._options, _scope(query_id), batch_id)
+
+    def _noted_batch(self, query_id: str) -> int | None:
+        """Return the last batch that the storage names; it may have no rows, and then no other decision."""
         content = self._storage.read(_DECIDED)
         if content is None:
             return None
         try:
             document = json.loads(content)
-            handles = [PreparedHandle.from_json(each) for each in document["prepared"]]
-            return document["query_id"], document["batch_id"], handles
+            return int(document["batch_id"]) if document["query_id"] == query_id else None
         except (ValueError, KeyError, TypeError) as error:
             raise BatchLogError(f"{self._storage.full_path(_DECIDED)} is damaged: {error}") from error

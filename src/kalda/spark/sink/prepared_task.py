@@ -14,7 +14,7 @@ from kalda.spark.sink.barrier import Barrier
 from kalda.spark.sink.batch_commit import read_decision
 from kalda.spark.sink.decisions import TaskResult
 from kalda.spark.sink.options import SinkOptions
-from kalda.spark.sink.prepared import PreparedHandle, PreparedOutput
+from kalda.spark.sink.prepared import PreparedHandle, write_transaction
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.transaction_control import TransactionControl
 
@@ -49,8 +49,7 @@ def write_prepared(
         return _REPEATED
     with TransactionControl(dict(options.producer)) as control:
         barrier = Barrier(control, identity.scope)
-        output = PreparedOutput.of_sink(options, identity.scope)
-        handle = output.write(batches, identity.batch_id, before_topic=barrier.cover)
+        handle = write_transaction(options, identity.scope, batches, identity.batch_id, barrier.cover)
         if handle is None or barrier.identity is None:
             return _NOTHING
         if _is_decided(options, identity, handle):

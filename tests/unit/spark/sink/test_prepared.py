@@ -1,21 +1,4 @@
-import pytest
-
-from kalda.spark.sink.prepared import PreparedHandle, _Names
-
-
-def test_a_handle_survives_json() -> None:
-    """Pipelines store handles in a table's commit, and read them after a crash."""
-    handle = PreparedHandle("kalda-q-sink-t-0", 7, 3, 100)
-    assert handle == PreparedHandle.from_json(handle.to_json())
-
-
-@pytest.mark.parametrize(
-    "fields", [{}, {"transactional_id": 1, "producer_id": 1, "epoch": 1, "row_count": 1}]
-)
-def test_other_json_is_refused(fields: dict[str, object]) -> None:
-    """A commit of a wrong transaction would be worse than an error."""
-    with pytest.raises(ValueError, match="no handle of a prepared transaction"):
-        PreparedHandle.from_json(fields)
+from kalda.spark.sink.prepared import _Names
 
 
 def test_an_id_is_taken_once_for_each_batch() -> None:
