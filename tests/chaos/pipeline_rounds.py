@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,7 @@ from kalda.pipelines.spec.model import PipelineSpec, TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import open_table
 from kalda.testing import ProcessCluster
+from tests.chaos.snapshot_reader import Row, SnapshotReader
 from tests.chaos.spark_application import Attack, SparkApplication, open_transactions
 
 BROKERS: Final = 3
@@ -80,16 +81,19 @@ class Arrivals:
     """Counts each number that came, in the target and among the dead letters."""
 
     def __init__(self, bootstrap: str, spec: PipelineSpec) -> None:
-        self.counts: Final[Counter[int]] = Counter()
-        """How often each number came to a topic."""
+        self.letters: Final[Counter[int]] = Counter()
+        """How often each number is among the dead letters."""
         self._table: Final = open_table(spec.target) if isinstance(spec.target, TableSpec) else None
         self._version: int | None = None
         self._rows: frozenset[int] = frozenset()
-        topics = (LETTERS,) if self._table is not None else (LETTERS, TARGET)
+        self._reader: SnapshotReader | None = None
+        if self._table is None:
+            self._reader = SnapshotReader(bootstrap, TARGET, PARTITIONS, row_of)
+            self._reader.start()
         self._consumer: Final = Consumer(
             bootstrap_servers=bootstrap, isolation_level="read_committed", enable_auto_commit=False
         )
-        self._consumer.assign([TopicPartition(name, at) for name in topics for at in range(PARTITIONS)])
+        self._consumer.assign([TopicPartition(LETTERS, number) for number in range(PARTITIONS)])
         self._consumer.seek_to_beginning()
 
     def poll(self) -> int:
@@ -101,16 +105,24 @@ class Arrivals:
         # While a leader is gone, the next call asks again.
         with contextlib.suppress(ClientError):
             for record in self._consumer.poll(timeout_s=0.05):
-                self.counts[number_of(bytes(record.value or b""))] += 1
+                self.letters[int(bytes(record.value or b"").removeprefix(b"bad "))] += 1
         if self._table is not None and (version := self._table.version()) != self._version:
             rows = [row for batch in self._table.read(["id"]) for row in batch.column(0).to_pylist()]
             self._rows, self._version = frozenset(rows), version
             assert len(rows) == len(self._rows), f"{len(rows) - len(self._rows)} rows are twice in the table"
-        return len(self._rows | self.counts.keys())
+        return len(self._rows) + len(self.letters) + (len(self._reader.ids) if self._reader else 0)
 
-    def total(self) -> Counter[int]:
-        """Return how often each number came anywhere."""
-        return self.counts + Counter(self._rows)
+    def finish(self) -> Counter[int]:
+        """Read what is there and return how often each number came anywhere."""
+        self.poll()
+        if self._reader is not None:
+            self._reader.finish()
+        return self.letters + Counter(self._rows) + (self._reader.ids if self._reader else Counter())
+
+    def partial_snapshots(self, batch_of: Mapping[tuple[int, int], int]) -> tuple[int, int]:
+        """Return how many snapshots of a topic show a part of a batch, in one partition and in all."""
+        assert self._reader is not None, "the target is a topic"
+        return self._reader.partial_snapshots(batch_of)
 
     def close(self) -> None:
         """Close connections."""
@@ -188,11 +200,10 @@ class Rounds:
         if code := self._application.terminate(STOP_TIMEOUT_S):
             yield f"the pipeline ended with {code} after SIGTERM"
         self._attack.note()
-        arrivals.poll()
-        total = arrivals.total()
+        total = arrivals.finish()
         missing = produced - len(total)
         twice = sum(1 for count in total.values() if count > 1)
-        misplaced = sum(1 for number in arrivals.counts if not self._is_topic and not is_bad(number))
+        misplaced = sum(not is_bad(number) for number in arrivals.letters)
         if missing or twice or misplaced:
             yield f"{missing} numbers are missing, {twice} came twice, {misplaced} are dead letters and good"
         happened = self._attack.happened
@@ -201,14 +212,10 @@ class Rounds:
             f"{rounds} rounds, seed {self._options.seed}: {sum(happened.values())} failures, "
             f"{self._application.starts} starts, {produced} ids, {missing} missing, {twice} twice"
         )
-        yield from self._audit(produced)
+        yield from self._audit(arrivals, produced)
 
-    @property
-    def _is_topic(self) -> bool:
-        return self._options.target in TOPICS
-
-    def _audit(self, produced: int) -> Iterator[str]:
-        """Yield what is wrong in the ledger."""
+    def _audit(self, arrivals: Arrivals, produced: int) -> Iterator[str]:
+        """Yield what is wrong in the ledger, and whether a part of one of its batches was visible."""
         properties = {"bootstrap.servers": self._cluster.bootstrap}
         ledger = read_ledger(properties, frozenset([self._spec.name]))
         report = audit_pipeline(self._spec, properties, ledger, recount=True)
@@ -221,6 +228,16 @@ class Rounds:
         for each in report.partitions:
             if each.start or each.lag:
                 yield f"the ledger of {each.topic_partition} begins at {each.start} and lags by {each.lag}"
+        if self._options.target == "exactly-once-batch":
+            batch_of = {
+                (each.account.partition, offset): each.batch_id
+                for each in ledger.records
+                for offset in range(each.account.start, each.account.end)
+            }
+            inside, across = arrivals.partial_snapshots(batch_of)
+            print(f"snapshots of a part of a batch: {inside} inside a partition, {across} across partitions")
+            if inside:
+                yield f"{inside} snapshots show a part of a batch inside a partition"
 
 
 def is_bad(number: int) -> bool:
@@ -233,9 +250,10 @@ def value_of(number: int) -> bytes:
     return b"bad %d" % number if is_bad(number) else json.dumps({"id": number}).encode()
 
 
-def number_of(value: bytes) -> int:
-    """Return the number of a value."""
-    return int(value[4:]) if value.startswith(b"bad ") else int(json.loads(value)["id"])
+def row_of(value: bytes) -> Row:
+    """Return the row of a value of the target; a partition's numbers rise with its offsets."""
+    number = int(json.loads(value)["id"])
+    return Row(number % PARTITIONS, number // PARTITIONS, number)
 
 
 def pipeline_file(bootstrap: str, directory: Path, options: argparse.Namespace) -> str:

@@ -15,18 +15,13 @@ import json
 import random
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
 from pathlib import Path
 from typing import Final
 
 from kalda import Admin, NewTopic, Producer
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
-from kalda.common.types import TopicPartition
-from kalda.records.columnar import decode_batches
 from kalda.testing import ProcessCluster
+from tests.chaos.snapshot_reader import Row, SnapshotReader
 from tests.chaos.spark_application import WEIGHTS, Attack, SparkApplication, open_transactions
 
 PARTITIONS: Final = 4
@@ -41,115 +36,27 @@ STEPS: Final = {
 """Where failures are injected, by delivery; see `spark_faults`."""
 
 
-class Reader(threading.Thread):
-    """Reads the target with read_committed, and notes the last stable offsets whenever they change."""
-
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(name="reader", daemon=True)
-        config = {
-            "bootstrap.servers": bootstrap,
-            "isolation.level": "read_committed",
-            "default.api.timeout.ms": "5000",
-            "request.timeout.ms": "3000",
-        }
-        self._reader: Final = LogReader(LogReaderConfig.from_properties(config))
-        self._partitions: Final = [TopicPartition(TARGET, number) for number in range(PARTITIONS)]
-        self.ids: Final[Counter[int]] = Counter()
-        self.rows: Final[list[list[tuple[int, int, int]]]] = [[] for _ in self._partitions]
-        """By partition: offset, source partition, source offset."""
-        self.snapshots: Final[list[tuple[int, ...]]] = []
-        self._ended: Final = threading.Event()
-        self._positions: Final = [0] * PARTITIONS
-        self.failure: Exception | None = None
-
-    def run(self) -> None:
-        """Read until `finish`."""
-        while not self._ended.is_set():
-            try:
-                self._turn()
-            except Exception as error:
-                # A leader was killed; the next turn asks again.
-                self.failure = error
-                time.sleep(0.05)
-
-    def finish(self) -> None:
-        """Read what is there, then end."""
-        self._ended.set()
-        self.join(30)
-        self._turn()
-        self._reader.close()
-
-    def _turn(self) -> None:
-        ends = self._reader.end_offsets(self._partitions)
-        snapshot = tuple(ends[each] for each in self._partitions)
-        if self.snapshots and snapshot == self.snapshots[-1]:
-            time.sleep(0.002)
-            return
-        self.snapshots.append(snapshot)
-        for number, end in enumerate(snapshot):
-            self._read(number, end)
-
-    def _read(self, number: int, end: int) -> None:
-        start = self._positions[number]
-        if start >= end:
-            return
-        with self._reader.fetcher(self._partitions[number], start=start, end=end) as fetcher:
-            while self._positions[number] < end:
-                fetched = fetcher.next()
-                if not fetched.records:
-                    return
-                decoded = decode_batches(
-                    memoryview(fetched.records),
-                    start_offset=self._positions[number],
-                    end_offset=end,
-                    aborted=fetched.aborted_transactions,
-                )
-                for offset, value in zip(
-                    decoded.offsets.to_pylist(), decoded.values.to_pylist(), strict=True
-                ):
-                    source, at, found = value.split(b":")
-                    self.ids[int(found)] += 1
-                    self.rows[number].append((offset, int(source), int(at)))
-                self._positions[number] = min(end, decoded.next_offset)
+def parse(value: bytes) -> Row:
+    """Return where the row of a value comes from."""
+    partition, offset, number = value.split(b":")
+    return Row(int(partition), int(offset), int(number))
 
 
-def partial_snapshots(reader: Reader, checkpoint: Path) -> tuple[int, int]:
-    """Return how many snapshots show a part of a batch: inside a partition, and across partitions."""
+def batches_of(checkpoint: Path) -> dict[tuple[int, int], int]:
+    """Return the batch of each source partition and offset."""
     ends = sorted(
         (int(each.name), json.loads(each.read_text().splitlines()[-1])[SOURCE])
         for each in (checkpoint / "offsets").iterdir()
         if each.name.isdigit()
     )
-    batch_of: dict[tuple[int, int], int] = {}
+    found: dict[tuple[int, int], int] = {}
     before: dict[str, int] = {}
     for batch, end in ends:
         for source, to in end.items():
             for at in range(before.get(source, 0), to):
-                batch_of[(int(source), at)] = batch
+                found[(int(source), at)] = batch
         before = end
-    totals: Counter[int] = Counter()
-    in_partition: Counter[tuple[int, int]] = Counter()
-    rows = [[(offset, batch_of[(source, at)]) for offset, source, at in sorted(each)] for each in reader.rows]
-    for number, each in enumerate(rows):
-        for _, batch in each:
-            totals[batch] += 1
-            in_partition[(number, batch)] += 1
-    seen: Counter[int] = Counter()
-    here: Counter[tuple[int, int]] = Counter()
-    cursors = [0] * len(rows)
-    inside = across = 0
-    for snapshot in reader.snapshots:
-        touched = set()
-        for number, end in enumerate(snapshot):
-            while cursors[number] < len(rows[number]) and rows[number][cursors[number]][0] < end:
-                batch = rows[number][cursors[number]][1]
-                seen[batch] += 1
-                here[(number, batch)] += 1
-                touched.add((number, batch))
-                cursors[number] += 1
-        inside += any(here[each] != in_partition[each] for each in touched)
-        across += any(0 < seen[batch] < totals[batch] for batch in totals)
-    return inside, across
+    return found
 
 
 def main() -> int:
@@ -204,7 +111,7 @@ class Rounds:
         with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
             topics = [NewTopic(name, partitions=PARTITIONS) for name in (SOURCE, TARGET)]
             admin.create_topics(topics).raise_for_errors()
-        reader = Reader(self._cluster.bootstrap)
+        reader = SnapshotReader(self._cluster.bootstrap, TARGET, PARTITIONS, parse)
         reader.start()
         produced = rounds = 0
         began = time.monotonic()
@@ -232,7 +139,7 @@ class Rounds:
         is_speculative = self._options.speculation and number % 2 == 1
         self._application.ensure(*(["--speculation"] if is_speculative else []))
 
-    def _wait(self, reader: Reader, produced: int, number: int) -> float | None:
+    def _wait(self, reader: SnapshotReader, produced: int, number: int) -> float | None:
         began = time.monotonic()
         while len(reader.ids) < produced:
             if time.monotonic() - began > ROUND_TIMEOUT_SECONDS:
@@ -242,7 +149,7 @@ class Rounds:
         self._attack.note()
         return time.monotonic() - began
 
-    def _verify(self, reader: Reader, produced: int, rounds: int) -> int:
+    def _verify(self, reader: SnapshotReader, produced: int, rounds: int) -> int:
         self._application.disarm()
         # The last batch is visible; the driver may still be ending what it left.
         deadline = time.monotonic() + 60
@@ -263,7 +170,7 @@ class Rounds:
         print(f"open transactions: {left}")
         bad = missing or twice or left
         if self._options.delivery == "exactly-once-batch":
-            inside, across = partial_snapshots(reader, self._checkpoint)
+            inside, across = reader.partial_snapshots(batches_of(self._checkpoint))
             print(
                 f"of {len(reader.snapshots)} snapshots show a part of a batch: {inside} inside a partition, "
                 f"{across} across partitions"
