@@ -6,12 +6,15 @@ The reader is the one that Spark's tasks use; no Spark is started.
 import re
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -19,11 +22,13 @@ from kalda import Admin, Producer
 from kalda.clients.admin.configs import AlterConfigOp, ConfigResource
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.log_reader.log_reader import LogReader
-from kalda.common.types import TopicPartition
+from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.net.metrics_text import render
 from kalda.records.columnar import decode_batches
 from kalda.records.errors import CorruptRecordError
 from kalda.spark.source import mapped_segment
+from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.options import parse_batch_options
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.range_reader import open_range
@@ -52,13 +57,24 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Cluster]:
     with Cluster(brokers=1, settings=SETTINGS) as cluster:
+        start_background_threads(cluster)
         yield cluster
+
+
+def start_background_threads(cluster: Cluster) -> None:
+    """Start both threads of the broker's pool; later, the second one would count as a test's leftover."""
+    both = threading.Barrier(2, timeout=20)
+    executor = cluster.server(0).services.log_manager.resources.executor
+    for _ in range(2):
+        executor.submit(lambda: cast("None", both.wait()))
 
 
 class Reading:
     """One range, part by part."""
 
-    def __init__(self, cluster: Cluster, topic: str, end: int = COUNT, **given: str) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, end: int = COUNT, topic_id: UUID = ZERO_UUID, **given: str
+    ) -> None:
         fixed = {
             "kafka.bootstrap.servers": cluster.bootstrap,
             "subscribe": topic,
@@ -70,8 +86,14 @@ class Reading:
         self.rows: list[Row] = []
         self._end = end
         self._reader = LogReader(self.options.client)
-        offset_range = OffsetRange(TopicPartition(topic, 0), 0, end)
+        self._range = OffsetRange(TopicPartition(topic, 0), 0, end, topic_id=topic_id)
+        self._parts = open_range(self._reader, self.options, self._range, self.counters)
+
+    def again(self, topic_id: UUID) -> "Reading":
+        """Read the range as that of another topic of the same name, with the same connections."""
+        offset_range = replace(self._range, topic_id=topic_id)
         self._parts = open_range(self._reader, self.options, offset_range, self.counters)
+        return self
 
     def next(self) -> bool:
         for position, part in self._parts:
@@ -158,6 +180,39 @@ def test_the_brokers_socket_carries_no_record(broker: Cluster) -> None:
         assert expected == read.all().rows
         assert 0 == read.counters.bytes_in_place
     assert bytes_out(broker, "socket") > 80_000
+
+
+def topic_id_of(cluster: Cluster, topic: str) -> UUID:
+    with LogReader(LogReaderConfig.from_options({"bootstrap_servers": cluster.bootstrap})) as reader:
+        return reader.metadata([topic]).topic_id(topic)
+
+
+@pytest.mark.parametrize(
+    ("mode", "failure", "message"),
+    [
+        ("network", DataLossError, "created again"),
+        ("auto", DataLossError, "created again"),
+        ("files", NotInPlaceError, "does not host a topic with this id"),
+    ],
+)
+def test_a_topic_created_again_after_the_plan_is_not_read(
+    broker: Cluster, mode: str, failure: type[Exception], message: str
+) -> None:
+    """The new topic has records at all of the offsets. The reader knew the former one, as workers do."""
+    topic = f"reborn-{mode}"
+    expected = fill(broker, topic)
+    former = topic_id_of(broker, topic)
+
+    with reading(broker, topic, readMode=mode, topic_id=former) as read:
+        assert expected == read.all().rows
+        with Admin(bootstrap_servers=broker.bootstrap) as admin:
+            admin.delete_topics([topic]).raise_for_errors()
+        fill(broker, topic)
+        with pytest.raises(failure, match=message):
+            read.again(former).all()
+        read.rows.clear()
+        # Another query, in the same worker.
+        assert expected == read.again(topic_id_of(broker, topic)).all().rows
 
 
 def test_two_ends_of_a_range_over_several_segments(broker: Cluster) -> None:

@@ -1,9 +1,10 @@
 import asyncio
 import struct
+from uuid import UUID
 
 import pytest
 
-from kalda.clients.errors import BrokerResponseError, ClientError
+from kalda.clients.errors import BrokerResponseError, ClientError, UnknownTopicOrPartitionError
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.log_reader.partition_fetch import PartitionFetch
 from kalda.clients.metadata import ClusterMetadata, Metadata, PartitionMetadata, TopicMetadata
@@ -22,14 +23,17 @@ class Brokers:
 
     def __init__(self) -> None:
         self.metadata = Metadata()
-        partition = PartitionMetadata(PARTITION, 1, 0, ErrorCode.NONE)
-        topic = TopicMetadata("t", ZERO_UUID, False, ErrorCode.NONE, {0: partition})
-        endpoints = {number: BrokerEndpoint(number, "localhost", number) for number in (1, 2)}
-        self.metadata.snapshot = ClusterMetadata(1, "c", 1, endpoints, {"t": topic})
+        self.set_topic_id(ZERO_UUID)
         self.code = ErrorCode.NONE
         self.asked: list[int] = []
         self.sizes: list[int] = []
         self.records: list[bytes] = []
+
+    def set_topic_id(self, topic_id: UUID) -> None:
+        partition = PartitionMetadata(PARTITION, 1, 0, ErrorCode.NONE)
+        topic = TopicMetadata("t", topic_id, False, ErrorCode.NONE, {0: partition})
+        endpoints = {number: BrokerEndpoint(number, "localhost", number) for number in (1, 2)}
+        self.metadata.snapshot = ClusterMetadata(1, "c", 1, endpoints, {"t": topic})
 
     async def ready(self, node_id: int) -> NodeApiVersions:
         return NodeApiVersions("b", {ApiKey.FETCH: VersionRange(4, 12)}, {})
@@ -56,9 +60,9 @@ class Brokers:
         return future
 
 
-def fetch_from(brokers: Brokers, end: int = 5) -> PartitionFetch:
+def fetch_from(brokers: Brokers, end: int = 5, topic_id: UUID = ZERO_UUID) -> PartitionFetch:
     config = LogReaderConfig.from_options({"bootstrap_servers": "localhost:1", "client_rack": "r"})
-    return PartitionFetch(brokers, config, PARTITION, start=0, end=end)
+    return PartitionFetch(brokers, config, PARTITION, start=0, end=end, topic_id=topic_id)
 
 
 def batch_bytes(base_offset: int, count: int, size: int) -> bytes:
@@ -109,3 +113,17 @@ async def test_a_long_range_is_fetched_in_pieces_of_the_configured_size() -> Non
     await fetch_from(brokers, end=10_000_000).next()
 
     assert [2 * 1_048_576] == brokers.sizes
+
+
+async def test_a_topic_created_again_under_the_name_is_another_one() -> None:
+    """Offsets that were looked up in the former topic would return records of the new one."""
+    brokers = Brokers()
+    fetch = fetch_from(brokers, topic_id=UUID(int=1))
+    # A cluster without ids cannot say.
+    await fetch.next()
+    brokers.set_topic_id(UUID(int=1))
+    await fetch.next()
+    brokers.set_topic_id(UUID(int=2))
+
+    with pytest.raises(UnknownTopicOrPartitionError, match="created again"):
+        await fetch.next()

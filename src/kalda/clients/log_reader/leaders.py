@@ -1,9 +1,11 @@
-"""Says why a partition has no leader to send to. Pure."""
+"""Says why a partition has no leader to send to, and whether its topic is the one that is meant. Pure."""
 
-from kalda.clients.errors import BrokerResponseError, error_for
+from uuid import UUID
+
+from kalda.clients.errors import BrokerResponseError, UnknownTopicOrPartitionError, error_for
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 
 
 def missing_leader(snapshot: ClusterMetadata, topic_partition: TopicPartition) -> BrokerResponseError:
@@ -14,3 +16,16 @@ def missing_leader(snapshot: ClusterMetadata, topic_partition: TopicPartition) -
     is_known = snapshot.partition(topic_partition) is not None
     code = ErrorCode.LEADER_NOT_AVAILABLE if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return error_for(code, f"partition {topic_partition}")
+
+
+def require_topic_id(snapshot: ClusterMetadata, topic: str, topic_id: UUID) -> None:
+    """Check that a topic is still the one with `topic_id`, as far as both ids are known.
+
+    Raises:
+        UnknownTopicOrPartitionError: the topic was deleted, and another one has its name.
+    """
+    known = snapshot.topic_id(topic)
+    if known != topic_id and ZERO_UUID not in (known, topic_id):
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic}", f"It was deleted and created again: its id was {topic_id} and is {known}."
+        )

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
+from uuid import UUID
 
 from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
@@ -19,7 +20,7 @@ from kalda.clients.log_reader.log_reader_core import LogReaderCore
 from kalda.clients.log_reader.partition_fetch import FetchedRecords, PartitionFetch
 from kalda.clients.log_reader.read_lease import ReadLease
 from kalda.clients.metadata import ClusterMetadata
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 
@@ -110,24 +111,34 @@ class LogReader:
         core = self._running
         return core.call(core.lookup.epoch_ends(epochs))
 
-    def fetcher(self, topic_partition: TopicPartition, *, start: int, end: int) -> "PartitionFetcher":
-        """Return a fetcher of one partition that fetches ahead up to `end`."""
+    def fetcher(
+        self, topic_partition: TopicPartition, *, start: int, end: int, topic_id: UUID = ZERO_UUID
+    ) -> "PartitionFetcher":
+        """Return a fetcher of one partition that fetches ahead up to `end`.
+
+        With a `topic_id`, a topic that was deleted and created again since does not exist for the fetcher.
+        """
         core = self._running
         return PartitionFetcher(
-            core, PartitionFetch(core.client, self.config, topic_partition, start=start, end=end)
+            core,
+            PartitionFetch(
+                core.client, self.config, topic_partition, start=start, end=end, topic_id=topic_id
+            ),
         )
 
-    def acquire_lease(self, topic_partition: TopicPartition, *, start: int, end: int) -> ReadLease:
+    def acquire_lease(
+        self, topic_partition: TopicPartition, *, start: int, end: int, topic_id: UUID = ZERO_UUID
+    ) -> ReadLease:
         """Lease the segment files of ``[start, end)``, or of its beginning, for reading them in place.
 
-        One attempt: a caller without a lease fetches.
+        One attempt: a caller without a lease fetches. `topic_id` is that of `fetcher`.
 
         Raises:
             UnsupportedApiError: the leader has no leases; Apache Kafka has none.
             ClientError: the leader refuses, or cannot be reached.
         """
         core = self._running
-        return core.call(core.acquire_lease(topic_partition, start, end))
+        return core.call(core.acquire_lease(topic_partition, start, end, topic_id))
 
     def known_leader_id(self, topic_partition: TopicPartition) -> int:
         """Return the leader's broker id as the metadata has it now, without a request; -1 if unknown."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from kalda.clients.log_reader.cluster_lookup import ClusterLookup
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
@@ -41,10 +42,12 @@ class LogReaderCore:
 
         return await self.lookup.retry(f"fetch of {fetch.topic_partition}", attempt)
 
-    async def acquire_lease(self, topic_partition: TopicPartition, start: int, end: int) -> ReadLease:
+    async def acquire_lease(
+        self, topic_partition: TopicPartition, start: int, end: int, topic_id: UUID
+    ) -> ReadLease:
         """Lease the files of a range, in one attempt; see `LogReader.acquire_lease`."""
         await self.lookup.require_topics((topic_partition.topic,))
-        return await self.leases.acquire(topic_partition, start, end)
+        return await self.leases.acquire(topic_partition, start, end, topic_id)
 
     def close(self) -> None:
         """Close the connections and end the thread; in a fork of the process, only forget them."""

@@ -14,10 +14,11 @@ import contextlib
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol
+from uuid import UUID
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.errors import BrokerResponseError, ClientError, error_for
-from kalda.clients.log_reader.leaders import missing_leader
+from kalda.clients.log_reader.leaders import missing_leader, require_topic_id
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.metadata import Metadata
 from kalda.common.api_keys import ApiKey
@@ -103,6 +104,7 @@ class PartitionFetch:
         *,
         start: int,
         end: int,
+        topic_id: UUID = ZERO_UUID,
     ) -> None:
         self.topic_partition: Final = topic_partition
         self.position = start
@@ -110,6 +112,8 @@ class PartitionFetch:
         self._port: Final = port
         self._config: Final = config
         self._end: Final = end
+        self._topic_id: Final = topic_id
+        """The topic that the offsets belong to; zero for the one that has the name now."""
         self._ahead: asyncio.Future[Message] | None = None
         self._received_bytes = 0
         self._received_offsets = 0
@@ -169,6 +173,8 @@ class PartitionFetch:
     async def _send(self) -> "asyncio.Future[Message]":
         source = self._source()
         metadata = self._port.metadata.snapshot
+        # From version 13 on, the broker compares the id once more: the metadata may be old.
+        require_topic_id(metadata, self.topic_partition.topic, self._topic_id)
         topic_id = metadata.topic_id(self.topic_partition.topic)
         versions = await self._port.ready(source.id)
         version_max = _LAST_VERSION_WITH_NAMES if topic_id == ZERO_UUID else None

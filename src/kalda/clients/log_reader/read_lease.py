@@ -10,6 +10,7 @@ lease loses nothing but speed, so it must not wait for one.
 import os
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.errors import BrokerResponseError, error_for
@@ -17,7 +18,7 @@ from kalda.clients.log_reader.leaders import missing_leader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.network_client import NetworkClient
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.protocol.messages.acquire_read_lease import (
     NO_LEASE,
     AcquireReadLeaseRequest,
@@ -54,6 +55,8 @@ class ReadLease:
     """The leave to read the files of ``[start_offset, end_offset)`` of a partition, for a time."""
 
     topic_partition: TopicPartition
+    topic_id: UUID
+    """Zero on a cluster without topic ids."""
     leader_id: int
     lease_id: int
     lease_ms: int
@@ -82,15 +85,19 @@ class ReadLeaseCalls:
         self._client: Final = client
         self._config: Final = config
 
-    async def acquire(self, topic_partition: TopicPartition, start: int, end: int) -> ReadLease:
+    async def acquire(
+        self, topic_partition: TopicPartition, start: int, end: int, topic_id: UUID
+    ) -> ReadLease:
         """Lease the files of a range; see `LogReader.acquire_lease`."""
         snapshot = self._client.metadata.snapshot
         leader = snapshot.leader(topic_partition)
         if leader is None:
             raise missing_leader(snapshot, topic_partition)
         wanted = LeasePartition(partition=topic_partition.partition, start_offset=start, end_offset=end)
-        answer = await self._ask(leader.id, topic_partition, wanted)
-        return _lease(leader.id, topic_partition, start, answer)
+        if topic_id == ZERO_UUID:
+            topic_id = snapshot.topic_id(topic_partition.topic)
+        answer = await self._ask(leader.id, topic_partition, topic_id, wanted)
+        return _lease(leader.id, topic_partition, topic_id, start, answer)
 
     async def renew(self, lease: ReadLease) -> None:
         """Extend a lease; see `LogReader.renew_lease`."""
@@ -100,7 +107,7 @@ class ReadLeaseCalls:
             end_offset=lease.end_offset,
             lease_id=lease.lease_id,
         )
-        await self._ask(lease.leader_id, lease.topic_partition, wanted)
+        await self._ask(lease.leader_id, lease.topic_partition, lease.topic_id, wanted)
 
     async def release(self, lease: ReadLease, bytes_read: int, fallback_reason: str) -> bool:
         """End a lease; see `LogReader.release_lease`."""
@@ -122,20 +129,12 @@ class ReadLeaseCalls:
         raise BrokerResponseError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the answer leaves it out")
 
     async def _ask(
-        self, leader_id: int, topic_partition: TopicPartition, wanted: LeasePartition
+        self, leader_id: int, topic_partition: TopicPartition, topic_id: UUID, wanted: LeasePartition
     ) -> LeasedPartition:
         is_committed = self._config.isolation is IsolationLevel.READ_COMMITTED
-        topic = topic_partition.topic
-        request = AcquireReadLeaseRequest(
-            isolation_level=int(is_committed),
-            topics=[
-                LeaseTopic(
-                    topic=topic,
-                    topic_id=self._client.metadata.snapshot.topic_id(topic),
-                    partitions=[wanted],
-                )
-            ],
-        )
+        # The broker compares the id with that of the topic now.
+        topic = LeaseTopic(topic=topic_partition.topic, topic_id=topic_id, partitions=[wanted])
+        request = AcquireReadLeaseRequest(isolation_level=int(is_committed), topics=[topic])
         response = await self._client.send(
             leader_id, request, AcquireReadLeaseResponse, timeout_ms=CALL_TIMEOUT_MS
         )
@@ -149,13 +148,16 @@ class ReadLeaseCalls:
         raise BrokerResponseError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: the answer leaves it out")
 
 
-def _lease(leader_id: int, topic_partition: TopicPartition, start: int, answer: LeasedPartition) -> ReadLease:
+def _lease(
+    leader_id: int, topic_partition: TopicPartition, topic_id: UUID, start: int, answer: LeasedPartition
+) -> ReadLease:
     if answer.lease_id == NO_LEASE or answer.end_offset <= start:
         raise BrokerResponseError(
             ErrorCode.UNKNOWN_SERVER_ERROR, f"read lease of {topic_partition}: the answer has none"
         )
     return ReadLease(
         topic_partition=topic_partition,
+        topic_id=topic_id,
         leader_id=leader_id,
         lease_id=answer.lease_id,
         lease_ms=answer.lease_ms,

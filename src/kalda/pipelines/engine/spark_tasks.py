@@ -237,7 +237,7 @@ class _RangeWrite:
         self.bad.sort(key=lambda each: each[0])
         by_offset = dict(self.bad)
         offsets = pa.array(list(by_offset), pa.int64())
-        few = OffsetRange(self.range.topic_partition, self.bad[0][0], self.bad[-1][0] + 1)
+        few = replace(self.range, start=self.bad[0][0], end=self.bad[-1][0] + 1)
         found = 0
         try:
             with pooled_reader(job.source.client) as reader:

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
+from uuid import UUID
 
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 
 JOINED_OFFSETS_MAX: Final = 8_000
 """Short ranges are read by one task as long as they span no more offsets together. Starting a task takes as
@@ -26,6 +27,8 @@ class OffsetRange:
     is_start_open: bool = False
     """Whether the query reads the log from its beginning, wherever that is: what retention removes before the
     range is read is no loss then."""
+    topic_id: UUID = ZERO_UUID
+    """The topic that the offsets were looked up in; zero if the cluster has no ids."""
 
     @property
     def offset_count(self) -> int:

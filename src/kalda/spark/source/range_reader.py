@@ -7,6 +7,7 @@ and sends one fetch, the loop thread of the log reader receives the next one.
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -124,7 +125,7 @@ def open_range(
     ):
         position = yield from read_in_place(reader, options, offset_range, counters)
     if position < end:
-        for part in fetch_range(reader, options, OffsetRange(offset_range.topic_partition, position, end)):
+        for part in fetch_range(reader, options, replace(offset_range, start=position)):
             counters.bytes_fetched += len(part[1].records)
             yield part
 
@@ -139,7 +140,9 @@ def fetch_range(
     """Yield what the fetches of the range bring, each with the offset that it was asked for."""
     end = offset_range.end
     topic_partition = offset_range.topic_partition
-    with reader.fetcher(topic_partition, start=offset_range.start, end=end) as fetcher:
+    with reader.fetcher(
+        topic_partition, start=offset_range.start, end=end, topic_id=offset_range.topic_id
+    ) as fetcher:
         progress_at = monotonic()
         empty_count = 0
         while fetcher.position < end:
@@ -155,8 +158,10 @@ def fetch_range(
                     sleep(OUT_OF_RANGE_WAIT_SECONDS)
                 fetcher.seek(next_position)
                 continue
-            except UnknownTopicOrPartitionError:
-                _report(options, offset_range, position, end, "the partition does not exist any more")
+            except UnknownTopicOrPartitionError as error:
+                _report(
+                    options, offset_range, position, end, f"the partition does not exist any more ({error})"
+                )
                 return
             if fetched.records:
                 progress_at = monotonic()

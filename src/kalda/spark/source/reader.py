@@ -9,9 +9,10 @@ was not logged is planned again from the same start and end after a restart.
 """
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -24,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.spark.source.data_loss import report_data_loss
 from kalda.spark.source.discovery import Discovery
 from kalda.spark.source.limits import BatchDelay, limit_bytes, limit_offsets
@@ -73,7 +74,8 @@ class KaldaBatchReader(DataSourceReader):
             pooled_reader(self._options.client) as client,
             closing(Discovery(self._options, client=client)) as discovery,
         ):
-            partitions = discovery.require_partitions().partitions
+            found = discovery.require_partitions()
+            partitions = found.partitions
             starts = discovery.starting_offsets(partitions)
             ends = discovery.ending_offsets(partitions)
             for each, start in starts.items():
@@ -85,7 +87,14 @@ class KaldaBatchReader(DataSourceReader):
             starts, ends = self._narrowed(discovery, starts, ends)
             byte_limit = self._byte_limit(discovery, ends)
         open_starts = {each for each in starts if starts_at_earliest(self._options.starting, each)}
-        return _plan(self._options, starts, ends, open_starts, byte_limit)
+        return _plan(
+            self._options,
+            starts,
+            ends,
+            lambda topic: found.topic_ids.get(topic, ZERO_UUID),
+            open_starts,
+            byte_limit,
+        )
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
@@ -226,7 +235,7 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in sorted(starts.keys() & ends.keys()):
             if ends[each] < starts[each]:
                 self._report(f"the end of {each} went back from {starts[each]} to {ends[each]}")
-        return _plan(self._options, starts, ends)
+        return _plan(self._options, starts, ends, self._past.topic_id)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
@@ -354,11 +363,12 @@ def _plan(
     options: SourceOptions,
     starts: PartitionOffsets,
     ends: PartitionOffsets,
+    topic_id: Callable[[str], UUID],
     open_starts: Collection[TopicPartition] = (),
     byte_limit: ByteLimit | None = None,
 ) -> list[InputPartition]:
     ranges = [
-        OffsetRange(each, starts[each], ends[each], is_start_open=each in open_starts)
+        OffsetRange(each, starts[each], ends[each], each in open_starts, topic_id(each.topic))
         for each in sorted(ends.keys() & starts.keys())
     ]
     planned = plan_ranges(

@@ -150,7 +150,9 @@ def read_in_place(
 
 def _acquire(reader: LogReader, offset_range: OffsetRange, start: int) -> ReadLease:
     try:
-        return reader.acquire_lease(offset_range.topic_partition, start=start, end=offset_range.end)
+        return reader.acquire_lease(
+            offset_range.topic_partition, start=start, end=offset_range.end, topic_id=offset_range.topic_id
+        )
     except UnsupportedApiError as error:
         raise _Doubt("unsupported", str(error), start) from error
     except BrokerResponseError as error:

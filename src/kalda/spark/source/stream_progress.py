@@ -65,6 +65,10 @@ class StreamProgress:
             self._remember(known)
         self.check_topics(found.topic_ids)
 
+    def topic_id(self, topic: str) -> UUID:
+        """Return the id of a topic as it was looked up last; zero if it is not known."""
+        return self._history.topic_id(topic)
+
     def check_topics(self, topic_ids: Mapping[str, UUID]) -> None:
         """Compare the present ids of the topics with the former ones.
 

@@ -4,6 +4,7 @@ from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
+from uuid import UUID
 
 from kalda.broker.leases.lease_grants import LeaseGrants
 from kalda.broker.leases.read_leases import LeaseLimits
@@ -85,8 +86,10 @@ class InPlaceReader:
     def known_leader_id(self, _: TopicPartition) -> int:
         return 1
 
-    def acquire_lease(self, topic_partition: TopicPartition, *, start: int, end: int) -> ReadLease:
-        return _run(self._calls.acquire(topic_partition, start, end))
+    def acquire_lease(
+        self, topic_partition: TopicPartition, *, start: int, end: int, topic_id: UUID
+    ) -> ReadLease:
+        return _run(self._calls.acquire(topic_partition, start, end, topic_id))
 
     def renew_lease(self, lease: ReadLease) -> None:
         _run(self._calls.renew(lease))

@@ -272,6 +272,17 @@ def test_without_fail_on_data_loss_a_topic_created_again_is_a_warning(
     assert {"t": NEW} == kept.kept
 
 
+def test_tasks_know_the_topic_by_its_id(cluster: FakeCluster) -> None:
+    cluster.topic_ids["t"] = OLD
+    stream = reader(cluster)
+
+    end = stream.latestOffset({"t": {"0": 5}}, ALL)
+    (task,) = stream.partitions({"t": {"0": 5}}, end)
+
+    assert isinstance(task, RangePartition)
+    assert [OLD] == [each.topic_id for each in task.ranges]
+
+
 def test_a_new_query_ignores_what_its_group_once_read(cluster: FakeCluster) -> None:
     cluster.topic_ids["t"] = NEW
     group, kept = FakeGroup(), FakeTopicIds({"t": OLD})
