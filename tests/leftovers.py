@@ -2,7 +2,7 @@
 
 A client that a test does not close draws random numbers, connects to brokers that no longer run, and is
 collected during another test, which then fails. So the test that leaves something behind fails itself.
-Brokers that several tests share run in processes of their own, or each of these tests would fail.
+Brokers that several tests share run in processes of their own, or each of these tests could fail.
 """
 
 import gc
@@ -18,6 +18,9 @@ import psutil
 SHARED_SOCKETS: list[Callable[[], Iterable[int]]] = []
 """Each returns the descriptors of something in this process that tests share, such as a proxy in front of a
 broker: connections come and go there whatever the test does."""
+
+SHARED_THREADS = ("log-background",)
+"""Prefixes of the names of threads that a broker in this process starts when it needs them, for any test."""
 
 SECONDS_MAX = 10.0
 """How long the threads of a closed client may take to end on a loaded machine."""
@@ -46,7 +49,7 @@ def threads_left(before: Set[threading.Thread]) -> list[str]:
     """Wait for new threads to end; return descriptions of those that do not."""
     deadline = time.monotonic() + SECONDS_MAX
     # A thread that ends may have started another.
-    while new := {each for each in enumerate_threads() if each not in before and not is_foreign(each)}:
+    while new := {each for each in enumerate_threads() if each not in before and not is_shared(each)}:
         for thread in new:
             if not thread.is_alive():
                 # Listed, but about to begin, or over; a join would fail, so look again.
@@ -63,9 +66,10 @@ def enumerate_threads() -> list[threading.Thread]:
     return threading.enumerate()
 
 
-def is_foreign(thread: threading.Thread) -> bool:
-    """Return whether a C library runs the thread; Python does not see its end."""
-    return isinstance(thread, threading._DummyThread)
+def is_shared(thread: threading.Thread) -> bool:
+    """Return whether the thread is of no test: a C library or a broker of several tests runs it."""
+    # Python does not see the end of a C library's thread.
+    return isinstance(thread, threading._DummyThread) or thread.name.startswith(SHARED_THREADS)
 
 
 def sockets_left(before: Set[str]) -> list[str]:

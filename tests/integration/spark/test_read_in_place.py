@@ -6,7 +6,6 @@ The reader is the one that Spark's tasks use; no Spark is started.
 import re
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -57,16 +56,7 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Cluster]:
     with Cluster(brokers=1, settings=SETTINGS) as cluster:
-        start_background_threads(cluster)
         yield cluster
-
-
-def start_background_threads(cluster: Cluster) -> None:
-    """Start both threads of the broker's pool; later, the second one would count as a test's leftover."""
-    both = threading.Barrier(2, timeout=20)
-    executor = cluster.server(0).services.log_manager.resources.executor
-    for _ in range(2):
-        executor.submit(lambda: cast("None", both.wait()))
 
 
 class Reading:
