@@ -85,6 +85,7 @@ def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
     (spec,) = chosen(file, [name])
     try:
         from kalda.pipelines.engine.planner import plan_topic_pipeline
+        from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock
         from kalda.pipelines.refill.refill import Refill
         from kalda.pipelines.spec.errors import PipelineFileError
         from kalda.pipelines.spec.model import TopicSource
@@ -96,6 +97,11 @@ def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
         refill = Refill(plan_topic_pipeline(spec, file), file)
     except PipelineFileError as error:
         raise file_error(tool, error) from None
+    try:
+        # Beside the pipeline, but not beside another replay or backfill of it; until the command ends.
+        click.get_current_context().with_resource(RunLock(f"{file.storage}/refills", spec.name))
+    except PipelineRunsError as error:
+        raise ToolError(str(error)) from None
     refill.complete()
     return refill
 

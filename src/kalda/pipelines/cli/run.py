@@ -8,7 +8,7 @@ import click
 from kalda.pipelines.cli.arguments import chosen, file_error, missing_package, pipeline_arguments, read_file
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import PartialFailureError
+from kalda.tools.framework.errors import PartialFailureError, ToolError
 from kalda.tools.framework.option_types import Integer
 
 _MASTER = click.option(
@@ -58,6 +58,7 @@ def _run(
     specs = chosen(file, names)
     try:
         from kalda.pipelines.engine.application import Application
+        from kalda.pipelines.engine.run_lock import PipelineRunsError
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     from kalda.pipelines.cli.progress import ProgressView
@@ -74,6 +75,8 @@ def _run(
     }
     try:
         errors = application.run(view.show, note=tool.output.note)
+    except PipelineRunsError as error:
+        raise ToolError(str(error)) from None
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

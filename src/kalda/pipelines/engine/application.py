@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.pipelines.engine.metrics import MetricsEndpoint
 from kalda.pipelines.engine.planner import plans_of
+from kalda.pipelines.engine.run_lock import RunLock
 from kalda.pipelines.engine.status import PipelineStatus
 from kalda.pipelines.engine.supervisor import Supervisor
 from kalda.pipelines.spec.model import PipelineFile, PipelineSpec, TopicSource
@@ -58,8 +59,14 @@ class Application:
         return [] if self._supervisor is None else self._supervisor.statuses()
 
     def run(self, show: Callable[[Sequence[PipelineStatus]], None], *, note: Note) -> list[Exception]:
-        """Run until all pipelines have ended; return the errors of those that stopped for good."""
+        """Run until all pipelines have ended; return the errors of those that stopped for good.
+
+        Raises:
+            PipelineRunsError: another process runs one of the pipelines; none is started here.
+        """
         with ExitStack() as stack:
+            for each in self._specs:
+                stack.enter_context(RunLock(self._file.storage, each.name))
             session: SparkSession | None = None
             if any(isinstance(each.source, TopicSource) for each in self._specs):
                 session = build_session(self._file.name, self._master, session_settings(self._file))
@@ -68,8 +75,8 @@ class Application:
                 session.sparkContext.setLogLevel("FATAL")
                 logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
             self._supervisor = Supervisor(session, self._file, self._specs, is_once=self._is_once, show=show)
-            for each in self._supervisor.managed:
-                note(each.description)
+            for managed in self._supervisor.managed:
+                note(managed.description)
             if self._is_stopping:
                 self._supervisor.request_stop()
             if self._metrics_port is not None:

@@ -1,0 +1,93 @@
+"""Lets one process at a time run a pipeline, by a lock on a file in the pipeline's storage.
+
+Two drivers with one checkpoint would commit nothing twice, but each would remove what the other has staged,
+and make its batches fail. The kernel releases the lock however the process ends, so that a killed driver
+leaves nothing to clean up; the file stays, and its text only says who holds the lock.
+
+Object stores have no locks: there, nothing but Spark's check of the offset log stands between two drivers.
+"""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import socket
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from pyarrow import fs
+
+logger: Final = logging.getLogger(__name__)
+
+_TEXT_BYTES_MAX: Final = 1_000
+
+
+class PipelineRunsError(Exception):
+    """Another process runs the pipeline; the message names it."""
+
+
+class RunLock:
+    """The lock of one pipeline, for a ``with`` block.
+
+    Args:
+        storage: The URI of the pipelines' storage.
+        pipeline: The name of the pipeline.
+
+    Raises:
+        PipelineRunsError: on entry, if another process has the lock.
+    """
+
+    def __init__(self, storage: str, pipeline: str) -> None:
+        files, root = fs.FileSystem.from_uri(storage)
+        self._path: Final = f"{root}/locks/{pipeline}.lock" if isinstance(files, fs.LocalFileSystem) else None
+        self._pipeline: Final = pipeline
+        self._descriptor: int | None = None
+
+    def __enter__(self) -> Self:
+        if self._path is None:
+            return self
+        os.makedirs(os.path.dirname(self._path), exist_ok=True)
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(os.pread(descriptor, _TEXT_BYTES_MAX, 0))
+            os.close(descriptor)
+            raise PipelineRunsError(
+                f"{self._pipeline} is being run by {holder}; stop that process first (it has a lock on "
+                f"{self._path})"
+            ) from None
+        except OSError as error:
+            # Some network file systems have no locks.
+            logger.warning(
+                "%s cannot be locked (%s): nothing keeps a second process from running %s",
+                self._path,
+                error.strerror,
+                self._pipeline,
+            )
+        self._descriptor = descriptor
+        # The text is only for the message above: a full disk must not stop the start.
+        with contextlib.suppress(OSError):
+            text = {"pid": os.getpid(), "host": socket.gethostname(), "since": int(time.time())}
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, json.dumps(text).encode(), 0)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _holder(text: bytes) -> str:
+    try:
+        found = json.loads(text)
+        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(found["since"]))
+        return f"process {int(found['pid'])} on {found['host']} since {since}"
+    except (ValueError, KeyError, TypeError, OverflowError):
+        # It has the lock and has not written its name yet.
+        return "another process"

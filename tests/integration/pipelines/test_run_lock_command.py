@@ -1,0 +1,36 @@
+"""`kalda pipeline` beside a process that runs the same pipeline."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kalda.pipelines.engine.run_lock import RunLock
+from tests.integration.tools.commands import Commands
+
+_FILE = """
+name: shop
+storage: state
+cluster: {bootstrap.servers: "127.0.0.1:1"}
+pipelines:
+  - name: orders
+    from: {topic: orders, start: earliest, value: {format: json, schema: "id bigint"}}
+    to: {table: lake.orders, format: parquet}
+"""
+
+
+@pytest.mark.parametrize(
+    ("verb", "locked"), [("run", "state"), ("once", "state"), ("replay", "state/refills")]
+)
+def test_a_second_process_is_refused_before_it_starts_spark(tmp_path: Path, verb: str, locked: str) -> None:
+    """There is not even a broker: nothing was asked of one."""
+    file = tmp_path / "shop.yaml"
+    file.write_text(_FILE)
+    commands = Commands("127.0.0.1:1")
+    names = ["orders"] if verb == "replay" else []
+
+    with RunLock((tmp_path / locked).as_uri(), "orders"):
+        done = commands.run("pipeline", verb, str(file), *names)
+
+    assert 1 == done.code
+    assert f"orders is being run by process {os.getpid()} on " in done.stderr

@@ -1,0 +1,53 @@
+"""One process at a time runs a pipeline, and a killed one leaves nothing to clean up."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock
+
+_HOLDER = """
+import sys, time
+from kalda.pipelines.engine.run_lock import RunLock
+with RunLock(sys.argv[1], "orders"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_run_is_refused_and_learns_who_runs(tmp_path: Path) -> None:
+    with RunLock(tmp_path.as_uri(), "orders"):
+        with pytest.raises(
+            PipelineRunsError, match=f"orders is being run by process {os.getpid()} on "
+        ) as raised:
+            RunLock(tmp_path.as_uri(), "orders").__enter__()
+        assert f"{tmp_path}/locks/orders.lock" in str(raised.value)
+        # Another pipeline of the file is not concerned.
+        with RunLock(tmp_path.as_uri(), "returns"):
+            pass
+    with RunLock(tmp_path.as_uri(), "orders"):
+        pass
+
+
+def test_a_killed_run_leaves_no_lock(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HOLDER, tmp_path.as_uri()], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert b"held\n" == process.stdout.readline()
+        with pytest.raises(PipelineRunsError, match=f"process {process.pid} on "):
+            RunLock(tmp_path.as_uri(), "orders").__enter__()
+        process.kill()
+    with RunLock(tmp_path.as_uri(), "orders"):
+        pass
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid":"x","host":"h","since":0}'])
+def test_a_text_that_names_no_one_does_not_matter(tmp_path: Path, text: str) -> None:
+    with RunLock(tmp_path.as_uri(), "orders"):
+        (tmp_path / "locks" / "orders.lock").write_text(text)
+        with pytest.raises(PipelineRunsError, match="being run by another process"):
+            RunLock(tmp_path.as_uri(), "orders").__enter__()
