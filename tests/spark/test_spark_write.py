@@ -1,10 +1,12 @@
 """The sink in a real session: rows of batch and streaming queries become records."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from kalda import Admin
 from kalda.spark.sink.foreach_batch import topic_writer
 from tests.spark.conftest import Options, Topics
 
@@ -65,6 +67,25 @@ def test_a_repeated_batch_changes_nothing(
         (checkpoint / "commits" / name).unlink(missing_ok=True)
     _run(frame, options(topic=target, delivery=delivery), checkpoint)
     assert (100, 100) == (read.count(), read.select("value").distinct().count())
+
+
+def test_a_batch_whose_tasks_fail_hides_nothing(
+    spark: "SparkSession", topics: Topics, options: Options, tmp_path: Path
+) -> None:
+    """The rows of its first topic were behind a barrier; the query is down, and readers go on."""
+    source, target = topics.create("write-from"), topics.create("write-to")
+    topics.fill(source, [b"a", b"b"])
+    stream = spark.readStream.format("kalda").options(**options(subscribe=source, startingOffsets="earliest"))
+    frame = stream.load().selectExpr("value", f"IF(offset = 0, '{target}', 'no topic!') AS topic")
+    with pytest.raises(Exception, match="no topic!"):
+        _run(frame, options(delivery="exactly-once-batch"), tmp_path / "checkpoint")
+
+    query_id = json.loads((tmp_path / "checkpoint" / "metadata").read_text())["id"]
+    with Admin(bootstrap_servers=topics.bootstrap) as admin:
+        listed = {each.transactional_id: each.state for each in admin.list_transactions().all()}
+    ours = {name: state for name, state in listed.items() if query_id in name}
+    assert f"kalda-{query_id}-sink-barrier" in ours
+    assert "Ongoing" not in {str(state) for state in ours.values()}
 
 
 def test_update_mode_writes_each_change_once(

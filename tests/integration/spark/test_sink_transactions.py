@@ -136,6 +136,26 @@ def test_an_aborted_batch_leaves_no_transaction_open(bootstrap: str) -> None:
     assert 0 == sink.open_count()
 
 
+def test_a_batch_of_which_every_task_failed_leaves_no_barrier(bootstrap: str) -> None:
+    """The driver gets no message from a task; readers of the topic do not wait for the next attempt."""
+    sink = Sink(bootstrap, "exactly-once-batch")
+    sink.driver(0).commit(sink.prepared(0, 2))
+    stable = sink.stable()
+
+    def failing() -> Iterator[pa.RecordBatch]:
+        yield from sink.rows()
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        write_prepared(sink.options, failing(), TaskIdentity(sink.scope, 1, 0))
+    assert 1 == sink.open_count()
+    sink.driver(1).abort([])
+    assert 0 == sink.open_count()
+
+    sink.driver(1).commit(sink.prepared(1, 2))
+    assert all(after > before for after, before in zip(sink.stable(), stable, strict=True))
+
+
 def test_a_barrier_that_was_ended_fails_the_batch(bootstrap: str) -> None:
     """Otherwise its rows could be seen one transaction after another."""
     sink = Sink(bootstrap, "exactly-once-batch")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kalda.clients.producer.producer import Producer
+from kalda.spark.sink.barrier import barrier_id
 from kalda.spark.sink.decisions import CommitPlan, Decision, TaskResult, plan_abort, plan_commit
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.prepared import transaction_prefix
@@ -55,14 +56,15 @@ class BatchCommit:
             self._carry_out(control, plan, left)
 
     def abort(self, results: Sequence[TaskResult]) -> None:
-        """Abort what tasks have prepared, unless the batch is decided.
+        """Abort what tasks have prepared, unless the batch is decided, and let readers pass the barrier.
 
         Raises:
             ClientError: the cluster did not take a step in time; the next commit aborts the rest.
         """
         with TransactionControl(dict(self._options.producer)) as control:
             with self._driver():
-                plan = plan_abort(read_decision(self._options, self._scope), self._batch_id, results)
+                last = read_decision(self._options, self._scope)
+                plan = plan_abort(last, self._batch_id, results, self._open_barrier(control))
             self._carry_out(control, plan, [])
 
     def _driver(self) -> Producer:
@@ -92,6 +94,13 @@ class BatchCommit:
             return []
         kept = {each.transactional_id for each in plan.commit}
         return control.open_transactions(transaction_prefix(self._scope), without=kept)
+
+    def _open_barrier(self, control: TransactionControl) -> TransactionHandle | None:
+        name = barrier_id(self._scope)
+        found = control.describe(name)
+        if found is None or not found.is_open:
+            return None
+        return TransactionHandle(name, found.producer_id, found.epoch)
 
     def _carry_out(
         self, control: TransactionControl, plan: CommitPlan, left: Sequence[TransactionHandle]

@@ -109,13 +109,24 @@ def plan_commit(last: Decision | None, batch_id: int, results: Sequence[TaskResu
     return CommitPlan(Decision(batch_id, handles, barrier), handles, barrier)
 
 
-def plan_abort(last: Decision | None, batch_id: int, results: Sequence[TaskResult]) -> CommitPlan:
+def plan_abort(
+    last: Decision | None,
+    batch_id: int,
+    results: Sequence[TaskResult],
+    open_barrier: TransactionHandle | None = None,
+) -> CommitPlan:
     """Plan the abort of a batch: nothing of a batch that is decided is aborted.
 
     Spark calls abort also after a commit that failed, perhaps behind its decision.
+
+    Args:
+        last: The last decision.
+        batch_id: The batch.
+        results: What tasks have returned; those that failed have returned nothing.
+        open_barrier: The sink's barrier if it is open: that of this batch, unless the batch is decided.
     """
     handles = tuple(each.handle for each in results)
     if last is not None and last.batch_id >= batch_id:
         return CommitPlan(abort=tuple(each for each in handles if each not in last.handles))
     barriers = [each.barrier for each in results]
-    return CommitPlan(None, (), barriers[0] if barriers else None, handles)
+    return CommitPlan(None, (), barriers[0] if barriers else open_barrier, handles)

@@ -48,6 +48,8 @@ class SinkOptions:
     """The application's name of a batch write's history; takes the place of the query id."""
     txn_version: int | None = None
     """The number of this batch write in the history; takes the place of the batch id."""
+    checkpoint: str | None = None
+    """The option ``checkpointLocation`` of a stream, which Spark passes on to its sink."""
 
 
 _FORBIDDEN: Final[Mapping[str, str]] = {
@@ -95,6 +97,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         partitioner=lowered.get(_PARTITIONER) or None,
         txn_id=txn_id,
         txn_version=txn_version,
+        checkpoint=lowered.get("checkpointlocation"),
     )
 
 

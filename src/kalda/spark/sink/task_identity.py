@@ -1,11 +1,15 @@
 """Names what a task writes: the query, the batch and the part of the batch.
 
 A streaming task reads them from Spark's `TaskContext`. Their names there are internal to Spark, so a task
-that does not find them fails instead of writing without a guarantee.
+that does not find them fails instead of writing without a guarantee. The driver learns them from its tasks;
+if none of them returned, it reads the query's id from the checkpoint.
 """
 
+import json
 from dataclasses import dataclass
 from typing import Final, Protocol
+
+from pyarrow import fs
 
 from kalda.spark.sink.options import SinkOptions
 
@@ -63,3 +67,22 @@ def task_identity(options: SinkOptions, task: TaskProperties | None) -> TaskIden
             "with `txn.id` and `txn.version`"
         )
     return TaskIdentity(f"{query_id}-{options.sink_id}", int(batch_id), task.partitionId())
+
+
+def scope_of_query(options: SinkOptions) -> str | None:
+    """Return the scope that the tasks of a query have; None if nothing in the driver names the query."""
+    if options.txn_id is not None:
+        return f"{options.txn_id}-{options.sink_id}"
+    query_id = None if options.checkpoint is None else _query_id(options.checkpoint)
+    return None if query_id is None else f"{query_id}-{options.sink_id}"
+
+
+def _query_id(checkpoint: str) -> str | None:
+    """Read the id that Spark writes before the first batch; None on a file system that pyarrow lacks."""
+    try:
+        files, path = fs.FileSystem.from_uri(checkpoint)
+        with files.open_input_stream(f"{path}/metadata") as stream:
+            return str(json.loads(stream.read())["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        # pyarrow's own errors are of these types.
+        return None

@@ -4,6 +4,7 @@
 built from the same options; they share nothing but the messages.
 """
 
+import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, assert_never
@@ -24,10 +25,12 @@ from kalda.spark.sink.options import Delivery, SinkOptions
 from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.producer_pool import worker_pool
 from kalda.spark.sink.rows import TopicRows, check_write_schema
-from kalda.spark.sink.task_identity import task_identity
+from kalda.spark.sink.task_identity import scope_of_query, task_identity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
 from kalda.spark.source.one_line_errors import one_line_errors
 from kalda.spark.worker import prepare_worker
+
+logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -125,12 +128,19 @@ def _end(
     *,
     is_commit: bool,
 ) -> None:
-    tasks = [each for each in messages if isinstance(each, TaskMessage)]
-    scope = next((each.scope for each in tasks if each.scope is not None), None)
-    if options.delivery is not Delivery.EXACTLY_ONCE_BATCH or scope is None or batch_id is None:
+    if options.delivery is not Delivery.EXACTLY_ONCE_BATCH or batch_id is None:
         return
+    tasks = [each for each in messages if isinstance(each, TaskMessage)]
     results = [each.result for each in tasks if each.result is not None]
-    if not results and not any(each.is_repeated for each in tasks):
+    if is_commit and not results and not any(each.is_repeated for each in tasks):
+        return
+    scope = next((each.scope for each in tasks if each.scope is not None), None) or scope_of_query(options)
+    if scope is None:
+        logger.warning(
+            "batch %d failed before a task returned, and the query has no option checkpointLocation that can "
+            "be read here: readers of its topics may wait until the query starts again",
+            batch_id,
+        )
         return
     batch = BatchCommit(options, scope, batch_id)
     if is_commit:

@@ -66,6 +66,14 @@ def test_an_undecided_batch_is_aborted_with_its_barrier() -> None:
     assert CommitPlan(None, (), BARRIER, (A, B)) == plan_abort(None, 5, results(A, B))
 
 
+def test_a_batch_without_a_task_that_returned_is_aborted_with_the_open_barrier() -> None:
+    """Tasks that failed behind the barrier do not say which it is."""
+    assert CommitPlan(release=BARRIER) == plan_abort(Decision(4, (A,)), 5, [], BARRIER)
+    assert CommitPlan() == plan_abort(Decision(4, (A,)), 5, [])
+    # The barrier of a decided batch hides it until all of it is committed.
+    assert CommitPlan() == plan_abort(Decision(5, (A,), BARRIER), 5, [], BARRIER)
+
+
 def test_an_abort_behind_the_decision_aborts_nothing_of_it() -> None:
     """Spark calls abort with the same messages after a commit that failed half way."""
     decision = Decision(5, (A, B), BARRIER)

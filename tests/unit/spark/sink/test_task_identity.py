@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from kalda.spark.sink.markers import Marker, StateFormatError
@@ -7,6 +9,7 @@ from kalda.spark.sink.task_identity import (
     QUERY_ID_PROPERTY,
     MissingIdentityError,
     TaskIdentity,
+    scope_of_query,
     task_identity,
 )
 
@@ -60,3 +63,21 @@ def test_a_foreign_value_is_no_marker(value: bytes) -> None:
     """Rows must not be written or skipped on a guess."""
     with pytest.raises(StateFormatError):
         Marker.decode(value)
+
+
+def test_the_driver_finds_the_query_in_the_checkpoint(tmp_path: Path) -> None:
+    """Without a task that returned, nothing else there names it."""
+    (tmp_path / "metadata").write_text('{"id":"q"}')
+
+    for location in (str(tmp_path), tmp_path.as_uri()):
+        assert "q-sink" == scope_of_query(SinkOptions(producer=(), checkpoint=location))
+    assert "totals-sink" == scope_of_query(SinkOptions(producer=(), txn_id="totals", txn_version=7))
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", "{}", "\xff"])
+def test_a_query_that_nothing_names(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "metadata").write_text(content)
+
+    for location in (None, str(tmp_path), "nosuch://host/path", "relative/path"):
+        assert scope_of_query(SinkOptions(producer=(), checkpoint=location)) is None
