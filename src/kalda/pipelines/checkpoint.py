@@ -12,15 +12,18 @@ Python's `json` writes them, because Spark compares them as text with what the s
 import json
 import uuid
 from typing import Final
+from uuid import UUID
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.spark.source.offsets import (
     OffsetFormatError,
     PartitionOffsets,
+    SparkOffset,
     from_spark_offset,
     is_anchor,
     to_spark_offset,
+    topic_ids_of,
 )
 
 _VERSION_LINE: Final = "v1"
@@ -65,23 +68,19 @@ class Checkpoint:
         Raises:
             CheckpointError: the entry holds something else, e.g. several sources.
         """
-        text = self._storage.read(f"offsets/{batch_id}")
-        if text is None:
+        offset = self._offset(batch_id)
+        if offset is None or is_anchor(offset):
             return None
-        place = f"{self.location}/offsets/{batch_id}"
-        # The version, a line about the batch, then a line for each source.
-        lines = text.decode(errors="replace").splitlines()
-        if len(lines) != 3 or lines[0] != _VERSION_LINE:
-            raise CheckpointError(
-                f"{place} is not the log of a query with one source (version {_VERSION_LINE})"
-            )
         try:
-            offset = json.loads(lines[2])
-            if not isinstance(offset, dict):
-                raise OffsetFormatError("not an object")
-            return None if is_anchor(offset) else from_spark_offset(offset)
-        except (ValueError, OffsetFormatError):
-            raise CheckpointError(f"{place} has no offsets of topics: {lines[2][:200]}") from None
+            return from_spark_offset(offset)
+        except OffsetFormatError:
+            raise CheckpointError(
+                f"{self.location}/offsets/{batch_id} has no offsets of topics: {json.dumps(offset)[:200]}"
+            ) from None
+
+    def topic_ids(self, batch_id: int) -> dict[str, UUID]:
+        """Return the ids of the topics of a batch, as far as the log has them; raises as `offsets`."""
+        return topic_ids_of(self._offset(batch_id) or {})
 
     def committed_offsets(self) -> dict[TopicPartition, int]:
         """Return where the last finished batch ends.
@@ -122,6 +121,25 @@ class Checkpoint:
         self._write("metadata", json.dumps({"id": str(query_id)}, separators=(",", ":")))
         self._write("offsets/0", "\n".join(lines))
         self._write("commits/0", f'{_VERSION_LINE}\n{{"nextBatchWatermarkMs":0}}')
+
+    def _offset(self, batch_id: int) -> SparkOffset | None:
+        text = self._storage.read(f"offsets/{batch_id}")
+        if text is None:
+            return None
+        place = f"{self.location}/offsets/{batch_id}"
+        # The version, a line about the batch, then a line for each source.
+        lines = text.decode(errors="replace").splitlines()
+        if len(lines) != 3 or lines[0] != _VERSION_LINE:
+            raise CheckpointError(
+                f"{place} is not the log of a query with one source (version {_VERSION_LINE})"
+            )
+        try:
+            offset = json.loads(lines[2])
+        except ValueError:
+            offset = None
+        if not isinstance(offset, dict):
+            raise CheckpointError(f"{place} has no offsets of topics: {lines[2][:200]}")
+        return offset
 
     def _write(self, path: str, text: str) -> None:
         # Hadoop's checksum of a former file would make Spark refuse the new one.

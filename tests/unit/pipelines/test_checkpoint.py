@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 
+TOPIC_ID = UUID(int=7)
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1,"conf":{}}'
 
 
@@ -16,7 +18,7 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
     (tmp_path / "offsets").mkdir()
     (tmp_path / "commits").mkdir()
     (tmp_path / "metadata").write_text('{"id":"3a1"}')
-    for batch_id, offset in enumerate(({"t": {"0": 5}}, {"t": {"0": 9, "1": 2}})):
+    for batch_id, offset in enumerate(({"t": {"0": 5}}, {"t": {"0": 9, "1": 2}, f"t@{TOPIC_ID}": {}})):
         (tmp_path / "offsets" / str(batch_id)).write_text(f"v1\n{METADATA}\n{json.dumps(offset)}")
         (tmp_path / "offsets" / f".{batch_id}.crc").write_bytes(b"x")
     (tmp_path / "commits" / "0").write_text("v1\n{}")
@@ -30,6 +32,7 @@ def test_the_offset_log_says_what_a_batch_reads(checkpoint: Checkpoint) -> None:
     assert {TopicPartition("t", 0): 5} == checkpoint.offsets(0)
     assert {TopicPartition("t", 0): 9, TopicPartition("t", 1): 2} == checkpoint.offsets(1)
     assert checkpoint.offsets(2) is None
+    assert [{}, {"t": TOPIC_ID}, {}] == [checkpoint.topic_ids(number) for number in range(3)]
 
 
 def test_a_query_that_never_ran_has_no_checkpoint(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
-from uuid import UUID
 
 import pyarrow as pa
 
@@ -39,7 +38,6 @@ from kalda.pipelines.ledger.record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import OnError, PipelineFile, TableSpec, TopicTarget
 from kalda.pipelines.tables import TableError
-from kalda.spark.source.log_history import LogHistory, check_reincarnations
 from kalda.spark.source.options import SourceOptions, parse_stream_options
 from kalda.spark.source.plan import OffsetRange, plan_ranges
 from kalda.spark.worker import pooled_reader
@@ -84,7 +82,6 @@ class BatchRunner:
         self._dead_letters: Final = _open_dead_letters(plan, file, role)
         self._continuity: Final = None if role else Continuity()
         """Replays fill gaps, so their batches do not join."""
-        self._history: Final = LogHistory()
         self._ledger: Final = LedgerTopic(self._cluster.properties) if plan.spec.ledger else None
         self._schema: Final = plan.schema if plan.is_direct else plan.rows.input_schema()
         """The columns that are known before the batch: those of the target, or before Spark's transform."""
@@ -190,7 +187,7 @@ class BatchRunner:
         if starts is None:
             return []  # the batch that fixes where the query starts
         starts |= self._starts_of(ends.keys() - starts.keys())
-        topic_ids = self._topic_ids({each.topic for each in ends})
+        topic_ids = self._checkpoint.topic_ids(batch_id)
         whole = [
             OffsetRange(each, starts[each], ends[each], topic_id=topic_ids.get(each.topic, ZERO_UUID))
             for each in sorted(ends)
@@ -207,19 +204,6 @@ class BatchRunner:
             return {}
         with pooled_reader(self._source.client) as reader:
             return reader.beginning_offsets(found)
-
-    def _topic_ids(self, topics: set[str]) -> dict[str, UUID]:
-        """Return the ids of the topics that a batch reads, by which its tasks know them.
-
-        Raises:
-            DataLossError: a topic was created again after the batch was planned.
-        """
-        with pooled_reader(self._source.client) as reader:
-            described = reader.metadata(topics).topics
-        present = {name: topic.topic_id for name, topic in described.items()}
-        former = self._history.saw_topics(present)
-        check_reincarnations(former, present, fail=self._source.fail_on_data_loss)
-        return present
 
     def _job(self, query_id: str, batch_id: int) -> RangeJob:
         """Return what the tasks do; the target is opened when the columns are known."""

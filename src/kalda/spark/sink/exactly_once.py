@@ -18,9 +18,9 @@ import pyarrow as pa
 from kalda.spark.sink.markers import Marker
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.rows import TopicRows
+from kalda.spark.sink.state_topic import MARKERS, StateTopic
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
-from kalda.spark.state_topic import MARKERS, StateTopic
 
 TRANSACTION_TIMEOUT_MS: Final = "900000"
 """The brokers' default of `transaction.max.timeout.ms`: a task may be slow, and a transaction that was left

@@ -48,7 +48,7 @@ from kalda.protocol.messages.produce import (
 )
 from kalda.protocol.schema import Message
 from kalda.records.control import build_barrier
-from kalda.spark.client_settings import settings_of
+from kalda.spark.sink.options import settings_of
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")

@@ -31,7 +31,6 @@ from kalda.spark.source.positions import (
     NoMatch,
     Position,
 )
-from kalda.spark.state_topic import PREFIX
 
 T = TypeVar("T")
 
@@ -122,10 +121,7 @@ class Discovery:
                 matching = [
                     each
                     for each in self._client.metadata().topics.values()
-                    if not each.is_internal
-                    # Brokers of Apache Kafka do not know that Kalda's own topics are internal.
-                    and not each.name.startswith(PREFIX)
-                    and pattern.search(each.name)
+                    if not each.is_internal and pattern.search(each.name)
                 ]
                 return Found(
                     tuple(sorted(tp for each in matching for tp in each.topic_partitions)),

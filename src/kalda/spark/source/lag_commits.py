@@ -2,7 +2,7 @@
 
 The stream reader offers the start of each `latestOffset`, which is what the sink has committed (`commit` of
 the reader is not called for the last batch of `availableNow`). Of several offers that wait, the newest alone
-is sent. The ids of the topics are sent when they have changed; the first offer of a new query has no offsets.
+is sent.
 
 What a maintainer must not break: nothing here may fail or delay a query. An offer returns at once, a failure
 is a warning, and each kind of failure is reported once.
@@ -13,62 +13,46 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.errors import BrokerResponseError, ClientError
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.spark.source.group_offsets import Committed, OffsetStore
-from kalda.spark.source.topic_ids import TopicIdStore
 
 logger: Final = logging.getLogger(__name__)
 
 REPEAT_SECONDS: Final = 600.0
 """Unchanged progress is committed again after this long: brokers drop the offsets of a group that is idle for
-`offsets.retention.minutes` (7 days), and someone may have deleted the group. Topic ids that could not be
-written are tried again after this long."""
+`offsets.retention.minutes` (7 days), and someone may have deleted the group."""
 
 _Offsets = Mapping[TopicPartition, Committed]
-_TopicIds = Mapping[str, UUID]
-
-_NOT_COMMITTED: Final = (
-    "the progress of this query is not committed to group %s: %s. The query goes on, and its checkpoint is "
-    "complete; only tools that show the lag do not see it"
-)
 
 
 class LagCommits:
     """The commits of one query."""
 
     def __init__(
-        self,
-        store: OffsetStore,
-        topic_ids: TopicIdStore,
-        group_id: str,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, store: OffsetStore, group_id: str, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._store: Final = store
-        self._topic_ids: Final = topic_ids
         self._group_id: Final = group_id
         self._monotonic: Final = monotonic
         self._changed: Final = threading.Condition()
-        self._waiting: tuple[_Offsets, _TopicIds] | None = None
+        self._waiting: _Offsets | None = None
         self._is_sending = False
         self._is_closed = False
         self._thread: threading.Thread | None = None
-        # Only the sending thread uses the following.
+        # Only the sending thread uses the following three.
         self._sent: _Offsets = {}
         self._sent_at = 0.0
-        self._topic_ids_due_at = 0.0
         self._reported: Final[set[str]] = set()
 
-    def offer(self, offsets: _Offsets, topic_ids: _TopicIds) -> None:
-        """Commit these offsets and keep these ids soon, unless newer ones are offered before."""
+    def offer(self, offsets: _Offsets) -> None:
+        """Commit these offsets soon, unless newer ones are offered before."""
         with self._changed:
             if self._is_closed:
                 return
-            self._waiting = dict(offsets), dict(topic_ids)
+            self._waiting = dict(offsets)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="kalda-lag-commits", daemon=True)
                 self._thread.start()
@@ -92,60 +76,44 @@ class LagCommits:
         if thread is not None:
             thread.join(timeout_seconds)
 
-    def send(self, offsets: _Offsets, topic_ids: _TopicIds) -> None:
-        """Write what has changed now; failures become warnings."""
-        # The ids first: they have to be there when a later run sees the offsets.
-        self._send_topic_ids(topic_ids)
-        if offsets:
-            self._send_offsets(offsets)
-
-    def _send_topic_ids(self, topic_ids: _TopicIds) -> None:
-        if self._monotonic() < self._topic_ids_due_at:
-            return
-        try:
-            self._topic_ids.write(topic_ids)
-        except ClientError as error:
-            self._topic_ids_due_at = self._monotonic() + REPEAT_SECONDS
-            self._report(
-                "topic ids",
-                "the ids of the topics that this query reads cannot be kept for group %s: %s. The query goes "
-                "on; its next run will not notice if a topic was deleted and created again in between",
-                f"{error}",
-            )
-
-    def _send_offsets(self, offsets: _Offsets) -> None:
+    def send(self, offsets: _Offsets) -> None:
+        """Commit offsets now; failures become warnings."""
         now = self._monotonic()
         if offsets == self._sent and now - self._sent_at < REPEAT_SECONDS:
             return
         try:
             failed = self._store.write(offsets)
         except ClientError as error:
-            self._report(f"{type(error).__name__}", _NOT_COMMITTED, f"{error}")
+            self._report(f"{type(error).__name__}", f"{error}")
             return
         for partition, failure in failed.items():
             code = failure.code if isinstance(failure, BrokerResponseError) else None
             if code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH):
                 self._report(
                     "members",
-                    _NOT_COMMITTED,
                     "the group has consumers of its own; set `kafka.group.id` or `groupIdPrefix` to a group "
                     "that no consumer uses",
                 )
             else:
-                self._report(f"{code}", _NOT_COMMITTED, f"{partition}: {failure}")
+                self._report(f"{code}", f"{partition}: {failure}")
         if not failed:
             self._sent, self._sent_at = offsets, now
 
-    def _report(self, kind: str, message: str, reason: str) -> None:
+    def _report(self, kind: str, text: str) -> None:
         if kind not in self._reported:
             self._reported.add(kind)
-            logger.warning(message, self._group_id, reason)
+            logger.warning(
+                "the progress of this query is not committed to group %s: %s. The query goes on, and its "
+                "checkpoint is complete; only tools that show the lag do not see it",
+                self._group_id,
+                text,
+            )
 
     def _run(self) -> None:
         try:
-            while (offer := self._next()) is not None:
+            while (offsets := self._next()) is not None:
                 try:
-                    self.send(*offer)
+                    self.send(offsets)
                 except Exception:
                     # A defect here must not end the thread in silence, nor the query.
                     logger.exception("committing progress to group %s failed", self._group_id)
@@ -156,9 +124,9 @@ class LagCommits:
         finally:
             self._store.close()
 
-    def _next(self) -> tuple[_Offsets, _TopicIds] | None:
+    def _next(self) -> _Offsets | None:
         with self._changed:
             self._changed.wait_for(lambda: self._waiting is not None or self._is_closed)
-            offer, self._waiting = self._waiting, None
-            self._is_sending = offer is not None
-            return offer
+            offsets, self._waiting = self._waiting, None
+            self._is_sending = offsets is not None
+            return offsets

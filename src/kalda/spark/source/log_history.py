@@ -4,9 +4,8 @@ Offsets say nothing about either. A topic that was deleted and created again has
 the same offsets; only its id differs (KIP-516). A log that lost its end in an unclean leader election and
 grew again has other records under the same offsets; the leader epochs show it (KIP-320).
 
-Spark's checkpoint holds offsets and nothing else, in the format of Spark's own connector. So the ids and
-epochs are kept in memory during a run. Between runs, `topic_ids` keeps the ids, and the group's commits the
-epochs.
+Ids and epochs are kept in memory during a run. Between runs, the ids are in the checkpoint's offsets (see
+`offsets`), and the epochs in the group's commits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -61,7 +60,7 @@ class LogHistory:
                 self._ends[each] = KnownEnd(end, epochs[each])
 
     def remember_topics(self, topic_ids: Mapping[str, UUID]) -> None:
-        """Take the ids that an earlier run kept, where this run knows nothing yet."""
+        """Take the ids that a checkpoint has, where this run knows nothing yet."""
         for topic, topic_id in topic_ids.items():
             self._topic_ids.setdefault(topic, topic_id)
 
@@ -88,11 +87,6 @@ class LogHistory:
             for each, end in self._ends.items()
             if each in known and known[each] <= end.offset and epochs.get(each) != end.leader_epoch
         }
-
-    def topic_ids_of(self, offsets: PartitionOffsets) -> dict[str, UUID]:
-        """Return the ids of the topics that offsets belong to, as far as they are known."""
-        topics = {each.topic for each in offsets}
-        return {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic in topics}
 
     def commits(self, offsets: PartitionOffsets) -> dict[TopicPartition, Committed]:
         """Return offsets as they are committed: with the topic id, and the epoch if it is that offset's."""
@@ -125,8 +119,7 @@ def check_reincarnations(
         DataLossError: there is one, and `fail` is true.
     """
     advice = (
-        "Start with a new checkpoint to read the new topic from its beginning. If another connector has "
-        "already read the new topic with this checkpoint, set `failOnDataLoss` to false for one run"
+        "Start with a new checkpoint to read the new topic from its beginning"
         if group_id is None
         else f"Delete the offsets of group {group_id}, which still name the former topic"
     )

@@ -1,15 +1,21 @@
 """Converts offsets to and from the JSON of Spark's checkpoints and of the source's options.
 
 The JSON is that of Spark's own Kafka connector, ``{"topic":{"0":123}}`` with the *next* offset to read, so
-that a checkpoint can move between the two sources. What a maintainer must not break: equal offsets must be
-equal as JSON text, because Spark compares the text; so topics are sorted, and partitions by number.
+that a checkpoint can move between the two sources. A checkpoint also says which topics its offsets belong to:
+``"topic@0db1…":{}`` has the topic's id (KIP-516). To Spark's connector, that is a topic without a partition,
+which it leaves out; no topic can have such a name.
+
+What a maintainer must not break: equal offsets must be equal as JSON text, because Spark compares the text;
+so topics are sorted, and partitions by number.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
+from uuid import UUID
 
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 
 LATEST: Final = -1
 """In an option's JSON: the end of the partition."""
@@ -21,6 +27,8 @@ SparkOffset = dict[str, Any]
 """What Spark hands over and logs: nested dicts of plain values."""
 
 _ANCHOR_KEY: Final = "__start__"
+_ID_SEPARATOR: Final = "@"
+"""Between a topic's name, which cannot have it, and its id."""
 _OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -45,13 +53,27 @@ def is_anchor(offset: SparkOffset) -> bool:
     return not isinstance(offset.get(_ANCHOR_KEY, {}), dict)
 
 
-def to_spark_offset(offsets: PartitionOffsets) -> SparkOffset:
-    """Return offsets in the form that Spark logs, in canonical order."""
+def to_spark_offset(offsets: PartitionOffsets, topic_ids: Mapping[str, UUID] | None = None) -> SparkOffset:
+    """Return offsets in the form that Spark logs, in canonical order, with those ids of their topics."""
     result: dict[str, dict[str, int]] = {}
     for topic_partition in sorted(offsets):
         result.setdefault(topic_partition.topic, {})[str(topic_partition.partition)] = offsets[
             topic_partition
         ]
+    for topic, topic_id in sorted((topic_ids or {}).items()):
+        if topic in result and topic_id != ZERO_UUID:
+            result[f"{topic}{_ID_SEPARATOR}{topic_id}"] = {}
+    return result
+
+
+def topic_ids_of(offset: SparkOffset) -> dict[str, UUID]:
+    """Return the ids that `to_spark_offset` wrote; none in a checkpoint of Spark's own connector."""
+    result = {}
+    for key, value in offset.items():
+        topic, separator, text = key.rpartition(_ID_SEPARATOR)
+        if separator and value == {}:
+            with contextlib.suppress(ValueError):
+                result[topic] = UUID(text)
     return result
 
 

@@ -9,7 +9,7 @@ was not logged is planned again from the same start and end after a restart.
 """
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -37,6 +37,7 @@ from kalda.spark.source.offsets import (
     from_spark_offset,
     is_anchor,
     to_spark_offset,
+    topic_ids_of,
 )
 from kalda.spark.source.one_line_errors import one_line_errors
 from kalda.spark.source.option_values import OptionError
@@ -87,14 +88,7 @@ class KaldaBatchReader(DataSourceReader):
             starts, ends = self._narrowed(discovery, starts, ends)
             byte_limit = self._byte_limit(discovery, ends)
         open_starts = {each for each in starts if starts_at_earliest(self._options.starting, each)}
-        return _plan(
-            self._options,
-            starts,
-            ends,
-            lambda topic: found.topic_ids.get(topic, ZERO_UUID),
-            open_starts,
-            byte_limit,
-        )
+        return _plan(self._options, starts, ends, found.topic_ids, open_starts, byte_limit)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
@@ -210,12 +204,16 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The start is what the sink has committed, so it is also what the consumer group gets.
         """
         if is_anchor(start):
-            return to_spark_offset(self._starting_offsets())
-        known = from_spark_offset(start)
-        self._available = self._find_available(known)
+            return self._with_topic_ids(self._starting_offsets())
+        known, topic_ids = from_spark_offset(start), topic_ids_of(start)
+        self._available = self._find_available(known, topic_ids)
         ends = self._limited(known, self._available, limit)
         self._past.commit(known, is_last=self._frozen is not None and ends == known)
-        return to_spark_offset(ends)
+        if ends == known and all(topic_ids[each] == self._past.topic_id(each) for each in topic_ids):
+            # An offset without ids, as of Spark's own connector, gets them with the next records: to Spark,
+            # another text is another batch.
+            return start
+        return self._with_topic_ids(ends)
 
     def reportLatestOffset(self) -> SparkOffset | None:  # noqa: N802  # the API's name
         """Return what is available, for the query's progress report."""
@@ -226,8 +224,9 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Cut a batch into tasks; the batch that logs where the query begins has none."""
         ends = from_spark_offset(end)
         starts = self._start_of_first(ends) if is_anchor(start) else from_spark_offset(start)
+        topic_ids = topic_ids_of(end)
         if not is_anchor(start):
-            self._check_resumed(starts)
+            self._check_resumed(starts, topic_ids_of(start) | topic_ids)
         starts |= self._start_of_new(ends.keys() - starts.keys())
         gone = starts.keys() - ends.keys()
         if gone:
@@ -235,7 +234,7 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for each in sorted(starts.keys() & ends.keys()):
             if ends[each] < starts[each]:
                 self._report(f"the end of {each} went back from {starts[each]} to {ends[each]}")
-        return _plan(self._options, starts, ends, self._past.topic_id)
+        return _plan(self._options, starts, ends, topic_ids)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
@@ -293,14 +292,20 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return dict(ends)
         return {each: min(starts[each], end) for each, end in ends.items()}
 
-    def _check_resumed(self, known: PartitionOffsets) -> None:
+    def _with_topic_ids(self, offsets: PartitionOffsets) -> SparkOffset:
+        topics = {each.topic for each in offsets}
+        return to_spark_offset(offsets, {topic: self._past.topic_id(topic) for topic in topics})
+
+    def _check_resumed(self, known: PartitionOffsets, topic_ids: Mapping[str, UUID]) -> None:
         if not self._is_started_here:
             self._is_started_here = True
-            self._past.resumed(known, self._driver.find_partitions())
+            self._past.resumed(known, topic_ids, self._driver.find_partitions())
 
-    def _find_available(self, known: PartitionOffsets) -> dict[TopicPartition, int]:
+    def _find_available(
+        self, known: PartitionOffsets, topic_ids: Mapping[str, UUID]
+    ) -> dict[TopicPartition, int]:
         found = self._driver.find_partitions()
-        self._past.resumed(known, found)
+        self._past.resumed(known, topic_ids, found)
         self._past.check_topics(found.topic_ids)
         for topic in found.missing_topics:
             self._report(f"topic {topic} is gone")
@@ -363,12 +368,12 @@ def _plan(
     options: SourceOptions,
     starts: PartitionOffsets,
     ends: PartitionOffsets,
-    topic_id: Callable[[str], UUID],
+    topic_ids: Mapping[str, UUID],
     open_starts: Collection[TopicPartition] = (),
     byte_limit: ByteLimit | None = None,
 ) -> list[InputPartition]:
     ranges = [
-        OffsetRange(each, starts[each], ends[each], each in open_starts, topic_id(each.topic))
+        OffsetRange(each, starts[each], ends[each], each in open_starts, topic_ids.get(each.topic, ZERO_UUID))
         for each in sorted(ends.keys() & starts.keys())
     ]
     planned = plan_ranges(

@@ -16,7 +16,6 @@ from kalda.spark.source.lag_commits import LagCommits
 from kalda.spark.source.log_history import LogHistory, check_reincarnations, check_truncations
 from kalda.spark.source.offsets import PartitionOffsets
 from kalda.spark.source.options import SourceOptions
-from kalda.spark.source.topic_ids import TopicIds, TopicIdStore
 
 logger: Final = logging.getLogger(__name__)
 
@@ -28,32 +27,30 @@ class StreamProgress:
     """What one run of a query knows of the past of its logs."""
 
     def __init__(
-        self,
-        options: SourceOptions,
-        discovery: Discovery,
-        store: OffsetStore | None = None,
-        topic_ids: TopicIdStore | None = None,
+        self, options: SourceOptions, discovery: Discovery, store: OffsetStore | None = None
     ) -> None:
         self._options: Final = options
         self._discovery: Final = discovery
         self._history: Final = LogHistory()
         self._is_resumed = False
-        self._topic_ids: Final = topic_ids or TopicIds(options.connection, options.group_id)
         self._commits: LagCommits | None = None
         if options.lag_commit:
             # Not the store of `discovery`: the commits run on a thread of their own.
             given = store if store is not None else GroupOffsets(options.connection, options.group_id)
-            self._commits = LagCommits(given, self._topic_ids, options.group_id)
+            self._commits = LagCommits(given, options.group_id)
 
     def started(self, found: Found) -> None:
         """Take the topics of a query that starts without a checkpoint; there is no past to check."""
         self._is_resumed = True
         self._history.saw_topics(found.topic_ids)
-        if self._commits is not None:
-            self._commits.offer({}, found.topic_ids)
 
-    def resumed(self, known: PartitionOffsets, found: Found) -> None:
+    def resumed(self, known: PartitionOffsets, topic_ids: Mapping[str, UUID], found: Found) -> None:
         """Check the topics that the offsets of a checkpoint belong to; the first call of a run counts.
+
+        Args:
+            known: The offsets of the checkpoint.
+            topic_ids: The ids that it has with them.
+            found: The topics now.
 
         Raises:
             DataLossError: a topic was created again since, and `failOnDataLoss` is true.
@@ -61,8 +58,18 @@ class StreamProgress:
         if self._is_resumed:
             return
         self._is_resumed = True
+        self._history.remember_topics(topic_ids)
         if self._options.lag_commit:
-            self._remember(known)
+            try:
+                committed = self._discovery.committed()
+            except ClientError as error:
+                logger.warning(
+                    "group %s cannot be read: %s. Whether a log was cut since the last run is not checked",
+                    self._options.group_id,
+                    error,
+                )
+            else:
+                self._history.remember({each: commit for each, commit in committed.items() if each in known})
         self.check_topics(found.topic_ids)
 
     def topic_id(self, topic: str) -> UUID:
@@ -98,7 +105,7 @@ class StreamProgress:
         """Commit progress in the background; wait a moment for the commit that ends a run."""
         if self._commits is None or not offsets:
             return
-        self._commits.offer(self._history.commits(offsets), self._history.topic_ids_of(offsets))
+        self._commits.offer(self._history.commits(offsets))
         if is_last and not self._commits.flush(FLUSH_SECONDS):
             logger.warning("the last progress is not committed to group %s in time", self._options.group_id)
 
@@ -106,20 +113,3 @@ class StreamProgress:
         """Commit what waits, and end the background thread."""
         if self._commits is not None:
             self._commits.close()
-
-    def _remember(self, known: PartitionOffsets) -> None:
-        """Take what the last run kept about the topics of a checkpoint."""
-        topics = {each.topic for each in known}
-        try:
-            committed = self._discovery.committed()
-            # A commit is never older than the ids that were written before it.
-            self._history.remember({each: commit for each, commit in committed.items() if each in known})
-            kept = self._topic_ids.read()
-            self._history.remember_topics({topic: kept[topic] for topic in topics & kept.keys()})
-        except ClientError as error:
-            logger.warning(
-                "what the last run kept for group %s cannot be read: %s. Whether a topic was deleted and "
-                "created again since is not checked",
-                self._options.group_id,
-                error,
-            )

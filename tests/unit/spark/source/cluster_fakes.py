@@ -115,25 +115,3 @@ class FakeGroup:
     def close(self) -> None:
         """Remember it."""
         self.is_closed = True
-
-
-class FakeTopicIds:
-    """The topic ids that a group has kept, in memory; `failure` makes it fail."""
-
-    def __init__(self, kept: Mapping[str, UUID] | None = None) -> None:
-        self.kept: dict[str, UUID] = dict(kept or {})
-        self.writes = 0
-        self.failure: ClientError | None = None
-
-    def read(self) -> dict[str, UUID]:
-        """Return the ids."""
-        if self.failure is not None:
-            raise self.failure
-        return dict(self.kept)
-
-    def write(self, topic_ids: Mapping[str, UUID]) -> None:
-        """Take the ids."""
-        self.writes += 1
-        if self.failure is not None:
-            raise self.failure
-        self.kept = dict(topic_ids)

@@ -16,7 +16,6 @@ def cluster() -> FakeCluster:
     fake.add("orders.eu", 0)
     fake.add("__internal", 0)
     fake.internal.add("__internal")
-    fake.add("__kalda_sources", 0)
     return fake
 
 

@@ -1,8 +1,9 @@
 import json
+from uuid import UUID
 
 import pytest
 
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.spark.source.offsets import (
     OffsetFormatError,
     anchor_offset,
@@ -12,6 +13,7 @@ from kalda.spark.source.offsets import (
     parse_partitions,
     parse_timestamps,
     to_spark_offset,
+    topic_ids_of,
 )
 
 A0, A2, A10, B0 = (
@@ -34,6 +36,17 @@ def test_what_is_logged_reads_back() -> None:
     offsets = {A0: 0, A10: 2**62, B0: 7}
 
     assert offsets == from_spark_offset(json.loads(json.dumps(to_spark_offset(offsets))))
+
+
+def test_a_checkpoint_says_which_topics_its_offsets_belong_to() -> None:
+    """Spark's own connector takes the entry for a topic without a partition, and leaves it out."""
+    ids = {"a": UUID(int=1), "b": ZERO_UUID, "c": UUID(int=3)}
+    offset = to_spark_offset({A0: 4, B0: 1}, ids)
+
+    assert {"a": {"0": 4}, "b": {"0": 1}, "a@00000000-0000-0000-0000-000000000001": {}} == offset
+    assert {"a": UUID(int=1)} == topic_ids_of(offset)
+    assert {A0: 4, B0: 1} == from_spark_offset(offset)
+    assert {} == topic_ids_of({"a": {"0": 4}, "a@x": {}, "@": {}, f"b@{UUID(int=1)}": {"0": 1}})
 
 
 def test_anchor_is_constant_and_no_topic_can_be_taken_for_it() -> None:

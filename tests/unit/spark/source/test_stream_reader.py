@@ -20,7 +20,7 @@ from kalda.spark.source.reader import KaldaStreamReader, RangePartition
 from kalda.spark.source.refused_stream import RefusedStreamReader
 from kalda.spark.source.schema import source_schema
 from kalda.spark.source.stream_progress import StreamProgress
-from tests.unit.spark.source.cluster_fakes import FakeCluster, FakeGroup, FakeTopicIds
+from tests.unit.spark.source.cluster_fakes import FakeCluster, FakeGroup
 
 ALL = ReadAllAvailable()
 
@@ -32,16 +32,14 @@ def cluster() -> FakeCluster:
     return fake
 
 
-def reader(
-    cluster: FakeCluster, group: FakeGroup | None = None, kept: FakeTopicIds | None = None, **given: str
-) -> KaldaStreamReader:
+def reader(cluster: FakeCluster, group: FakeGroup | None = None, **given: str) -> KaldaStreamReader:
     """A reader; it commits only where a group is given."""
     lag_commit = {} if group is not None else {"lagCommit": "false"}
     selection = {} if "subscribePattern" in given else {"subscribe": "t"}
     options = parse_stream_options({"kafka.bootstrap.servers": "b:1"} | selection | lag_commit | given)
     made = KaldaStreamReader(options, source_schema(include_headers=False))
     made._discovery = Discovery(options, client=cluster, group=group or FakeGroup(), sleep=lambda _: None)
-    made._progress = StreamProgress(options, made._discovery, group, kept or FakeTopicIds())
+    made._progress = StreamProgress(options, made._discovery, group)
     return made
 
 
@@ -208,68 +206,68 @@ def test_a_topic_created_again_fails_a_running_query(cluster: FakeCluster) -> No
 
 
 @pytest.mark.parametrize("call", ["latestOffset", "partitions"])
-@pytest.mark.parametrize("memory", ["group", "kept"])
+@pytest.mark.parametrize("memory", ["checkpoint", "group"])
 def test_a_topic_created_again_fails_a_restart(cluster: FakeCluster, call: str, memory: str) -> None:
     """The new topic has all the offsets of the checkpoint: only the id shows that it is another one.
 
     Spark plans an unfinished batch again before it asks for the latest offsets. Brokers delete a group's
-    offsets with the topic, so that the group alone says nothing.
+    offsets with the topic; one that did not is as good as a checkpoint.
     """
     cluster.topic_ids["t"] = NEW
     group = FakeGroup()
+    known: SparkOffset = {"t": {"0": 5}}
     if memory == "group":
         group.offsets = {T0: Committed(3, OLD)}
-    kept = FakeTopicIds({"t": OLD, "u": OLD} if memory == "kept" else {})
-    stream = reader(cluster, group, kept)
+    else:
+        known |= {f"t@{OLD}": {}}
+    stream = reader(cluster, group)
 
     second = {"partitions": {"t": {"0": 10}}, "latestOffset": ALL}[call]
 
     with pytest.raises(DataLossError, match="created again"):
-        getattr(stream, call)({"t": {"0": 5}}, second)
+        getattr(stream, call)(known, second)
 
 
-def test_a_failed_restart_keeps_the_former_id(cluster: FakeCluster) -> None:
-    """The next attempt must fail as well."""
-    cluster.topic_ids["t"] = NEW
-    kept = FakeTopicIds({"t": OLD})
-    stream = reader(cluster, FakeGroup(), kept)
-
-    with pytest.raises(DataLossError, match="created again"):
-        stream.latestOffset({"t": {"0": 5}}, ALL)
-    stream.stop()
-
-    assert {"t": OLD} == kept.kept
-
-
-def test_the_ids_of_topics_that_join_and_leave_are_kept(cluster: FakeCluster) -> None:
+def test_the_checkpoint_has_the_ids_from_its_first_entry_on(cluster: FakeCluster) -> None:
+    """A query that is killed before its first batch is done has a checkpoint already."""
     cluster.topic_ids |= {"t": OLD, "u": NEW}
-    kept = FakeTopicIds()
-    stream = reader(cluster, FakeGroup(), kept, subscribePattern="[tu]", failOnDataLoss="false")
+    stream = reader(cluster, subscribePattern="[tu]", failOnDataLoss="false")
 
     start = stream.latestOffset(stream.initialOffset(), ALL)
+    assert {"t": {"0": 10}, f"t@{OLD}": {}} == start
     cluster.add("u", 0, range(3))
     end = stream.latestOffset(start, ALL)
+    assert {"t": {"0": 10}, "u": {"0": 3}, f"t@{OLD}": {}, f"u@{NEW}": {}} == end
     cluster.remove("t")
-    stream.latestOffset(end, ALL)
-    stream.latestOffset({"u": {"0": 3}}, ALL)
-    stream.stop()
+    assert {"u": {"0": 3}, f"u@{NEW}": {}} == stream.latestOffset(end, ALL)
 
-    assert {"u": NEW} == kept.kept
+
+def test_offsets_without_ids_get_them_with_the_next_records(cluster: FakeCluster) -> None:
+    """Spark's own connector wrote them. To Spark, another text is another batch."""
+    cluster.topic_ids["t"] = OLD
+    stream = reader(cluster)
+    start: SparkOffset = {"t": {"0": 10}}
+
+    assert start == stream.latestOffset(start, ALL)
+    cluster.logs[T0] += [11]
+    assert {"t": {"0": 11}, f"t@{OLD}": {}} == stream.latestOffset(start, ALL)
 
 
 def test_without_fail_on_data_loss_a_topic_created_again_is_a_warning(
     cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.topic_ids["t"] = NEW
-    group, kept = FakeGroup(), FakeTopicIds({"t": OLD})
-    stream = reader(cluster, group, kept, failOnDataLoss="false")
+    group = FakeGroup()
+    stream = reader(cluster, group, failOnDataLoss="false")
+    expected: SparkOffset = {"t": {"0": 10}, f"t@{NEW}": {}}
 
-    assert {"t": {"0": 10}} == stream.latestOffset({"t": {"0": 5}}, ALL)
+    # The new id is logged even if no record is new, so that the warning comes once.
+    assert expected == stream.latestOffset({"t": {"0": 10}, f"t@{OLD}": {}}, ALL)
+    assert expected == stream.latestOffset(expected, ALL)
     stream.stop()
 
-    assert "created again" in caplog.text
-    assert {T0: Committed(5, NEW)} == group.offsets
-    assert {"t": NEW} == kept.kept
+    assert 1 == caplog.text.count("created again")
+    assert {T0: Committed(10, NEW, 0)} == group.offsets
 
 
 def test_tasks_know_the_topic_by_its_id(cluster: FakeCluster) -> None:
@@ -285,28 +283,22 @@ def test_tasks_know_the_topic_by_its_id(cluster: FakeCluster) -> None:
 
 def test_a_new_query_ignores_what_its_group_once_read(cluster: FakeCluster) -> None:
     cluster.topic_ids["t"] = NEW
-    group, kept = FakeGroup(), FakeTopicIds({"t": OLD})
+    group = FakeGroup()
     group.offsets = {T0: Committed(3, OLD)}
-    stream = reader(cluster, group, kept, startingOffsets="earliest")
+    stream = reader(cluster, group, startingOffsets="earliest")
 
     start = stream.latestOffset(stream.initialOffset(), ALL)
     assert [] == stream.partitions(stream.initialOffset(), start)
-    assert {"t": {"0": 10}} == stream.latestOffset(start, ALL)
+    assert {"t": {"0": 10}, f"t@{NEW}": {}} == stream.latestOffset(start, ALL)
     stream.stop()
-    assert {"t": NEW} == kept.kept
 
 
-@pytest.mark.parametrize("broken", ["group", "kept"])
-def test_a_memory_that_cannot_be_read_is_no_failure(
-    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, broken: str
+def test_a_group_that_cannot_be_read_is_no_failure(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    group, kept = FakeGroup(), FakeTopicIds()
-    failure = RequestTimedOutError("offsets of group")
-    if broken == "group":
-        group.failure = failure
-    else:
-        kept.failure = failure
-    stream = reader(cluster, group, kept)
+    group = FakeGroup()
+    group.failure = RequestTimedOutError("offsets of group")
+    stream = reader(cluster, group)
 
     assert {"t": {"0": 10}} == stream.latestOffset({"t": {"0": 5}}, ALL)
     stream.stop()
@@ -333,7 +325,6 @@ def test_start_at_what_the_group_committed(cluster: FakeCluster) -> None:
     stream = reader(cluster, group, startingOffsets="group")
 
     assert {"t": {"0": 4, "1": 1}} == stream.latestOffset(stream.initialOffset(), ALL)
-    stream.stop()
 
 
 def test_a_group_of_a_former_topic_is_no_start(cluster: FakeCluster) -> None:
@@ -344,7 +335,6 @@ def test_a_group_of_a_former_topic_is_no_start(cluster: FakeCluster) -> None:
 
     with pytest.raises(DataLossError, match="created again"):
         stream.latestOffset(stream.initialOffset(), ALL)
-    stream.stop()
 
 
 def test_an_unfinished_first_batch_of_sparks_connector_is_read(cluster: FakeCluster) -> None:

@@ -3,7 +3,7 @@
 from kalda.records.batch import set_base_offset_and_leader_epoch
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.record import RecordBatchBuilder
-from kalda.spark.state_replay import StateReplay
+from kalda.spark.sink.state_replay import StateReplay
 
 ONE, TWO = 7, 8
 

@@ -1,8 +1,7 @@
-"""Reads and creates the compacted topics in which the sources and sinks of queries keep their state.
+"""Reads and creates the compacted topics in which the sink keeps what it has committed.
 
 ``__kalda_markers`` has the last batch of each task's transactional id, ``__kalda_commits`` the last decision
-of each query's sink, ``__kalda_sources`` the ids of the topics that each group reads. All keys of one sink
-are in one partition, which a process reads once and then follows.
+of each query's sink. All keys of one sink are in one partition, which a process reads once and then follows.
 
 What a maintainer must not break: `read` returns what was committed before the call. It asks for the end of
 the partition each time, and waits until it has replayed up to there.
@@ -12,23 +11,22 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
+from kalda.clients.admin.admin import Admin
+from kalda.clients.admin.admin_config import AdminConfig
+from kalda.clients.admin.topics import NewTopic
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
-from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.spark.client_settings import settings_of
-from kalda.spark.state_replay import StateReplay
+from kalda.spark.sink.options import settings_of
+from kalda.spark.sink.state_replay import StateReplay
 from kalda.spark.worker import pooled_reader
 
 MARKERS: Final = "__kalda_markers"
 COMMITS: Final = "__kalda_commits"
-SOURCES: Final = "__kalda_sources"
-PREFIX: Final = "__kalda_"
-"""Of the names of all topics that Kalda's programs keep their own state in."""
 PARTITIONS: Final = 16
-"""Queries share partitions; a process reads only those of its queries."""
+"""Sinks share partitions; a process reads only those of its sinks."""
 REPLICAS_MAX: Final = 3
 
 _partitions: Final[dict[tuple[str, str, str], TopicPartition]] = {}
@@ -38,11 +36,11 @@ _replays: Final[dict[tuple[int, str, TopicPartition], StateReplay]] = {}
 
 
 class StateTopic:
-    """One of the topics, as one sink or source uses it.
+    """One of the two topics, as one sink uses it.
 
     Args:
-        name: `MARKERS`, `COMMITS` or `SOURCES`.
-        scope: The sink or the group, whose keys are all in one partition.
+        name: `MARKERS` or `COMMITS`.
+        scope: The sink, whose keys are all in one partition.
         properties: Settings of a client by Kafka's names.
     """
 
@@ -57,28 +55,15 @@ class StateTopic:
     def read(self, key: str) -> bytes | None:
         """Return the last committed value of a key, None if there is none.
 
-        The topic is created where it does not exist: a broker that does not know a new topic yet must not
-        make a sink believe that it has committed nothing.
-
         Raises:
             ClientError: the topic could not be read or created.
         """
         with pooled_reader(self._config) as reader:
-            return self._replay(reader, self._partition(reader)).values.get(key.encode())
-
-    def find(self, key: str) -> bytes | None:
-        """Return the last committed value of a key, None if there is none or the topic does not exist.
-
-        Raises:
-            ClientError: the topic could not be read.
-        """
-        with pooled_reader(self._config) as reader:
-            if _is_unknown(reader.metadata([self._name]), self._name):
-                return None
-            return self._replay(reader, self._partition(reader)).values.get(key.encode())
+            replay = self._replay(reader)
+        return replay.values.get(key.encode())
 
     def partition(self) -> TopicPartition:
-        """Return the partition of the scope's keys; the topic is created where it does not exist.
+        """Return the partition of the sink's keys; the topic is created where it does not exist.
 
         Raises:
             ClientError: the topic could not be described or created.
@@ -91,14 +76,16 @@ class StateTopic:
         if known is not None:
             return known
         described = reader.metadata([self._name])
-        if _is_unknown(described, self._name):
+        topic = described.topics.get(self._name)
+        if topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self._create(len(described.brokers))
         count = len(reader.topic_partitions([self._name]))
         found = TopicPartition(self._name, partition_for_key(self._scope.encode(), count))
         _partitions[(self._servers, self._name, self._scope)] = found
         return found
 
-    def _replay(self, reader: LogReader, partition: TopicPartition) -> StateReplay:
+    def _replay(self, reader: LogReader) -> StateReplay:
+        partition = self._partition(reader)
         identity = (os.getpid(), self._servers, partition)
         replay = _replays.setdefault(identity, StateReplay())
         beginning = reader.beginning_offsets([partition])[partition]
@@ -115,11 +102,6 @@ class StateTopic:
         return replay
 
     def _create(self, broker_count: int) -> None:
-        # Imported here: starting a query does not wait for it.
-        from kalda.clients.admin.admin import Admin
-        from kalda.clients.admin.admin_config import AdminConfig
-        from kalda.clients.admin.topics import NewTopic
-
         replicas = max(1, min(REPLICAS_MAX, broker_count))
         config = {"cleanup.policy": "compact", "compression.type": "producer"}
         if replicas == REPLICAS_MAX:
@@ -134,8 +116,3 @@ class StateTopic:
     @property
     def _servers(self) -> str:
         return self._properties["bootstrap.servers"]
-
-
-def _is_unknown(described: ClusterMetadata, name: str) -> bool:
-    topic = described.topics.get(name)
-    return topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
