@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from kalda.common.types import TopicPartition
 from kalda.pipelines.checkpoint import Checkpoint
 from kalda.pipelines.engine.planner import TopicPlan
+from kalda.pipelines.engine.source_settings import quick_discovery
 from kalda.pipelines.spec.model import PipelineFile
-from kalda.spark.source.discovery import Discovery
-from kalda.spark.source.options import parse_stream_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,7 @@ def lag_of(plan: TopicPlan, file: PipelineFile) -> list[PartitionLag]:
     checkpoint = Checkpoint(file.checkpoint(plan.spec.name))
     committed = checkpoint.last_committed()
     processed = checkpoint.offsets(committed) if committed is not None else None
-    discovery = Discovery(parse_stream_options(plan.options), waits_for_topics=False)
+    discovery = quick_discovery(plan.options)
     try:
         partitions = discovery.find_partitions().partitions
         ends = discovery.end_offsets(partitions)

@@ -66,7 +66,7 @@ class MetricsEndpoint:
         name = status.pipeline
         for field, text in _COUNTERS.items():
             self._metrics.counter_function(
-                f"kalda_pipeline_{field}_total", text, _reader(status, field), pipeline=name
+                f"kalda_pipeline_{field}", text, _reader(status, field), pipeline=name
             )
         for field, text in _GAUGES.items():
             self._metrics.gauge(f"kalda_pipeline_{field}", text, _reader(status, field), pipeline=name)

@@ -5,14 +5,25 @@ the same way. Readers see committed transactions only, unless the file sets ``ka
 """
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
 from kalda.pipelines.dlq.letters import retry_topic
 from kalda.pipelines.spec.model import Cluster, OnError, OnFail, PipelineSpec, TopicSource
+from kalda.spark.source.discovery import Discovery
+from kalda.spark.source.options import parse_stream_options
 
+ANSWER_MS_MAX: Final = "5000"
+"""How long a cluster may take to answer: a person waits for the result, or the other pipelines do."""
 _KAFKA: Final = "kafka."
 _TIME: Final = re.compile(r"\d{4}-\d{2}-\d{2}T.*")
+
+
+def quick_discovery(options: Mapping[str, str]) -> Discovery:
+    """Return look-ups with a pipeline's options that give up after `ANSWER_MS_MAX`."""
+    bounded = {"kafka.default.api.timeout.ms": ANSWER_MS_MAX, **options}
+    return Discovery(parse_stream_options(bounded), is_patient=False)
 
 
 def source_options(spec: PipelineSpec, cluster: Cluster) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import pyarrow as pa
 
 from kalda.clients.errors import ClientError
 from kalda.pipelines.dlq.letters import retry_topic
 from kalda.pipelines.engine.planner import TopicPlan, plan_topic_pipeline
+from kalda.pipelines.engine.source_settings import quick_discovery
 from kalda.pipelines.engine.targets import source_table
 from kalda.pipelines.spec.model import (
     MirrorSpec,
@@ -19,11 +19,6 @@ from kalda.pipelines.spec.model import (
     TopicSource,
 )
 from kalda.pipelines.tables import SchemaRefusedError, TableError, open_table
-from kalda.spark.source.discovery import Discovery
-from kalda.spark.source.options import parse_stream_options
-
-ANSWER_MS_MAX: Final = "5000"
-"""How long a cluster may take to answer: a person waits for the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +72,7 @@ def _topic_report(plan: TopicPlan, source: TopicSource, unreachable: dict[str, s
     problems: list[str] = []
     notes: list[str] = []
     partitions = records = None
-    options = {"kafka.default.api.timeout.ms": ANSWER_MS_MAX} | plan.options
-    discovery = Discovery(parse_stream_options(options), waits_for_topics=False)
+    discovery = quick_discovery(plan.options)
     try:
         if source.cluster in unreachable:
             raise ClientError(unreachable[source.cluster])

@@ -51,8 +51,9 @@ class Discovery:
     """Looks up partitions and offsets with a log reader of its own.
 
     Args:
-        waits_for_topics: whether to wait a moment for a topic that the brokers do not know yet; a query may
-            start right behind the creation of its topic. Commands that a person waits for do not.
+        is_patient: whether to wait a moment for a topic that the brokers do not know yet, as a query may
+            start right behind the creation of its topic; and to repeat what no broker answered. Commands
+            that a person waits for do neither.
     """
 
     def __init__(
@@ -63,10 +64,10 @@ class Discovery:
         group: OffsetStore | None = None,
         sleep: Callable[[float], None] = time.sleep,
         wall_clock: Callable[[], float] = time.time,
-        waits_for_topics: bool = True,
+        is_patient: bool = True,
     ) -> None:
         self._options: Final = options
-        self._waits_for_topics: Final = waits_for_topics
+        self._is_patient: Final = is_patient
         self._client: Final = client if client is not None else LogReader(options.client)
         self._owns_client: Final = client is None
         self._group: Final = (
@@ -186,7 +187,7 @@ class Discovery:
 
     def _patiently(self, look_up: Callable[[], T]) -> T:
         """Repeat a look-up that no broker answered: `fetchOffset.numRetries` attempts in all."""
-        tries = self._options.fetch_offset_tries
+        tries = self._options.fetch_offset_tries if self._is_patient else 1
         for number in range(1, tries + 1):
             try:
                 return look_up()
@@ -225,7 +226,7 @@ class Discovery:
                 self._gone.discard(name)
                 partitions += topic.topic_partitions
                 topic_ids[name] = topic.topic_id
-            elif name in self._gone or (is_unknown and not self._waits_for_topics):
+            elif name in self._gone or (is_unknown and not self._is_patient):
                 missing.append(name)
             else:
                 try:

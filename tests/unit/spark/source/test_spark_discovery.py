@@ -1,6 +1,6 @@
 import pytest
 
-from kalda.clients.errors import UnknownTopicOrPartitionError
+from kalda.clients.errors import RequestTimedOutError, UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
 from kalda.spark.source.discovery import Discovery
 from kalda.spark.source.option_values import OptionError
@@ -53,11 +53,31 @@ def test_a_missing_topic_does_not_hide_the_others(cluster: FakeCluster) -> None:
 def test_a_command_does_not_wait_for_a_missing_topic(cluster: FakeCluster) -> None:
     """Most pipelines lack a topic before they run for the first time: that of replayed dead letters."""
     options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "gone,orders"})
-    finder = Discovery(options, client=cluster, waits_for_topics=False)
+    finder = Discovery(options, client=cluster, is_patient=False)
 
     assert (O0, O1) == finder.find_partitions().partitions
     assert ("gone",) == finder.find_partitions().missing_topics
     assert 0 == cluster.unknown_lookups
+
+
+@pytest.mark.parametrize(("is_patient", "attempts"), [(True, 3), (False, 1)])
+def test_a_command_asks_a_cluster_that_does_not_answer_once(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, is_patient: bool, attempts: int
+) -> None:
+    """A query asks again, by `fetchOffset.numRetries`."""
+    asked = []
+
+    def metadata(topics: object = None) -> None:
+        asked.append(topics)
+        raise RequestTimedOutError("no broker")
+
+    monkeypatch.setattr(cluster, "metadata", metadata)
+    options = parse_stream_options({"kafka.bootstrap.servers": "b:1", "subscribe": "orders"})
+    finder = Discovery(options, client=cluster, sleep=lambda _: None, is_patient=is_patient)
+
+    with pytest.raises(RequestTimedOutError):
+        finder.find_partitions()
+    assert attempts == len(asked)
 
 
 def test_a_topic_that_comes_back_is_found_again(cluster: FakeCluster) -> None:
