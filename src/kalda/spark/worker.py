@@ -16,11 +16,13 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
-from kalda.records.decompression_buffer import DecompressionBuffer
+
+if TYPE_CHECKING:
+    from kalda.records.decompression_buffer import DecompressionBuffer
 
 READERS_MAX: Final = 8
 """Log readers that a process keeps open while no task uses them. Each has a thread and a connection for each
@@ -43,9 +45,15 @@ def prepare_worker() -> None:
         gc.freeze()
 
 
-def decompression_buffer() -> DecompressionBuffer:
+def decompression_buffer() -> "DecompressionBuffer":
     """Return the calling thread's memory for decompressed records, which the next decode uses again."""
-    return _of_thread.memory
+    memory = _of_thread.memory
+    if memory is None:
+        # Imported here: the process of a stream's source plans only.
+        from kalda.records.decompression_buffer import DecompressionBuffer
+
+        memory = _of_thread.memory = DecompressionBuffer()
+    return memory
 
 
 @contextmanager
@@ -75,7 +83,7 @@ def close_readers() -> None:
 
 class _OfThread(threading.local):
     def __init__(self) -> None:
-        self.memory: Final = DecompressionBuffer()
+        self.memory: DecompressionBuffer | None = None
 
 
 _of_thread: Final = _OfThread()

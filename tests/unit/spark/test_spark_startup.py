@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from kalda.spark import startup
-from kalda.spark.startup.sitecustomize import reorder
+from kalda.spark.startup.sitecustomize import COLLECTION_THRESHOLD, reorder
 
 ARCHIVE = "/v/site-packages/pyspark/python/lib/pyspark.zip"
 PY4J = "/v/site-packages/pyspark/python/lib/py4j-src.zip"
@@ -27,11 +27,16 @@ def test_the_environments_own_sitecustomize_still_runs(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('other')")
     ours = str(Path(startup.__file__).parent)
     done = subprocess.run(
-        [sys.executable, "-c", "import sys; print(sys.argv[1] in sys.path)", ours],
+        [
+            sys.executable,
+            "-c",
+            "import gc, sys; print(sys.argv[1] in sys.path, gc.isenabled(), gc.get_threshold()[0])",
+            ours,
+        ],
         env={"PYTHONPATH": f"{ours}:{tmp_path}"},
         capture_output=True,
         text=True,
         check=True,
         timeout=30,
     )
-    assert ["other", "False"] == done.stdout.splitlines()
+    assert ["other", f"False True {COLLECTION_THRESHOLD}"] == done.stdout.splitlines()
