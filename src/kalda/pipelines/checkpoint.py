@@ -10,7 +10,7 @@ Python's `json` writes them, because Spark compares them as text with what the s
 """
 
 import json
-import uuid
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
@@ -96,11 +96,19 @@ class Checkpoint:
             raise CheckpointError(f"{self.location}/offsets/{last} has no offsets of topics")
         return offsets
 
-    def create(self, offsets: PartitionOffsets, *, query_id: uuid.UUID, now_ms: int) -> None:
+    def create(
+        self,
+        offsets: PartitionOffsets,
+        topic_ids: Mapping[str, UUID] | None = None,
+        *,
+        query_id: UUID,
+        now_ms: int,
+    ) -> None:
         """Write a checkpoint whose batch 0 is complete and ends at the offsets.
 
         Args:
             offsets: The next offset to read of each partition.
+            topic_ids: The ids of the topics that the offsets belong to, as far as they are known.
             query_id: The id of the query; a new one, unless nothing was written under the former one.
             now_ms: The time of batch 0, in milliseconds since the epoch.
 
@@ -115,7 +123,7 @@ class Checkpoint:
         lines = [
             _VERSION_LINE,
             json.dumps(metadata, separators=(",", ":")),
-            json.dumps(to_spark_offset(offsets)),
+            json.dumps(to_spark_offset(offsets, topic_ids)),
         ]
         # `commits` comes last: without it, Spark would plan batch 0 again.
         self._write("metadata", json.dumps({"id": str(query_id)}, separators=(",", ":")))

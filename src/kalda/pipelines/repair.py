@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.ledger.record import LedgerRecord
@@ -68,12 +68,17 @@ def last_batch(records: Iterable[LedgerRecord]) -> LedgerRecord | None:
 
 
 def rebuild_checkpoint(
-    checkpoint: Checkpoint, points: Mapping[TopicPartition, RestartPoint], *, group_id: str, now_ms: int
+    checkpoint: Checkpoint,
+    points: Mapping[TopicPartition, RestartPoint],
+    topic_ids: Mapping[str, UUID],
+    *,
+    group_id: str,
+    now_ms: int,
 ) -> UUID:
     """Write the checkpoint; return the new query's id.
 
     The id is a new one: under the former id, a target would take the next batches for those that it already
-    has, and leave them out.
+    has, and leave them out. `topic_ids` are those of the topics now; see `check_topics`.
 
     Raises:
         CheckpointError: there is nothing to rebuild it from, or it is not lost.
@@ -84,9 +89,8 @@ def rebuild_checkpoint(
             "without a checkpoint (`startingOffsets`)"
         )
     query_id = uuid.uuid4()
-    checkpoint.create(
-        {each: point.offset for each, point in points.items()}, query_id=query_id, now_ms=now_ms
-    )
+    offsets = {each: point.offset for each, point in points.items()}
+    checkpoint.create(offsets, topic_ids, query_id=query_id, now_ms=now_ms)
     return query_id
 
 
@@ -109,18 +113,18 @@ def check_topics(
         raise CheckpointError(str(error)) from None
 
 
-def rebuild_group(
-    checkpoint: Checkpoint, group: OffsetStore, topic_ids: Mapping[str, UUID]
-) -> dict[TopicPartition, Committed]:
-    """Commit to the group what the checkpoint says; return the commits.
+def rebuild_group(checkpoint: Checkpoint, group: OffsetStore) -> dict[TopicPartition, Committed]:
+    """Commit to the group what the checkpoint says, with the ids of its topics; return the commits.
 
     Raises:
         CheckpointError: the checkpoint has no complete batch, or the group has members.
         ClientError: the group cannot be written.
     """
+    offsets = checkpoint.committed_offsets()
+    last = checkpoint.last_committed()
+    topic_ids = {} if last is None else checkpoint.topic_ids(last)
     commits = {
-        each: Committed(offset, topic_ids[each.topic]) if each.topic in topic_ids else Committed(offset)
-        for each, offset in checkpoint.committed_offsets().items()
+        each: Committed(offset, topic_ids.get(each.topic, ZERO_UUID)) for each, offset in offsets.items()
     }
     failed = group.write(commits)
     for partition, error in failed.items():

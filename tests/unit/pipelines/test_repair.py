@@ -51,6 +51,7 @@ def test_the_checkpoint_is_sparks(tmp_path: Path) -> None:
     query_id = rebuild_checkpoint(
         checkpoint,
         restart_points({P0: Committed(7), TopicPartition("t", 10): Committed(9), P1: Committed(8)}, {}),
+        {"t": NEW},
         group_id="g",
         now_ms=NOW_MS,
     )
@@ -59,7 +60,7 @@ def test_the_checkpoint_is_sparks(tmp_path: Path) -> None:
     assert [
         "v1",
         '{"batchWatermarkMs":0,"batchTimestampMs":1700000000000,"conf":{}}',
-        '{"t": {"0": 7, "1": 8, "10": 9}}',
+        f'{{"t": {{"0": 7, "1": 8, "10": 9}}, "t@{NEW}": {{}}}}',
     ] == (tmp_path / "checkpoint" / "offsets" / "0").read_text().split("\n")
     assert 'v1\n{"nextBatchWatermarkMs":0}' == (tmp_path / "checkpoint" / "commits" / "0").read_text()
     assert str(query_id) == Checkpoint(checkpoint.location).query_id()
@@ -86,7 +87,7 @@ def test_checksums_of_a_half_deleted_checkpoint_go(tmp_path: Path) -> None:
 
 def test_nothing_committed_is_nothing_to_rebuild_from(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="group g has committed no offsets"):
-        rebuild_checkpoint(Checkpoint(str(tmp_path)), {}, group_id="g", now_ms=NOW_MS)
+        rebuild_checkpoint(Checkpoint(str(tmp_path)), {}, {}, group_id="g", now_ms=NOW_MS)
 
 
 def test_offsets_of_a_former_topic_are_refused() -> None:
@@ -105,12 +106,12 @@ def write_batch(directory: Path, batch_id: int, source: str, *, is_committed: bo
 
 def test_the_group_gets_the_last_complete_batch(tmp_path: Path) -> None:
     write_batch(tmp_path, 8, json.dumps({"t": {"0": 5}}))
-    write_batch(tmp_path, 9, '{"t":{"0":7}}')
+    write_batch(tmp_path, 9, json.dumps({"t": {"0": 7}, f"t@{NEW}": {}}))
     write_batch(tmp_path, 10, '{"t":{"0":9}}', is_committed=False)
     (tmp_path / "offsets" / ".9.crc").write_bytes(b"crc")
     group = FakeGroup()
 
-    assert {P0: Committed(7, NEW)} == rebuild_group(Checkpoint(str(tmp_path)), group, {"t": NEW})
+    assert {P0: Committed(7, NEW)} == rebuild_group(Checkpoint(str(tmp_path)), group)
     assert {P0: Committed(7, NEW)} == group.offsets
 
 
@@ -119,7 +120,7 @@ def test_logs_of_other_queries_are_refused(tmp_path: Path, source: str) -> None:
     write_batch(tmp_path, 0, source)
 
     with pytest.raises(CheckpointError, match="offsets/0"):
-        rebuild_group(Checkpoint(str(tmp_path)), FakeGroup(), {})
+        rebuild_group(Checkpoint(str(tmp_path)), FakeGroup())
 
 
 def test_a_group_with_members_is_an_error(tmp_path: Path) -> None:
@@ -128,4 +129,4 @@ def test_a_group_with_members_is_an_error(tmp_path: Path) -> None:
     group.refused = {P0: BrokerResponseError(ErrorCode.UNKNOWN_MEMBER_ID, "commit")}
 
     with pytest.raises(CheckpointError, match="t-0"):
-        rebuild_group(Checkpoint(str(tmp_path)), group, {})
+        rebuild_group(Checkpoint(str(tmp_path)), group)

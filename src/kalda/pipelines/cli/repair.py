@@ -124,10 +124,12 @@ def _repair_checkpoint(query: _Query, execute: bool) -> list[list[Cell]]:
     try:
         committed = group.read()
         points = restart_points(committed, query.accounted)
-        check_topics(committed, _topic_ids(query, {each.topic for each in points}), group_id=query.group_id)
+        topic_ids = _topic_ids(query, {each.topic for each in points})
+        check_topics(committed, topic_ids, group_id=query.group_id)
         checkpoint = Checkpoint(query.checkpoint)
         if execute:
-            rebuild_checkpoint(checkpoint, points, group_id=query.group_id, now_ms=int(time.time() * 1000))
+            now_ms = int(time.time() * 1000)
+            rebuild_checkpoint(checkpoint, points, topic_ids, group_id=query.group_id, now_ms=now_ms)
     except CheckpointError as error:
         raise ToolError(str(error)) from None
     finally:
@@ -145,7 +147,7 @@ def _repair_group(query: _Query, execute: bool) -> list[list[Cell]]:
     try:
         offsets = checkpoint.committed_offsets()
         if execute:
-            rebuild_group(checkpoint, group, _topic_ids(query, {each.topic for each in offsets}))
+            rebuild_group(checkpoint, group)
     except CheckpointError as error:
         raise ToolError(str(error)) from None
     finally:
