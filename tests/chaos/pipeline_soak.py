@@ -78,10 +78,10 @@ class Load(threading.Thread):
 
 def memory(process: psutil.Process) -> dict[str, int]:
     """Return the resident bytes of the driver's Python, of its JVM and of the Python workers."""
-    found = {"driver": 0, "jvm": 0, "workers": 0}
+    found = {"python": 0, "jvm": 0, "workers": 0}
     for each in [process, *process.children(recursive=True)]:
         try:
-            kind = "driver" if each.pid == process.pid else "jvm" if "java" in each.name() else "workers"
+            kind = "python" if each.pid == process.pid else "jvm" if "java" in each.name() else "workers"
             # Shared pages of forked workers count once: PSS is what each really adds.
             found[kind] += each.memory_full_info().pss
         except psutil.NoSuchProcess:
@@ -135,9 +135,9 @@ def is_bounded(samples: list[dict[str, int]]) -> bool:
     """Return whether the last tenth needs less than 5 % more than the tenth behind the first fourth."""
     tenth, fourth = max(len(samples) // 10, 1), len(samples) // 4
     fine = True
-    for name in ("driver", "jvm", "workers"):
-        before = median(each[name] for each in samples[fourth : fourth + tenth])
-        after = median(each[name] for each in samples[-tenth:])
+    for name, parts in (("driver", ("python", "jvm")), ("workers", ("workers",))):
+        sums = [sum(each[part] for part in parts) for each in samples]
+        before, after = median(sums[fourth : fourth + tenth]), median(sums[-tenth:])
         growth = after / before - 1
         print(f"{name}: {before / 2**20:.0f} MB → {after / 2**20:.0f} MB, {growth:+.1%}", flush=True)
         fine = fine and growth < GROWTH_MAX

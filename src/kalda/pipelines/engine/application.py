@@ -85,9 +85,21 @@ class Application:
             return self._supervisor.run()
 
 
+_RETAINED: Final = {
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "20",
+}
+"""What Spark keeps of jobs that have ended, also without its user interface: by default the plans of 1,000
+queries, so that the driver grows for the first thousand batches."""
+
+
 def session_settings(file: PipelineFile) -> dict[str, str]:
     """Return the settings of the session beside those that Kalda recommends; the file's win."""
+    has_ui = file.spark.settings.get("spark.ui.enabled", "false").lower() == "true"
     return {
+        **({} if has_ui else _RETAINED),
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
