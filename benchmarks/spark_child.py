@@ -56,6 +56,21 @@ class Side:
         target = str(self._directory / "parquet")
         return _seconds(lambda: rows.write.mode("overwrite").parquet(target))
 
+    def stream_to_parquet(self, arguments: Arguments) -> float:
+        """Copy a topic to Parquet files as a stream that ends, with a new checkpoint; seconds."""
+        directory = Path(tempfile.mkdtemp(dir=self._directory))
+        rows = self._stream(arguments)
+
+        def run() -> None:
+            writer = rows.writeStream.format("parquet").option(
+                "checkpointLocation", str(directory / "progress")
+            )
+            writer.trigger(availableNow=True).start(str(directory / "table")).awaitTermination()
+
+        took = _seconds(run)
+        shutil.rmtree(directory)
+        return took
+
     def available_now(self, arguments: Arguments) -> float:
         """Read a topic as a stream that ends, to nothing, with a new checkpoint; seconds."""
         checkpoint = tempfile.mkdtemp(dir=self._directory)
