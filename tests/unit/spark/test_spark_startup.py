@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from kalda.spark import startup
-from kalda.spark.startup.sitecustomize import COLLECTION_THRESHOLD, reorder
+from kalda.spark.startup.sitecustomize import COLLECTION_THRESHOLD, SOURCE_MODULE, reorder
 
 ARCHIVE = "/v/site-packages/pyspark/python/lib/pyspark.zip"
 PY4J = "/v/site-packages/pyspark/python/lib/py4j-src.zip"
@@ -40,3 +40,25 @@ def test_the_environments_own_sitecustomize_still_runs(tmp_path: Path) -> None:
         timeout=30,
     )
     assert ["other", f"False True {COLLECTION_THRESHOLD}"] == done.stdout.splitlines()
+
+
+def test_only_the_source_of_a_stream_has_no_threads_of_linear_algebra(tmp_path: Path) -> None:
+    """Workers run functions of users, which may multiply matrices."""
+    *packages, name = SOURCE_MODULE.split(".")
+    directory = tmp_path.joinpath(*packages)
+    directory.mkdir(parents=True)
+    for package in (directory, *directory.parents[: len(packages) - 1]):
+        (package / "__init__.py").touch()
+    for each in (name, "other"):
+        (directory / f"{each}.py").write_text("import os; print(os.environ.get('OPENBLAS_NUM_THREADS'))")
+
+    def output_of(module: str) -> str:
+        environment = {"PYTHONPATH": f"{Path(startup.__file__).parent}:{tmp_path}"}
+        command = [sys.executable, "-m", module]
+        done = subprocess.run(
+            command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=30
+        )
+        return done.stdout.strip()
+
+    assert "1" == output_of(SOURCE_MODULE)
+    assert "None" == output_of(".".join([*packages, "other"]))
