@@ -37,6 +37,22 @@ def silver():
     rows = spark.readStream.table("bronze").select("partition", "offset", parsed.alias("v"))
     return rows.select("partition", "offset", "v.*")
 """
+_FILE = """
+name: orders
+storage: state
+cluster: {{bootstrap.servers: "{address}"}}
+defaults: {{on_error: skip, value: {{format: json, schema: "id bigint, amount bigint"}}}}
+pipelines:
+  - name: large
+    from: {{topic: orders, keep: [offset]}}
+    transform: ["select *, id % 2 as half", where amount >= 1000]
+    to: {{table: large, format: parquet, partition_by: [half]}}
+  - name: alerts
+    from: {{topic: orders}}
+    expect: {{last: {{check: length(value) > 0, on_fail: drop}}}}
+    transform: ["select cast(id as string) as key, to_json(struct(*)) as value where id >= 990"]
+    to: {{topic: alerts}}
+"""
 _CONNECT = """
 import sys
 from pyspark.sql import SparkSession
@@ -101,6 +117,28 @@ def test_a_declarative_project_runs(address: str, tmp_path: Path) -> None:
     rows = ds.dataset(files, format="parquet").to_table().to_pylist()
     assert list(range(1000)) == sorted(row["id"] for row in rows)
     assert all(row["amount"] == 2 * row["id"] for row in rows)
+
+
+def test_an_exported_pipeline_file_runs(address: str, tmp_path: Path) -> None:
+    """`kalda pipeline export-sdp` writes a project that Spark runs: a table and a topic."""
+    import pyarrow.dataset as ds
+
+    (tmp_path / "orders.yml").write_text(_FILE.format(address=address))
+    run(
+        [sys.executable, "-m", "kalda", "pipeline", "export-sdp", "orders.yml", "--output", "project"],
+        tmp_path,
+    )
+
+    run([str(Path(sys.executable).with_name("spark-pipelines")), "run"], tmp_path / "project")
+
+    files = [str(each) for each in tmp_path.rglob("spark-warehouse/large/**/*.parquet")]
+    rows = ds.dataset(files, format="parquet").to_table().to_pylist()
+    assert list(range(500, 1000)) == sorted(row["id"] for row in rows)
+    consumer = confluent_kafka.Consumer({"bootstrap.servers": address, "group.id": "alerts"})
+    consumer.assign([confluent_kafka.TopicPartition("alerts", 0, 0)])
+    alerts = {json.loads(each.value())["id"] for each in consumer.consume(10, timeout=60)}
+    consumer.close()
+    assert set(range(990, 1000)) == alerts
 
 
 def test_spark_connect_reads(address: str, tmp_path: Path) -> None:

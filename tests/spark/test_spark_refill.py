@@ -1,14 +1,17 @@
 """Replays and backfills beside a streaming pipeline, with real tasks."""
 
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING
+
+import pytest
 
 from kalda.pipelines.engine.pipeline_run import PipelineRun
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.ledger.evidence import audit_pipeline
 from kalda.pipelines.ledger.topic import read_ledger
 from kalda.pipelines.refill.bounds import AtOffset, AtTime
-from kalda.pipelines.refill.refill import Refill
+from kalda.pipelines.refill.refill import Refill, RefillError
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import open_table
@@ -69,7 +72,15 @@ pipelines:
     assert list(range(100)) == sorted(offsets)
     properties = {"bootstrap.servers": topics.bootstrap}
     report = audit_pipeline(spec, properties, read_ledger(properties, frozenset([topic])), recount=True)
-    close_readers()
     assert () == report.findings
     assert () == refill.plan(None, None)[0].batches
+
+    # The table is lost: without its checkpoint too, a rebuild fills it with all that is there.
+    rmtree(spec.target.path.removeprefix("file://"))
+    with pytest.raises(RefillError, match=f"{topic} has a checkpoint; stop it and delete file://"):
+        refill.forget()
+    rmtree(file.checkpoint(topic).removeprefix("file://"))
+    assert refill.forget() > 0
+    assert 100 == refill.run(spark, refill.plan(None, None)[0], lambda each: None).total("rows_out")
     close_readers()
+    assert 100 == sum(rows.num_rows for rows in open_table(spec.target).read(["offset"]))

@@ -18,7 +18,9 @@ from kalda.pipelines.direct.range_job import BadRecordError, LostRowsError, Rang
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.direct.row_steps import FilterStep
 from kalda.pipelines.direct.rows_target import SkipTarget, Written
-from kalda.spark.source.options import SourceOptions, parse_batch_options
+from kalda.pipelines.engine.planner import plan_topic_pipeline
+from kalda.pipelines.spec.parser import parse_pipeline_file
+from kalda.spark.source.options import SourceOptions, parse_batch_options, parse_stream_options
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import close_readers
 
@@ -167,3 +169,37 @@ def test_a_target_that_writes_fewer_rows_than_it_got_is_an_error(
     )
     with pytest.raises(LostRowsError, match="the target wrote 799 of 800 rows"):
         job.run(OffsetRange(TopicPartition(topic, 0), 100, 900), 0)
+
+
+def test_aborted_transactions_never_show(
+    bootstrap: str, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A pipeline reads committed records unless its file says otherwise; the others are gaps."""
+    name = topic_name("aborted")
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([confluent_kafka.admin.NewTopic(name, 1, 1)])[name].result(30)
+    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(30)
+    for number in range(4):
+        producer.begin_transaction()
+        for _ in range(10):
+            producer.produce(name, b"%d" % number, partition=0)
+        producer.flush(30)
+        (producer.abort_transaction if number % 2 else producer.commit_transaction)(30)
+    text = f"""
+name: aborted
+storage: state
+cluster: {{bootstrap.servers: "{bootstrap}"}}
+pipelines:
+  - {{name: rows, from: {{topic: {name}}}, to: {{table: rows}}}}
+"""
+    file = parse_pipeline_file(text, "p.yml", directory=tmp_path, variables={})
+    plan = plan_topic_pipeline(file.pipelines[0], file)
+    source = parse_stream_options(plan.options)
+    job = RangeJob(query_id="q", batch_id=0, source=source, rows=plan.rows, target=OneFile(tmp_path))
+
+    result = job.run(OffsetRange(TopicPartition(name, 0), 0, 44), 0)
+    close_readers()
+
+    assert [b"0"] * 10 + [b"2"] * 10 == pq.read_table(tmp_path / "q-0-0.parquet")["value"].to_pylist()
+    assert (20, 24) == (result.account.records, result.account.gaps)

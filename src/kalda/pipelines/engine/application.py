@@ -104,6 +104,6 @@ def session_settings(file: PipelineFile) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.streaming.stopTimeout": "5s",
         **file.spark.settings,
     }

@@ -29,8 +29,6 @@ from kalda.pipelines.spec.model import (
 from kalda.pipelines.tables import TableError, open_table
 from kalda.spark.source.java_regex import translate_java_regex
 
-_STOP_TIMEOUT_S: Final = 60.0
-
 
 class CopyRun:
     """One run of a mirror or of a publisher, in a thread."""
@@ -67,14 +65,18 @@ class CopyRun:
         """Wait until the thread has ended, or the time is over."""
         self._thread.join(seconds)
 
-    def stop(self) -> None:
+    def request_stop(self) -> None:
         """End behind the transaction under way."""
         self._stop.set()
         mirror = self._mirror
         if mirror is not None:
             mirror.stop()
+
+    def stop(self, wait_s: float) -> None:
+        """End behind the transaction under way, and wait for that."""
+        self.request_stop()
         if self._thread.ident is not None:
-            self._thread.join(_STOP_TIMEOUT_S)
+            self._thread.join(wait_s)
 
     def close(self) -> None:
         """Nothing stays open behind the thread."""

@@ -1,8 +1,8 @@
 """Runs one pipeline that reads topics as a Structured Streaming query.
 
 The query's checkpoint has the progress; each batch is handed to a `BatchRunner`. The same checkpoint serves
-direct execution and Spark's. What a maintainer must not break: a stop is graceful, it waits for the batch
-that is being processed; a crash at any moment only repeats a batch.
+direct execution and Spark's. What a maintainer must not break: a stop waits for the batch that is being
+processed, for a bounded time; a crash at any moment only repeats a batch.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.engine.batch_runner import BatchOutcome, BatchRunner
 from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.planner import TopicPlan
+from kalda.pipelines.engine.restarts import first_line
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicSource, TriggerKind
 from kalda.pipelines.tables import TableError
 
@@ -28,8 +29,6 @@ logger: Final = logging.getLogger(__name__)
 _POOL: Final = "spark.scheduler.pool"
 _FULL_BATCH_OFFSETS: Final = 1_000_000
 """So many records fill a file of the usual size; a batch of them does not wait."""
-_STOP_WAIT_S: Final = 600.0
-"""How long a stop waits for the batch that runs; then the batch is interrupted, and repeated later."""
 
 
 class _StoppingError(Exception):
@@ -126,14 +125,22 @@ class PipelineRun:
         with contextlib.suppress(StreamingQueryException):
             self._query.awaitTermination(seconds)  # type: ignore[arg-type]  # it takes fractions
 
-    def stop(self) -> None:
-        """End the query after the batch that is being processed."""
+    def request_stop(self) -> None:
+        """Start no further batch."""
         self._is_stopping = True
+
+    def stop(self, wait_s: float) -> None:
+        """End the query after the batch that is being processed; interrupt that if it takes longer."""
+        self.request_stop()
         if self._query is None:
             return
-        if not self._idle.wait(_STOP_WAIT_S):
-            logger.warning("batch %s of %s did not end in time", self.batch_id, self._plan.spec.name)
-        self._query.stop()
+        name = self._plan.spec.name
+        if not self._idle.wait(wait_s):
+            logger.warning("batch %s of %s is interrupted; the next start repeats it", self.batch_id, name)
+        try:
+            self._query.stop()
+        except Exception as error:  # its thread does not end in time; the end of the process ends it
+            logger.warning("%s does not stop: %s", name, first_line(error))
 
     def close(self) -> None:
         """Close connections."""

@@ -31,6 +31,9 @@ STATUS_EVERY_MS: Final = 2_000
 LAG_EVERY_MS: Final = 5_000
 START_MS_MAX: Final = 15_000
 """How long the start of a pipeline holds up that of the next one; one without new records has no batch."""
+STOP_WAIT_S: Final = 20.0
+"""How long a stop waits for the batches that run. Kubernetes kills what has not ended after thirty seconds; a
+batch that is interrupted is repeated by the next start."""
 _RATE_WEIGHT: Final = 0.3
 """Of the newest batch in the moving average of the rate."""
 
@@ -58,8 +61,12 @@ class Run(Protocol):
         """Wait until it has ended, or the time is over."""
         ...
 
-    def stop(self) -> None:
-        """End it after the batch or transaction under way."""
+    def request_stop(self) -> None:
+        """Begin nothing more."""
+        ...
+
+    def stop(self, wait_s: float) -> None:
+        """End it after the batch or transaction under way, or within this time."""
         ...
 
     def close(self) -> None:
@@ -143,11 +150,16 @@ class Managed:
         else:
             self._run.wait(seconds)
 
-    def stop(self) -> None:
-        """End the pipeline after its current batch."""
+    def request_stop(self) -> None:
+        """Begin nothing more."""
+        if self._run is not None:
+            self._run.request_stop()
+
+    def stop(self, wait_s: float) -> None:
+        """End the pipeline after its current batch, or within this time."""
         run, self._run = self._run, None
         if run is not None:
-            run.stop()
+            run.stop(wait_s)
             run.close()
         if not self.is_done:
             self.status.state = RunState.STOPPED
@@ -285,7 +297,10 @@ class Supervisor:
                     waiting[0].wait(POLL_S)
         finally:
             for each in self.managed:
-                each.stop()
+                each.request_stop()
+            deadline = time.monotonic() + STOP_WAIT_S
+            for each in self.managed:
+                each.stop(max(deadline - time.monotonic(), 0.0))
             self._publish()
         return [each.error for each in self.managed if each.error is not None]
 
