@@ -7,6 +7,7 @@ is not.
 
 import re
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Final
 
 from kalda.pipelines.engine.errors import PipelineStoppedError, PoisonBatchError
@@ -14,6 +15,9 @@ from kalda.pipelines.spec.model import Restart
 
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)")
 """The line of a traceback that names the exception."""
+_CHAINED: Final = ("The above exception was the direct cause", "During handling of the above exception")
+_JAVA: Final = re.compile(r"at [\w.$]+|Driver stacktrace|Caused by: ")
+"""A line that ends a Python traceback."""
 
 
 @dataclass(slots=True)
@@ -52,11 +56,16 @@ def first_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
-    # Spark puts the traceback of a Python worker into the message; its last line is the error itself.
+    # Spark puts the traceback of a Python worker into the message, before Java's. Its last line is the error
+    # itself; of errors that were raised from each other, Python prints the cause first.
     for index, line in enumerate(lines):
         if line.startswith("Traceback (most recent call last)"):
-            rest = [each for each in lines[index + 1 :] if not each.startswith(("File ", "^", "at "))]
-            named = [each for each in rest if _ERROR.match(each)]
-            if named:
-                return named[0].partition(": ")[2] or named[0]
+            named = None
+            for each in takewhile(lambda text: not _JAVA.match(text), lines[index + 1 :]):
+                if each.startswith(_CHAINED):
+                    named = None
+                elif named is None and _ERROR.match(each):
+                    named = each
+            if named is not None:
+                return named.partition(": ")[2] or named
     return lines[0]

@@ -48,3 +48,24 @@ kalda.pipelines.direct.range_job.BadRecordError: orders-0 at offset 7: Malformed
 \tat org.apache.spark.api.python"""
     assert "orders-0 at offset 7: MalformedValue: no JSON" == first_line(RuntimeError(text))
     assert "ValueError" == first_line(ValueError())
+
+
+def test_of_errors_raised_from_each_other_the_last_counts() -> None:
+    """It is the one that names the place."""
+    text = """Job aborted: Lost task 0.0 (TID 3): org.apache.spark.api.python.PythonException: \
+Traceback (most recent call last):
+  File "writer.py", line 9, in write
+OSError: [Errno 28] Error writing bytes to file. Detail: [errno 28] No space left on device
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "storage.py", line 31, in errors_that_name
+    raise OSError(error.errno, os.strerror(error.errno), location) from error
+OSError: [Errno 28] No space left on device: 's3://lake/orders'
+
+\tat org.apache.spark.api.python.BasePythonRunner
+Driver stacktrace:
+Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
+OSError: other"""
+    assert "[Errno 28] No space left on device: 's3://lake/orders'" == first_line(RuntimeError(text))
