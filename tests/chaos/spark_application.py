@@ -25,10 +25,10 @@ _FAULTS: Final = Path(__file__).parent / "spark_faults"
 WEIGHTS: Final = {
     "error": 30,
     "worker": 30,
-    # A driver takes ten seconds to start, so its deaths are fewer.
-    "driver": 6,
+    # A driver takes ten seconds to start, and a minute on a loaded machine, so its deaths are fewer.
+    "driver": 3,
     "kill worker": 12,
-    "kill driver": 4,
+    "kill driver": 2,
     "kill leader": 15,
 }
 _OPEN: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
