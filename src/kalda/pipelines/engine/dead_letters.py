@@ -24,6 +24,7 @@ from kalda.pipelines.dlq.replay import create_topics
 from kalda.pipelines.engine.published import publish_once
 from kalda.pipelines.expectations import ERROR_CLASS
 from kalda.pipelines.spec.model import Cluster
+from kalda.pipelines.tables.storage import errors_that_name
 from kalda.records.columnar import ColumnarBatch
 
 
@@ -105,14 +106,16 @@ class _TaskLetters:
             of_stage = [each for each in failures if stages[each] == stage]
             if of_stage:
                 letters = letters_of(records, topic_partition, of_stage, self._origin, stage)
-                self._opened(letters.schema).write_batch(letters)
+                with errors_that_name(self._output.storage):
+                    self._opened(letters.schema).write_batch(letters)
         self._count += len(failures)
 
     def finish(self) -> Written:
         """Complete the file; without a letter there is none."""
         if self._writer is None:
             return Written(0)
-        self._writer.close()
+        with errors_that_name(self._output.storage):
+            self._writer.close()
         return Written(self._count, (self._name,))
 
     def abandon(self) -> None:

@@ -6,7 +6,9 @@ processed, for a bounded time; a crash at any moment only repeats a batch.
 """
 
 import contextlib
+import errno
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 _POOL: Final = "spark.scheduler.pool"
+_NO_SPACE: Final = os.strerror(errno.ENOSPC)
 _FULL_BATCH_OFFSETS: Final = 1_000_000
 """So many records fill a file of the usual size; a batch of them does not wait."""
 
@@ -114,7 +117,12 @@ class PipelineRun:
         assert self._query is not None, "start is called first"
         if self._query.isActive or self._is_stopping:
             return None
-        return self.failure if self.failure is not None else self._query.exception()
+        if self.failure is not None:
+            return self.failure
+        error: Exception | None = self._query.exception()
+        if error is not None and _NO_SPACE in str(error):  # Spark's own files; it does not say where
+            return OSError(errno.ENOSPC, _NO_SPACE, self._file.checkpoint(self._plan.spec.name))
+        return error
 
     def wait(self, seconds: float) -> None:
         """Wait until the query has ended, or the time is over."""

@@ -85,9 +85,10 @@ class ParquetTaskWriter:
         """Write rows and return the files, none without rows; a failed call removes what it wrote."""
         run = _Run(self, task, secrets.token_hex(4))
         try:
-            with errors_that_name(self.storage.location):
-                for batch in batches:
+            for batch in batches:  # outside: what the rows come from has errors of its own
+                with errors_that_name(self.storage.location):
                     run.add(batch)
+            with errors_that_name(self.storage.location):
                 return run.finish()
         except BaseException:
             run.abort()
