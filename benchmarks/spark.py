@@ -115,14 +115,16 @@ class Side:
         return answer
 
 
-def run(*, with_official: bool, groups: frozenset[str] | None = None, runs: int = RUNS) -> None:
+def run(
+    *, with_official: bool, groups: frozenset[str] | None = None, runs: int = RUNS, scale: int = 1
+) -> None:
     """Measure the rows of the named groups, or all, and print a line for each."""
-    wanted = [row for row in rows() if groups is None or row.group in groups]
+    wanted = [row for row in rows(scale) if groups is None or row.group in groups]
     with contextlib.ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kalda-bench-")))
         broker = stack.enter_context(KaldaProcess(directory / "data"))
-        known = topics()
-        for name in sorted(topics_of(wanted)):
+        known = topics(scale)
+        for name in sorted(topics_of(wanted, known)):
             load(broker.bootstrap, known[name])
 
         def side(source: str, python: Path, jars: Sequence[str] = ()) -> Side:
@@ -182,9 +184,10 @@ def _topic(bootstrap: str, name: str | None) -> Iterator[None]:
 def main() -> None:
     """Parse the arguments and measure."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark")
-    names = sorted({row.group for row in rows()})
+    names = sorted({row.group for row in rows(1)})
     parser.add_argument("--rows", help=f"groups of rows, separated by commas: {', '.join(names)}")
     parser.add_argument("--runs", type=int, default=RUNS, help="counted runs of each side and row")
+    parser.add_argument("--scale", type=int, default=1, help="times as many records as usual")
     parser.add_argument("--without-official", action="store_true", help="measure Kalda alone")
     options = parser.parse_args()
     groups = frozenset(options.rows.split(",")) if options.rows else None
@@ -192,7 +195,7 @@ def main() -> None:
         parser.error(f"--rows: {', '.join(sorted(unknown))}; allowed are {', '.join(names)}")
     os.environ["KALDA_CHECK_INVARIANTS"] = "0"
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    run(with_official=not options.without_official, groups=groups, runs=options.runs)
+    run(with_official=not options.without_official, groups=groups, runs=options.runs, scale=options.scale)
 
 
 if __name__ == "__main__":

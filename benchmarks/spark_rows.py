@@ -42,24 +42,27 @@ class Row:
     """A topic that is created before each run and deleted after it."""
 
 
-def topics() -> dict[str, TopicLoad]:
-    """Return the topics that the rows read, by name."""
+def topics(scale: int) -> dict[str, TopicLoad]:
+    """Return the topics that the rows read, by name, with `scale` times the usual records."""
     loads = [
-        TopicLoad(f"v{size}-{codec}", count, size, codec)
+        TopicLoad(f"v{size}-{codec}", scale * count, size, codec)
         for size, count in (SMALL, LARGE)
         for codec in ("none", "zstd")
     ]
-    loads.append(TopicLoad("minutes", _SPREAD_COUNT, LARGE[0], is_spread=True))
+    loads.append(TopicLoad("minutes", scale * _SPREAD_COUNT, LARGE[0], is_spread=True))
     return {each.name: each for each in loads}
 
 
-def rows() -> Iterator[Row]:
-    """Yield all rows, those of one topic behind one another."""
+def rows(scale: int) -> Iterator[Row]:
+    """Yield all rows, those of one topic behind one another.
+
+    The wanted figures are those of `scale` 1. With more records, the fixed time of each query counts less.
+    """
     for size, count in (SMALL, LARGE):
         for codec in ("none", "zstd"):
-            yield from _read_rows(size, count, codec)
-    yield from _sink_rows()
-    yield from _latency_rows()
+            yield from _read_rows(size, scale * count, codec)
+    yield from _sink_rows(scale)
+    yield from _latency_rows(scale)
 
 
 def _read_rows(size: int, count: int, codec: str) -> Iterator[Row]:
@@ -85,8 +88,9 @@ def _read_rows(size: int, count: int, codec: str) -> Iterator[Row]:
         )
 
 
-def _sink_rows() -> Iterator[Row]:
-    for size, count in (_SINK_SMALL, _SINK_LARGE):
+def _sink_rows(scale: int) -> Iterator[Row]:
+    for size, usual in (_SINK_SMALL, _SINK_LARGE):
+        count = scale * usual
 
         def write(delivery: str | None, size: int = size, count: int = count) -> Query:
             options = {"topic": "sink"} | ({} if delivery is None else {"delivery": delivery})
@@ -113,7 +117,7 @@ def _sink_rows() -> Iterator[Row]:
         )
 
 
-def _latency_rows() -> Iterator[Row]:
+def _latency_rows(scale: int) -> Iterator[Row]:
     minute = {
         "subscribe": "minutes",
         "startingTimestamp": str(_MIDDLE_MS),
@@ -122,7 +126,7 @@ def _latency_rows() -> Iterator[Row]:
     read_minute: Query = ("batch_read", {"options": minute})
     yield Row("time", "one minute of 600 by time", read_minute, read_minute, 1 / 1.2)
     scan: Query = ("batch_read", {"options": {"subscribe": "minutes"}})
-    label = f"one minute beside a scan of {_SPREAD_COUNT * LARGE[0] // 10**9} GB"
+    label = f"one minute beside a scan of {scale * _SPREAD_COUNT * LARGE[0] // 10**9} GB"
     yield Row("time", label, read_minute, scan, 20.0, theirs_is_kalda=True)
     batches: Query = (
         "micro_batch",
@@ -134,8 +138,7 @@ def _latency_rows() -> Iterator[Row]:
     yield Row("micro", f"micro-batch of {_BATCH_ROWS} rows, p50", batches, batches, 1 / 1.2)
 
 
-def topics_of(wanted: list[Row]) -> set[str]:
+def topics_of(wanted: list[Row], known: Mapping[str, TopicLoad]) -> set[str]:
     """Return the loaded topics that the rows read."""
-    known = topics()
     queries = [query for row in wanted for query in (row.ours, row.theirs) if query is not None]
     return {name for _, arguments in queries if (name := arguments["options"].get("subscribe")) in known}
