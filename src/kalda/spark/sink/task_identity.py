@@ -1,7 +1,7 @@
 """Names what a task writes: the query, the batch and the part of the batch.
 
 A streaming task reads them from Spark's `TaskContext`. Their names there are internal to Spark, so a task
-that does not find them fails instead of writing without a guarantee. The driver learns them from its tasks;
+that does not find them fails instead of writing without a guarantee. The driver gets them from its tasks;
 if none of them returned, it reads the query's id from the checkpoint.
 """
 
