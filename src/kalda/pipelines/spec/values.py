@@ -25,8 +25,9 @@ _DURATION: Final = re.compile(r"(\d{1,12})\s*(ms|s|m|h|d|w)", re.ASCII)
 _SIZE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)\s*(B|KB|MB|GB|TB|)", re.ASCII | re.IGNORECASE)
 _RELATIVE: Final = re.compile(r"-\d{1,9}(?:ms|s|m|h|d|w)", re.ASCII)
 _SHARE: Final = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
-_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,200}", re.ASCII)
-_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
+_NAME: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}", re.ASCII)
+"""Names become directories, so that one of dots alone would be another place."""
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", re.ASCII)
 _COLUMN: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _FUNCTION: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 
