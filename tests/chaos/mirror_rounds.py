@@ -24,7 +24,8 @@ from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.errors import ClientError
 from kalda.common.types import TopicPartition
 from kalda.testing import ProcessCluster
-from tests.chaos.spark_application import Attack, SparkApplication, open_transactions
+from tests.chaos.command_line import application_parser
+from tests.chaos.spark_application import Attack, SparkApplication
 
 PARTITIONS: Final = 3
 TOPIC: Final = "numbers"
@@ -131,35 +132,15 @@ class Rounds:
             damage = self._attack.prepare()
             source.write(per_round)
             self._attack.strike(damage, TOPIC)
-            took = self._wait(source, copy)
+            took = self._attack.wait(copy.poll, sum(map(len, source.numbers)), ROUND_TIMEOUT_S)
             if took is None:
                 return [f"round {rounds}, {damage}: only {copy.poll()} records came"]
             print(f"round {rounds}: {damage}: {took:.1f} s", flush=True)
             rounds += 1
         return list(self._verify(source, copy, rounds))
 
-    def _wait(self, source: Source, copy: Copy) -> float | None:
-        """Wait until the copy has all records; return the seconds, None if some did not come in time."""
-        began = time.monotonic()
-        while copy.poll() < sum(map(len, source.numbers)):
-            if time.monotonic() - began > ROUND_TIMEOUT_S:
-                return None
-            self._application.ensure()
-        self._attack.note()
-        return time.monotonic() - began
-
     def _verify(self, source: Source, copy: Copy, rounds: int) -> Iterator[str]:
-        self._application.disarm()
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while (left := open_transactions(self._target_cluster.bootstrap)) and time.monotonic() < deadline:
-            self._application.ensure()
-            time.sleep(0.5)
-        if left:
-            yield f"open transactions: {left}"
-        self._application.ensure()
-        if code := self._application.terminate(STOP_TIMEOUT_S):
-            yield f"the mirror ended with {code} after SIGTERM"
-        self._attack.note()
+        yield from self._attack.end(STOP_TIMEOUT_S)
         copy.poll()
         for partition, (expected, found) in enumerate(zip(source.numbers, copy.numbers, strict=True)):
             if expected != found:
@@ -190,13 +171,7 @@ pipelines:
 
 def main() -> int:
     """Run the rounds; exit code 1 if the copy differs from the source."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=100)
-    parser.add_argument("--ids", type=int, default=100_000, help="how many ids all rounds have together")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--minutes", type=float, default=600.0, help="begin no round after this time")
-    parser.add_argument("--keep", type=Path, help="a directory for logs and data, which stays")
-    options = parser.parse_args()
+    options = application_parser(__doc__.splitlines()[0], rounds=100, ids=100_000).parse_args()
     with contextlib.ExitStack() as stack:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
         directory.mkdir(parents=True, exist_ok=True)

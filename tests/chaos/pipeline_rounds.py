@@ -32,8 +32,9 @@ from kalda.pipelines.spec.model import PipelineSpec, TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import open_table
 from kalda.testing import ProcessCluster
+from tests.chaos.command_line import application_parser
 from tests.chaos.snapshot_reader import Row, SnapshotReader
-from tests.chaos.spark_application import Attack, SparkApplication, open_transactions
+from tests.chaos.spark_application import Attack, SparkApplication
 
 BROKERS: Final = 3
 PARTITIONS: Final = 4
@@ -164,7 +165,7 @@ class Rounds:
                     produced += self._per_round
                     producer.flush()
                     self._attack.strike(damage, SOURCE)
-                    took = self._wait(arrivals, produced)
+                    took = self._attack.wait(arrivals.poll, produced, ROUND_TIMEOUT_S)
                     if took is None:
                         return [
                             f"round {rounds}, {damage}: only {arrivals.poll()} of {produced} numbers came"
@@ -176,30 +177,8 @@ class Rounds:
             self._application.kill()
             arrivals.close()
 
-    def _wait(self, arrivals: Arrivals, produced: int) -> float | None:
-        """Wait until all numbers came; return the seconds, None if some did not come in time."""
-        began = time.monotonic()
-        while arrivals.poll() < produced:
-            if time.monotonic() - began > ROUND_TIMEOUT_S:
-                return None
-            self._application.ensure()
-        self._attack.note()
-        return time.monotonic() - began
-
     def _verify(self, arrivals: Arrivals, produced: int, rounds: int) -> Iterator[str]:
-        self._application.disarm()
-        bootstrap = self._cluster.bootstrap
-        # What a batch leaves behind its decision comes after its rows.
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while (open_ := open_transactions(bootstrap)) and time.monotonic() < deadline:
-            self._application.ensure()
-            time.sleep(0.5)
-        for each in open_:
-            yield f"the transaction {each} is open"
-        self._application.ensure()
-        if code := self._application.terminate(STOP_TIMEOUT_S):
-            yield f"the pipeline ended with {code} after SIGTERM"
-        self._attack.note()
+        yield from self._attack.end(STOP_TIMEOUT_S)
         total = arrivals.finish()
         missing = produced - len(total)
         twice = sum(1 for count in total.values() if count > 1)
@@ -289,15 +268,10 @@ pipelines:
 
 def main() -> int:
     """Run the rounds; exit code 1 if a record is lost or there twice."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--ids", type=int, default=200_000, help="how many ids all rounds have together")
+    parser = application_parser(__doc__.splitlines()[0], rounds=200, ids=200_000)
     parser.add_argument("--target", choices=(*TABLES, *TOPICS), default="delta")
     parser.add_argument("--execution", choices=("direct", "spark"), default="direct")
     parser.add_argument("--speculation", action="store_true", help="run slow tasks twice")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--minutes", type=float, default=600.0, help="begin no round after this time")
-    parser.add_argument("--keep", type=Path, help="a directory for logs and data, which stays")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -192,6 +192,35 @@ class Attack:
             time.sleep(self._rng.uniform(0.5, 3.0))
             self._cluster.start(broker)
         self.happened[str(damage)] += 1
+
+    def wait(self, arrived: Callable[[], int], wanted: int, timeout_s: float) -> float | None:
+        """Wait until so many records arrived, and start the application again where it died.
+
+        Returns:
+            The seconds; None if some did not come in time.
+        """
+        began = time.monotonic()
+        while arrived() < wanted:
+            if time.monotonic() - began > timeout_s:
+                return None
+            self._application.ensure()
+        self.note()
+        return time.monotonic() - began
+
+    def end(self, timeout_s: float) -> Iterator[str]:
+        """Do no more damage, stop the application by SIGTERM, and yield what is wrong with its end."""
+        self._application.disarm()
+        # What a batch leaves behind its decision comes after its rows.
+        deadline = time.monotonic() + timeout_s
+        while (left := open_transactions(self._cluster.bootstrap)) and time.monotonic() < deadline:
+            self._application.ensure()
+            time.sleep(0.5)
+        if left:
+            yield f"open transactions: {left}"
+        self._application.ensure()
+        if code := self._application.terminate(timeout_s):
+            yield f"the application ended with {code} after SIGTERM"
+        self.note()
 
     def note(self) -> None:
         """Count the failure that a process has come to; one behind the last step may come a round later."""

@@ -21,6 +21,7 @@ from typing import Final
 
 from kalda import Admin, NewTopic, Producer
 from kalda.testing import ProcessCluster
+from tests.chaos.command_line import application_parser
 from tests.chaos.snapshot_reader import Row, SnapshotReader
 from tests.chaos.spark_application import WEIGHTS, Attack, SparkApplication, open_transactions
 
@@ -61,15 +62,10 @@ def batches_of(checkpoint: Path) -> dict[tuple[int, int], int]:
 
 def main() -> int:
     """Run the rounds and print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--ids", type=int, default=1_000_000, help="how many ids all rounds have together")
+    parser = application_parser(__doc__, rounds=200, ids=1_000_000)
     parser.add_argument("--delivery", choices=STEPS, default="exactly-once-batch")
     parser.add_argument("--brokers", type=int, default=3)
     parser.add_argument("--speculation", action="store_true")
-    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
-    parser.add_argument("--minutes", type=float, default=600.0, help="begin no round after this time")
-    parser.add_argument("--keep", type=Path, help="a directory for logs and data, which stays")
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         directory = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
