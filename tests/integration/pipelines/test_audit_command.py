@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import confluent_kafka
-import confluent_kafka.admin
 import pyarrow as pa
 
 from kalda.pipelines.batch import BatchAccount, RangeAccount
@@ -15,6 +13,7 @@ from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables.model import TaskId
 from kalda.pipelines.tables.opening import open_table
 from kalda.spark.worker import close_readers
+from tests.integration.pipelines.numbers import produce_numbers
 from tests.integration.tools.commands import Commands
 
 
@@ -46,12 +45,7 @@ def test_an_audit_agrees_or_names_what_is_wrong(
     bootstrap: str, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_name("audited")
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    for number in range(100):
-        producer.produce(topic, b"%d" % number)
-    assert 0 == producer.flush(30)
+    produce_numbers(bootstrap, topic, 100)
     file = tmp_path / "pipelines.yaml"
     file.write_text(f"""
 name: audited

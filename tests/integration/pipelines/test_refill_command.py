@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-import confluent_kafka
-import confluent_kafka.admin
 import pyarrow as pa
 
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import TaskId, open_table
+from tests.integration.pipelines.numbers import produce_numbers
 from tests.integration.tools.commands import Commands
 from tests.unit.pipelines.tables.table_cases import account
 
@@ -19,12 +18,7 @@ def test_a_rebuild_refuses_a_table_with_rows(
 ) -> None:
     """Its rows would be there twice; the command says what to delete, in one line."""
     topic = topic_name("refilled")
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([confluent_kafka.admin.NewTopic(topic, 1, 1)])[topic].result(30)
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap})
-    for number in range(30):
-        producer.produce(topic, b"%d" % number)
-    assert 0 == producer.flush(30)
+    produce_numbers(bootstrap, topic, 30)
     file = tmp_path / "pipelines.yml"
     file.write_text(f"""
 name: refilled
