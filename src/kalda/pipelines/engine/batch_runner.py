@@ -26,7 +26,6 @@ from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog
 from kalda.pipelines.engine.breaker import check_breaker
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.engine.planner import TopicPlan
-from kalda.pipelines.engine.source_settings import has_dead_letters
 from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
 from kalda.pipelines.engine.spark_tasks import CountTarget
 from kalda.pipelines.engine.table_rows import TableFiles
@@ -306,7 +305,7 @@ def _open_target(plan: TopicPlan, file: PipelineFile) -> Target:
 
 def _open_dead_letters(plan: TopicPlan, file: PipelineFile, role: str) -> DeadLetterOutput | None:
     spec = plan.spec
-    if not has_dead_letters(spec):
+    if not spec.has_dead_letters:
         return None
     cluster = file.cluster(plan.cluster)
     return DeadLetterOutput(spec.name, spec.dlq_topic, spec.group_id + role, cluster, file.storage)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kalda.pipelines.dlq.letters import retry_topic
-from kalda.pipelines.spec.model import Cluster, OnError, OnFail, PipelineSpec, TopicSource
+from kalda.pipelines.spec.model import Cluster, PipelineSpec, TopicSource
 from kalda.spark.source.discovery import Discovery
 from kalda.spark.source.options import parse_stream_options
 
@@ -34,10 +34,12 @@ def source_options(spec: PipelineSpec, cluster: Cluster) -> dict[str, str]:
     options.setdefault("kafka.isolation.level", "read_committed")
     options.setdefault("kafka.client.id", spec.group_id)
     options["kafka.group.id"] = spec.group_id
-    replayed = (retry_topic(spec.dlq_topic),) if has_dead_letters(spec) else ()
+    replayed = (retry_topic(spec.dlq_topic),) if spec.has_dead_letters else ()
     if source.pattern is not None:
-        alternatives = (source.pattern, *(re.escape(name) for name in replayed))
-        options["subscribePattern"] = "|".join(f"(?:{each})" for each in alternatives)
+        # The source looks for a pattern anywhere in a name.
+        own = "".join(f"(?!{re.escape(name)}$)" for name in sorted(spec.written_topics))
+        alternatives = (f"{own}(?:{source.pattern})", *map(re.escape, replayed))
+        options["subscribePattern"] = f"^(?:{'|'.join(alternatives)})$"
     else:
         options["subscribe"] = ",".join((*source.topics, *replayed))
     if _TIME.fullmatch(source.start):
@@ -47,14 +49,6 @@ def source_options(spec: PipelineSpec, cluster: Cluster) -> dict[str, str]:
     if source.records_per_batch_max is not None:
         options["maxOffsetsPerTrigger"] = str(source.records_per_batch_max)
     return options | dict(source.options)
-
-
-def has_dead_letters(spec: PipelineSpec) -> bool:
-    """Return whether records of a pipeline may go to the dead-letter queue.
-
-    Such a pipeline also reads the topic of replayed dead letters.
-    """
-    return spec.on_error is OnError.DLQ or any(each.on_fail is OnFail.DLQ for each in spec.expect)
 
 
 def _milliseconds(text: str) -> int:

@@ -396,6 +396,26 @@ class PipelineSpec:
         return self.mirror.target if self.mirror is not None else ""
 
     @property
+    def has_dead_letters(self) -> bool:
+        """Whether records may go to the dead-letter queue.
+
+        Such a pipeline also reads the topic of replayed dead letters.
+        """
+        return self.on_error is OnError.DLQ or any(each.on_fail is OnFail.DLQ for each in self.expect)
+
+    @property
+    def written_topics(self) -> frozenset[str]:
+        """The topics of the source's cluster that the pipeline writes, and so must not read."""
+        names = [self.dlq_topic] if self.has_dead_letters else []
+        if (
+            isinstance(self.source, TopicSource)
+            and isinstance(self.target, TopicTarget)
+            and self.target.cluster == self.source.cluster
+        ):
+            names.append(self.target.topic)
+        return frozenset(names)
+
+    @property
     def group_id(self) -> str:
         """The consumer group under which the pipeline's progress shows in every tool."""
         return f"kalda-pipeline-{self.name}"

@@ -159,10 +159,7 @@ class PipelineParser:
         target = None if mirror is not None else reader.build("to", self._target)
         if isinstance(source, TableSource) and isinstance(target, TableSpec):
             value.fault("a pipeline reads a topic or writes one; Spark itself copies a table to a table")
-        dlq_topic = reader.one("dlq", values.TOPIC, f"{name}.dlq")
-        if isinstance(source, TopicSource):
-            _forbid_loop(value, source, target, dlq_topic)
-        return PipelineSpec(
+        spec = PipelineSpec(
             name=name,
             kind=_kind(source, target),
             source=source,
@@ -172,7 +169,7 @@ class PipelineParser:
             views=reader.build("views", self._views) or {},
             expect=reader.build("expect", _expectations) or (),
             on_error=shared.on_error,
-            dlq_topic=dlq_topic,
+            dlq_topic=reader.one("dlq", values.DLQ_TOPIC, f"{name}.dlq"),
             trigger=shared.trigger,
             execution=shared.execution,
             restart=shared.restart,
@@ -180,6 +177,10 @@ class PipelineParser:
             ledger=shared.ledger,
             place=value.place,
         )
+        if isinstance(source, TopicSource):
+            for topic in sorted(spec.written_topics.intersection(source.topics)):
+                value.fault(f"from names the topic {topic}, which the pipeline writes: it would never end")
+        return spec
 
     def _source(self, value: Value) -> TopicSource | TableSource | None:
         if value.is_mapping and "table" in value.entries():
@@ -276,19 +277,6 @@ class PipelineParser:
             value = reader.get("table") or reader.value
             value.refuse("a name such as lake.orders, or a URI")
         return path or ""
-
-
-def _forbid_loop(
-    value: Value, source: TopicSource, target: TableSpec | TopicTarget | None, dlq_topic: str
-) -> None:
-    written = {dlq_topic: "dlq"}
-    if isinstance(target, TopicTarget) and target.cluster == source.cluster:
-        written[target.topic] = "to"
-    for topic in source.topics:
-        if topic in written:
-            value.fault(
-                f"from and {written[topic]} name the same topic {topic}: a pipeline would read what it writes"
-            )
 
 
 def _steps(value: Value) -> tuple[TransformStep, ...]:

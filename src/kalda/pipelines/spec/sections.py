@@ -205,7 +205,7 @@ PIPELINE: Final = Section(
         ),
         Key(
             "dlq",
-            values.TOPIC.takes,
+            values.DLQ_TOPIC.takes,
             "The topic of the dead-letter queue, on the source's cluster.",
             default="`<name>.dlq`",
         ),

@@ -28,6 +28,7 @@ _SHARE: Final = re.compile(r"(\d{1,3}(?:\.\d{1,6})?)\s*(%?)", re.ASCII)
 _NAME: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}", re.ASCII)
 """Names become directories, so that one of dots alone would be another place."""
 _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", re.ASCII)
+_DLQ_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,243}", re.ASCII)
 _COLUMN: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _FUNCTION: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -179,6 +180,11 @@ COUNT: Final = ValueType("an int, at least 1", _count, 1)
 NAME: Final = ValueType("letters, digits, '.', '_' and '-', up to 200", _matching(_NAME), "")
 TOPIC: Final = ValueType(
     "the name of a topic: letters, digits, '.', '_' and '-', up to 249", _matching(_TOPIC), ""
+)
+DLQ_TOPIC: Final = ValueType(
+    "the name of a topic, up to 243 characters: that of replayed records adds .retry",
+    _matching(_DLQ_TOPIC),
+    "",
 )
 PATTERN: Final = ValueType("a regular expression in Java's syntax for whole names", _pattern, "")
 COLUMN: Final = ValueType("the name of a column, with '.' inside structures", _matching(_COLUMN), "")
