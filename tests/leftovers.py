@@ -5,6 +5,7 @@ collected during another test, which then fails. So the test that leaves somethi
 Brokers that several tests share run in processes of their own, or each of these tests could fail.
 """
 
+import contextlib
 import gc
 import os
 import threading
@@ -88,7 +89,19 @@ def describe(number: int, connection: Any) -> str:
     """Describe a socket."""
     if connection is None:
         return f"socket {number}"
-    return f"socket {number} ({connection.status}) from {connection.laddr} to {connection.raddr}"
+    return (
+        f"socket {number} ({connection.status}) from {connection.laddr} to {connection.raddr}, "
+        f"which belongs to {owner(connection.raddr)}"
+    )
+
+
+def owner(address: Any) -> str:
+    """Return the command of the process on this machine that has a socket with the address."""
+    with contextlib.suppress(psutil.Error):
+        for each in psutil.net_connections("tcp"):
+            if each.laddr == address and each.pid is not None:
+                return " ".join(psutil.Process(each.pid).cmdline())[-200:]
+    return "no process that is visible"
 
 
 def open_sockets() -> dict[str, int]:
