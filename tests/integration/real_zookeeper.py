@@ -153,11 +153,15 @@ class RealZooKeeper:
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 return False
-            if _four_letter_word(port, b"ruok") == b"imok":
+            if self._is_at(port):
                 return True
             time.sleep(0.05)
         self.kill()
         return False
+
+    def _is_at(self, port: int) -> bool:
+        """Whether this server answers at the port, and not another test's that took the port first."""
+        return f"dataDir={self._directory / 'data'}/" in _four_letter_word(port, b"conf").decode()
 
     def _end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
@@ -181,7 +185,7 @@ def _four_letter_word(port: int, word: bytes) -> bytes:
     try:
         with socket.create_connection(("127.0.0.1", port), 1.0) as connection:
             connection.sendall(word)
-            return connection.recv(64)
+            return b"".join(iter(lambda: connection.recv(4096), b""))
     except OSError:
         return b""
 

@@ -140,14 +140,14 @@ class Requests:
 class Client:
     """One session; blocking."""
 
-    def __init__(self, port: int, auth: str | None) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), SECONDS_MAX)
+    def __init__(self, port: int, auth: str | None, *, seconds_max: float = SECONDS_MAX) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), seconds_max)
         self._stream = self._socket.makefile("rb")
         self._xid = 0
         self.events: list[tuple[int, int, str]] = []
         try:
             self.session_id = self._begin(auth)
-        except (struct.error, ConnectionError):
+        except (struct.error, OSError):
             self._disconnect()
             raise
 
@@ -188,11 +188,13 @@ class Client:
 
 
 def wait_serving(port: int) -> None:
-    """A ZooKeeper that has just said that it is well still hangs up on clients for a moment."""
+    """A ZooKeeper that has just said that it is well still hangs up on clients, or leaves one unanswered."""
     for _ in range(100):
         try:
-            Client(port, None).close()
-        except (struct.error, ConnectionError):
+            Client(port, None, seconds_max=5.0).close()
+        except TimeoutError:
+            continue
+        except (struct.error, OSError):
             time.sleep(0.1)
         else:
             return
