@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kalda.pipelines.engine.errors import ProgressLostError
 from kalda.pipelines.engine.pipeline_run import PipelineRun
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.ledger.evidence import audit_pipeline
@@ -74,6 +75,13 @@ pipelines:
     report = audit_pipeline(spec, properties, read_ledger(properties, frozenset([topic])), recount=True)
     assert () == report.findings
     assert () == refill.plan(None, None)[0].batches
+
+    # Without its checkpoint, the query would begin again with offset 0.
+    checkpoint = Path(file.checkpoint(topic).removeprefix("file://"))
+    checkpoint.rename(tmp_path / "away")
+    with pytest.raises(ProgressLostError, match="has rows of it, which would come twice"):
+        PipelineRun(spark, plan, file, is_once=True, report=lambda outcome: None).start()
+    (tmp_path / "away").rename(checkpoint)
 
     # The table is lost: without its checkpoint too, a rebuild fills it with all that is there.
     rmtree(spec.target.path.removeprefix("file://"))

@@ -54,6 +54,31 @@ class Checkpoint:
         except (ValueError, KeyError, TypeError):
             raise CheckpointError(f"{self.location}/metadata is not that of a Spark query") from None
 
+    def check(self) -> None:
+        """Check that Spark can go on from here; a query never started has nothing to check.
+
+        Spark notices the same, each time the query starts, and says "assertion failed" or less.
+
+        Raises:
+            CheckpointError: a part is missing or damaged.
+        """
+        planned, committed = self._batch_ids("offsets"), self._batch_ids("commits")
+        if not planned:
+            if committed:
+                raise CheckpointError(f"{self.location} has commits of batches, but offsets of none")
+            return
+        if self.query_id() is None:
+            raise CheckpointError(f"{self.location} has batches, but lacks the file metadata")
+        last = max(planned)
+        for batch_id in range(max(last - 1, 0), last + 1):
+            if batch_id not in planned:
+                raise CheckpointError(f"{self.location}/offsets has batch {last}, but lacks batch {batch_id}")
+            self.offsets(batch_id)
+        for batch_id in committed & {last - 1, last}:
+            text = self._storage.read(f"commits/{batch_id}")
+            if text is not None and not text.startswith(b"v"):
+                raise CheckpointError(f"{self.location}/commits/{batch_id} is damaged: {text[:50]!r}")
+
     def last_planned(self) -> int | None:
         """Return the last batch that was planned; None for none."""
         return max(self._batch_ids("offsets"), default=None)

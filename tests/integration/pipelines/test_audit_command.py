@@ -59,8 +59,11 @@ pipelines:
     from: {{topic: {topic}}}
     transform: ["select count(*) as n from input group by value"]
     to: {{table: lake.sums, format: parquet}}
+  - name: {topic}-copy
+    from: {{topic: {topic}}}
+    to: {{topic: copied}}
 """)
-    (spec, _) = read_pipeline_file(file).pipelines
+    (spec, *_) = read_pipeline_file(file).pipelines
     assert isinstance(spec.target, TableSpec)
     commit(spec.target, 0, 0, 40, topic, topic, bootstrap)
     commit(spec.target, 1, 40, 90, topic, topic, bootstrap)
@@ -79,6 +82,14 @@ pipelines:
     done = kalda.run("pipeline", "audit", file, "other")
     assert 2 == done.code
     assert f"has no pipeline other. It has {topic}" in done.stderr
+
+    # What was read twice is twice in a topic; only rows of a table may replace each other.
+    for query_id in ("a", "b"):
+        batch = BatchAccount(query_id, 0, (RangeAccount(topic, 0, 0, 40, records=40, rows_out=40),))
+        with LedgerTopic({"bootstrap.servers": bootstrap}) as ledger:
+            ledger.publish(records_of(f"{topic}-copy", "copied", batch, 0))
+    done = kalda.run("pipeline", "audit", file, f"{topic}-copy")
+    assert f"{topic}-0: offsets 0 to 39 are in more than one batch" in done.stderr
 
     # Rows that a step aggregates are accounted for as they go in.
     batch = BatchAccount("s", 0, (RangeAccount(topic, 0, 0, 40, records=40, rows_out=40),))

@@ -20,17 +20,24 @@ pipelines:
 
 
 @pytest.mark.parametrize(
-    ("verb", "locked"), [("run", "state"), ("once", "state"), ("replay", "state/refills")]
+    ("verb", "more", "locked"),
+    [
+        ("run", [], "state"),
+        ("once", [], "state"),
+        ("repair", ["--execute"], "state"),
+        ("replay", ["orders"], "state/refills"),
+    ],
 )
-def test_a_second_process_is_refused_before_it_starts_spark(tmp_path: Path, verb: str, locked: str) -> None:
+def test_a_second_process_is_refused_before_it_starts_spark(
+    tmp_path: Path, verb: str, more: list[str], locked: str
+) -> None:
     """There is not even a broker: nothing was asked of one."""
     file = tmp_path / "shop.yaml"
     file.write_text(_FILE)
     commands = Commands("127.0.0.1:1")
-    names = ["orders"] if verb == "replay" else []
 
     with RunLock((tmp_path / locked).as_uri(), "orders"):
-        done = commands.run("pipeline", verb, str(file), *names)
+        done = commands.run("pipeline", verb, str(file), *more)
 
     assert 1 == done.code
     assert f"orders is being run by process {os.getpid()} on " in done.stderr

@@ -51,3 +51,38 @@ def test_another_log_is_refused(checkpoint: Checkpoint, tmp_path: Path, text: st
     (tmp_path / "offsets" / "1").write_text(text)
     with pytest.raises(CheckpointError):
         checkpoint.offsets(1)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "message"),
+    [
+        ("metadata", None, "has batches, but lacks the file metadata"),
+        ("metadata", "", "/metadata is not that of a Spark query"),
+        ("offsets/1", "", "/offsets/1 is not the log of a query with one source"),
+        ("offsets/1", f'v1\n{METADATA}\n{{"t": {{"0', "/offsets/1 has no offsets of topics"),
+        ("offsets/0", None, "/offsets has batch 1, but lacks batch 0"),
+        ("commits/0", "", "/commits/0 is damaged: b''"),
+    ],
+)
+def test_damage_is_named(
+    checkpoint: Checkpoint, tmp_path: Path, path: str, text: str | None, message: str
+) -> None:
+    """Spark says "assertion failed" to some of these, five times."""
+    checkpoint.check()
+    if text is None:
+        (tmp_path / path).unlink()
+    else:
+        (tmp_path / path).write_text(text)
+    with pytest.raises(CheckpointError, match=message):
+        checkpoint.check()
+
+
+def test_commits_without_offsets_are_damage(checkpoint: Checkpoint, tmp_path: Path) -> None:
+    for path in (tmp_path / "offsets").iterdir():
+        path.unlink()
+    with pytest.raises(CheckpointError, match="has commits of batches, but offsets of none"):
+        checkpoint.check()
+
+
+def test_a_query_that_never_ran_is_whole(tmp_path: Path) -> None:
+    Checkpoint(f"file://{tmp_path}/none").check()

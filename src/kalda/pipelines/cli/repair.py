@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.pipelines.cli.arguments import chosen, read_file
+from kalda.pipelines.cli.arguments import chosen, file_error, missing_package, read_file
 from kalda.pipelines.cli.noun import pipeline
+from kalda.pipelines.ledger.continuity import REFILL_PREFIX
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import GroupName
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kalda.common.types import TopicPartition
+    from kalda.pipelines.batch import BatchAccount
     from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
 
 
@@ -65,10 +67,11 @@ def repair(
     """Rebuild a lost checkpoint from the consumer group, or the group from the checkpoint.
 
     Stop the query first. A pipeline goes on where its group is, or where the ledger says that its target is,
-    if that is further. A query with aggregations or joins loses their state with its checkpoint.
+    if that is further; what its last batch left undone is completed. A query with aggregations or joins loses
+    their state with its checkpoint.
     """
     rows: list[list[Cell]] = []
-    for query in _queries(tool, file, names, checkpoint, group):
+    for query in _queries(tool, file, names, checkpoint, group, execute):
         rows += _repair_group(query, execute) if what == "group" else _repair_checkpoint(query, execute)
     columns = ("QUERY", "PARTITION", "OFFSET", "FROM")
     keys = ("query", "partition", "offset", "from")
@@ -78,7 +81,12 @@ def repair(
 
 
 def _queries(
-    tool: Tool, file: Path | None, names: tuple[str, ...], checkpoint: str | None, group: str | None
+    tool: Tool,
+    file: Path | None,
+    names: tuple[str, ...],
+    checkpoint: str | None,
+    group: str | None,
+    execute: bool,
 ) -> list[_Query]:
     if file is None:
         if checkpoint is None or group is None:
@@ -87,32 +95,75 @@ def _queries(
     if checkpoint is not None or group is not None:
         raise ToolUsageError("--checkpoint and --group are for queries that are in no pipeline file")
     pipelines = read_file(tool, file)
-    return [_of_pipeline(pipelines, spec) for spec in chosen(pipelines, names)]
+    return [_of_pipeline(tool, pipelines, spec, execute) for spec in chosen(pipelines, names)]
 
 
-def _of_pipeline(file: "PipelineFile", spec: "PipelineSpec") -> _Query:
-    from kalda.pipelines.ledger.topic import read_ledger
-    from kalda.pipelines.repair import ends_of, last_batch
-    from kalda.pipelines.spec.model import TableSpec, TopicSource
-    from kalda.pipelines.tables.opening import open_table
+def _of_pipeline(tool: Tool, file: "PipelineFile", spec: "PipelineSpec", execute: bool) -> _Query:
+    try:
+        from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock
+        from kalda.pipelines.ledger.topic import read_ledger
+        from kalda.pipelines.repair import ends_of, last_batch
+        from kalda.pipelines.spec.model import TableSpec, TopicSource
+        from kalda.pipelines.tables.opening import open_table
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
 
     if not isinstance(spec.source, TopicSource):
         raise ToolError(f"pipeline {spec.name} reads no topic with a Spark query, so it has no checkpoint")
+    if execute:
+        try:
+            click.get_current_context().with_resource(RunLock(file.storage, spec.name))
+        except PipelineRunsError as error:
+            raise ToolError(str(error)) from None
+    decided = _last_decided(tool, file, spec, execute)
     properties = file.cluster(spec.source.cluster).properties
-    records = read_ledger(properties, frozenset([spec.name])).records
+    records = [
+        each
+        for each in read_ledger(properties, frozenset([spec.name])).records
+        # A replay of a pipeline that never ran says nothing about what lies before it.
+        if not each.query_id.startswith(REFILL_PREFIX)
+    ]
     last = last_batch(records)
     if last is not None and isinstance(spec.target, TableSpec):
         held = open_table(spec.target).committed_batch(last.query_id)
-        if held is not None and held > last.batch_id:
+        known = max(last.batch_id, -1 if decided is None else decided.batch_id)
+        if held is not None and held > known:
             raise ToolError(
-                f"table {spec.target.table} holds batch {held} of query {last.query_id}, of which the ledger "
-                "has no record: the pipeline was killed between the two. The table's commit of that batch "
-                "has its offset ranges (kalda.account). Commit their ends to group "
-                f"{spec.group_id} with `kalda groups reset-offsets --from-file`, then name the checkpoint "
-                "and the group instead of the file"
+                f"table {spec.target.table} holds batch {held} of query {last.query_id}, of which neither "
+                "the ledger nor the storage has a record. The table's commit of that batch has its offset "
+                f"ranges (kalda.account). Commit their ends to group {spec.group_id} with "
+                "`kalda groups reset-offsets --from-file`, then name the checkpoint and the group instead of "
+                "the file"
             )
-    accounted = ends_of(each.account for each in records)
-    return _Query(spec.name, file.checkpoint(spec.name), spec.group_id, properties, accounted)
+    accounts = [each.account for each in records] + ([] if decided is None else list(decided.ranges))
+    return _Query(spec.name, file.checkpoint(spec.name), spec.group_id, properties, ends_of(accounts))
+
+
+def _last_decided(
+    tool: Tool, file: "PipelineFile", spec: "PipelineSpec", execute: bool
+) -> "BatchAccount | None":
+    """Return the account of the last batch that counts, completed if the repair is executed.
+
+    Its query is not started again, so nothing else would publish its dead letters, or end its transactions.
+    """
+    from kalda.pipelines.engine.batch_log import BatchLogError
+    from kalda.pipelines.engine.batch_runner import BatchRunner
+    from kalda.pipelines.engine.planner import plan_topic_pipeline
+    from kalda.pipelines.spec.errors import PipelineFileError
+
+    try:
+        runner = BatchRunner(plan_topic_pipeline(spec, file), file)
+    except PipelineFileError as error:
+        raise file_error(tool, error) from None
+    try:
+        decided = runner.decided()
+        if decided is not None and execute:
+            runner.next_batch(decided.query_id)
+        return decided
+    except BatchLogError as error:
+        raise ToolError(str(error)) from None
+    finally:
+        runner.close()
 
 
 def _repair_checkpoint(query: _Query, execute: bool) -> list[list[Cell]]:

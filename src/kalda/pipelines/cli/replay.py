@@ -99,7 +99,7 @@ def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
         raise file_error(tool, error) from None
     try:
         # Beside the pipeline, but not beside another replay or backfill of it; until the command ends.
-        click.get_current_context().with_resource(RunLock(f"{file.storage}/refills", spec.name))
+        click.get_current_context().with_resource(RunLock(file.refill_storage, spec.name))
     except PipelineRunsError as error:
         raise ToolError(str(error)) from None
     refill.complete()

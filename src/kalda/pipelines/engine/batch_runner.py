@@ -28,6 +28,7 @@ from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
 from kalda.pipelines.engine.spark_tasks import CountTarget
+from kalda.pipelines.engine.start_check import check_checkpoint, check_target
 from kalda.pipelines.engine.table_rows import TableFiles
 from kalda.pipelines.engine.targets import TableTarget, Target
 from kalda.pipelines.engine.topic_target import TopicOutput
@@ -75,6 +76,7 @@ class BatchRunner:
         self._spec: Final = plan.spec
         self._checkpoint: Final = Checkpoint(file.checkpoint(plan.spec.name))
         self._log: Final = BatchLog(file.storage, plan.spec.name)
+        self._refill_log: Final = BatchLog(file.refill_storage, plan.spec.name)
         self._cluster: Final = file.cluster(plan.cluster)
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
         self._target: Final[Target] = _open_target(plan, file)
@@ -84,6 +86,26 @@ class BatchRunner:
         self._ledger: Final = LedgerTopic(self._cluster.properties) if plan.spec.ledger else None
         self._schema: Final = plan.schema if plan.is_direct else plan.rows.input_schema()
         """The columns that are known before the batch: those of the target, or before Spark's transform."""
+
+    def check_start(self) -> None:
+        """Check that a query goes on where the target is.
+
+        Raises:
+            ProgressLostError: it would write rows again, or leave records out.
+            ClientError: the cluster cannot be reached.
+        """
+        check_checkpoint(self._spec, self._checkpoint, self._source)
+        if self._checkpoint.last_planned() is None:
+            check_target(self._spec, self._target, (self._log, self._refill_log), self._cluster.properties)
+
+    def decided(self) -> BatchAccount | None:
+        """Return the account of the last batch, if the target has it; it may have to be completed."""
+        intent = self._log.read()
+        if intent is None:
+            return None
+        committed = self._target.committed_batch(intent.account.query_id)
+        is_decided = committed is not None and committed >= intent.account.batch_id
+        return intent.account if is_decided else None
 
     def open(self) -> None:
         """Create the topics that the pipeline writes beside its target.

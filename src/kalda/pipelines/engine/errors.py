@@ -11,3 +11,7 @@ class BreakerOpenError(PipelineStoppedError):
 
 class PoisonBatchError(PipelineStoppedError):
     """The same batch failed as often as the file allows."""
+
+
+class ProgressLostError(PipelineStoppedError):
+    """Nothing says reliably where the pipeline goes on; the message says how to mend that."""

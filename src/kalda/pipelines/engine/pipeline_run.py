@@ -66,8 +66,13 @@ class PipelineRun:
         """The batch that runs or ran last."""
 
     def start(self) -> None:
-        """Start the query; returns when Spark has taken it."""
+        """Start the query; returns when Spark has taken it.
+
+        Raises:
+            ProgressLostError: the query would not go on where the target is.
+        """
         spec = self._plan.spec
+        self._runner.check_start()
         self._runner.open()
         options = self._plan.options | self._execution_options()
         # Streams of one application share its cores fairly; the query's thread inherits the pool.

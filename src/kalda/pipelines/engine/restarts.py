@@ -44,8 +44,9 @@ class Restarts:
         self.failures += 1
         if self.failures >= self.policy.tries:
             what = "before its first batch" if batch_id is None else f"in batch {batch_id}"
+            reason = first_line(error).rstrip(".")
             raise PoisonBatchError(
-                f"{self.pipeline} failed {self.failures} times {what}, last with: {first_line(error)}. It "
+                f"{self.pipeline} failed {self.failures} times {what}, last with: {reason}. It "
                 "stays stopped; correct the cause and start it again, it goes on with the same batch"
             ) from error
         return min(self.policy.backoff_ms << min(self.failures - 1, 30), self.policy.backoff_max_ms)

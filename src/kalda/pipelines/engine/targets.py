@@ -33,6 +33,10 @@ class Target(Protocol):
         """Return the last batch that counts; None for none."""
         ...
 
+    def holds(self, query_id: str) -> bool:
+        """Return whether the target may have rows of a query that the ledger or the storage names."""
+        ...
+
     def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
         """Return what tasks write with; the table is created or evolved first."""
         ...
@@ -72,6 +76,10 @@ class TableTarget:
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last batch that counts."""
         return self._table.committed_batch(query_id)
+
+    def holds(self, query_id: str) -> bool:
+        """Return whether the query has committed a batch to the table as it is, not to one before it."""
+        return self._table.committed_batch(query_id) is not None
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
         """Return how rows are marked that replace each other."""

@@ -20,6 +20,7 @@ from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
 from kalda.pipelines.engine.batch_log import BatchLogError
 from kalda.pipelines.engine.planner import format_spec
+from kalda.pipelines.ledger.evidence import log_bounds
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.topic_rows import TopicRows
@@ -101,6 +102,7 @@ class TopicOutput:
         options |= {"topic": spec.topic, "delivery": spec.delivery.value}
         self._options: Final = parse_sink_options(options, is_stream=True)
         self._spec: Final = spec
+        self._cluster: Final = cluster
         self._storage: Final = TableStorage(f"{storage}/batches/{pipeline}")
 
     def committed_batch(self, query_id: str) -> int | None:
@@ -110,6 +112,11 @@ class TopicOutput:
             decision = read_decision(self._options, _scope(query_id))
             batch_ids.append(None if decision is None else decision.batch_id)
         return max((each for each in batch_ids if each is not None), default=None)
+
+    def holds(self, query_id: str) -> bool:
+        """Return whether the topic has had records; whose they are is not kept with them."""
+        bounds = log_bounds(self._cluster.properties, [self._spec.topic])
+        return any(each.end > 0 for each in bounds.values())
 
     def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
         """Return what tasks send with."""

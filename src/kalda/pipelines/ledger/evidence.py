@@ -44,12 +44,11 @@ def audit_pipeline(
     topics = {each.account.topic for each in records}
     if isinstance(spec.source, TopicSource):
         topics.update(spec.source.topics)
-    options = _source(properties)
-    bounds = log_bounds(options, topics)
+    bounds = log_bounds(properties, topics)
     # A damaged record does not say whose it is; so each pipeline's audit shows it.
     faults = list(contents.faults)
     if recount:
-        faults += recount_log(options, records, bounds)
+        faults += recount_log(_source(properties), records, bounds)
     target = spec.target
     assert target is not None, spec.kind
     return audit(
@@ -58,19 +57,22 @@ def audit_pipeline(
         records,
         bounds=bounds,
         table_rows=count_rows(target) if _is_row_wise(spec) else None,
-        may_repeat=not isinstance(target, TableSpec) or target.mode is WriteMode.UPSERT,
+        may_repeat=isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT,
         faults=faults,
     )
 
 
-def log_bounds(options: SourceOptions, topics: Iterable[str]) -> dict[TopicPartition, LogBounds]:
+def log_bounds(properties: Mapping[str, str], topics: Iterable[str]) -> dict[TopicPartition, LogBounds]:
     """Return what the logs of all partitions of the topics hold; a topic that is gone has none.
+
+    Args:
+        properties: the cluster's settings with Kafka's dotted names.
 
     Raises:
         ClientError: the cluster cannot be reached.
     """
     found: dict[TopicPartition, LogBounds] = {}
-    with pooled_reader(options.client) as reader:
+    with pooled_reader(_source(properties).client) as reader:
         for topic in sorted(topics):
             try:
                 partitions = reader.topic_partitions([topic])

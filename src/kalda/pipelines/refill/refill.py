@@ -178,7 +178,7 @@ class Refill:
         return isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT
 
     def _runner(self) -> BatchRunner:
-        apart = replace(self._file, storage=f"{self._file.storage}/refills")
+        apart = replace(self._file, storage=self._file.refill_storage)
         return BatchRunner(self._plan, apart, role=_ROLE)
 
     def _reached(self) -> dict[TopicPartition, int] | None:

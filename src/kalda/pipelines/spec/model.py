@@ -449,6 +449,11 @@ class PipelineFile:
         """Return the cluster of that name; the parser has checked that it exists."""
         return self.clusters[name]
 
+    @property
+    def refill_storage(self) -> str:
+        """The URI under which replays and backfills keep what the pipelines keep in `storage`."""
+        return f"{self.storage}/refills"
+
     def checkpoint(self, pipeline: str) -> str:
         """Return the URI of a pipeline's checkpoint."""
         return f"{self.storage}/checkpoints/{pipeline}"
