@@ -2,9 +2,16 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
 import pyarrow as pa
 
+from kalda.common.types import TopicPartition
+from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.checkpoint import Checkpoint
+from kalda.pipelines.engine.run_lock import RunLock
+from kalda.pipelines.ledger.record import records_of
+from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import TaskId, open_table
@@ -51,3 +58,36 @@ pipelines:
     assert (
         "without has `ledger: false`, and the ledger says which offsets the table has already" in done.stderr
     )
+
+
+def test_an_older_part_does_not_replace_newer_rows(
+    bootstrap: str, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A replay of offsets 0 to 19 would undo what 20 to 39 changed, and so would one beside the pipeline."""
+    topic = topic_name("upserted")
+    produce_numbers(bootstrap, topic, 50)
+    path = tmp_path / "pipelines.yml"
+    path.write_text(f"""
+name: upserted
+storage: state
+cluster: {{bootstrap.servers: "{bootstrap}"}}
+pipelines:
+  - name: {topic}
+    from: {{topic: {topic}}}
+    to: {{table: lake.rows, mode: upsert, keys: [value]}}
+""")
+    file, kalda = read_pipeline_file(path), Commands(bootstrap)
+    place = TopicPartition(topic, 0)
+    Checkpoint(file.checkpoint(topic)).create({place: 30}, query_id=UUID(int=1), now_ms=1)
+    # The batch behind 30 was killed before Spark's commit.
+    ranges = (RangeAccount(topic, 0, 0, 40, records=40, rows_out=40),)
+    with LedgerTopic({"bootstrap.servers": bootstrap}) as ledger:
+        ledger.publish(records_of(topic, "lake.rows", BatchAccount("q", 0, ranges), 1))
+
+    done = kalda.refused("pipeline", "replay", path, topic, "--to", 20, "--dry-run")
+    assert f"its table has {topic}-0 up to offset 40: rows up to 20 would replace newer ones" in done.stderr
+    done = kalda("pipeline", "replay", path, topic, "--from", 10, "--dry-run", "--json")
+    assert 30 == done.json["offsets"]
+    with RunLock(file.storage, topic):
+        done = kalda.refused("pipeline", "replay", path, topic, "--from", 10, "--dry-run")
+    assert f"{topic} is being run by process" in done.stderr

@@ -5,6 +5,7 @@ Nothing is written without ``--execute``. The decisions are in `kalda.pipelines.
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -152,18 +153,12 @@ def _last_decided(
     from kalda.pipelines.spec.errors import PipelineFileError
 
     try:
-        runner = BatchRunner(plan_topic_pipeline(spec, file), file)
+        with closing(BatchRunner(plan_topic_pipeline(spec, file), file)) as runner:
+            return runner.complete_decided() if execute else runner.decided()
     except PipelineFileError as error:
         raise file_error(tool, error) from None
-    try:
-        decided = runner.decided()
-        if decided is not None and execute:
-            runner.next_batch(decided.query_id)
-        return decided
     except BatchLogError as error:
         raise ToolError(str(error)) from None
-    finally:
-        runner.close()
 
 
 def _repair_checkpoint(query: _Query, execute: bool) -> list[list[Cell]]:

@@ -43,7 +43,8 @@ def replay(
     """Process a range of offsets or of time again, into the same table and without duplicates.
 
     Offsets that a batch accounts for are left out where rows are appended. Where rows replace each other by
-    key, all are processed. What the pipeline has not reached yet is left to it.
+    key, all are processed up to where the table is, and the pipeline must not run. What the pipeline has not
+    reached yet is left to it.
     """
     pipelines = read_file(tool, file)
     first, last = _bound("--from", start), _bound("--to", end)
@@ -100,6 +101,8 @@ def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
     try:
         # Beside the pipeline, but not beside another replay or backfill of it; until the command ends.
         click.get_current_context().with_resource(RunLock(file.refill_storage, spec.name))
+        if refill.replaces_rows:
+            click.get_current_context().with_resource(RunLock(file.storage, spec.name))
     except PipelineRunsError as error:
         raise ToolError(str(error)) from None
     refill.complete()
@@ -114,13 +117,14 @@ def _errors_in_one_line() -> "Iterator[None]":
         from pyspark.errors import PySparkException
 
         from kalda.pipelines.checkpoint import CheckpointError
+        from kalda.pipelines.engine.batch_log import BatchLogError
         from kalda.pipelines.engine.errors import PipelineStoppedError
         from kalda.pipelines.engine.restarts import first_line
         from kalda.pipelines.refill.refill import RefillError
         from kalda.pipelines.tables import TableError
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
-    refusals = (RefillError, CheckpointError, PipelineStoppedError, TableError)
+    refusals = (RefillError, CheckpointError, BatchLogError, PipelineStoppedError, TableError)
     try:
         yield
     except (*refusals, PySparkException, Py4JError) as error:

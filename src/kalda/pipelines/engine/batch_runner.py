@@ -107,6 +107,18 @@ class BatchRunner:
         is_decided = committed is not None and committed >= intent.account.batch_id
         return intent.account if is_decided else None
 
+    def complete_decided(self) -> BatchAccount | None:
+        """Complete the last batch of a process that crashed, if the target has it; return its account.
+
+        Raises:
+            BatchLogError: the storage's record of it is damaged.
+            ClientError: the cluster cannot be reached.
+        """
+        account = self.decided()
+        if account is not None:
+            self._finish(account.query_id, account.batch_id)
+        return account
+
     def open(self) -> None:
         """Create the topics that the pipeline writes beside its target.
 

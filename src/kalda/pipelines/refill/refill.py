@@ -1,14 +1,17 @@
 """Runs replays and backfills: batches of their own query, committed to the same table and the same ledger.
 
 They may run beside the pipeline. Their staged files, dead letters and transactions have names of their own,
-and with a checkpoint they stay behind what the pipeline has committed. What a maintainer must not break: a
-refill that crashed is completed before the ledger is read; its last batch may be in the table only.
+and with a checkpoint they stay behind what the pipeline has committed. Where rows replace each other, the
+pipeline must not run, and a refill ends where the table is: what it writes is older than the rest. What a
+maintainer must not break: a refill that crashed is completed before the ledger is read; its last batch may be
+in the table only.
 """
 
 import json
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -21,6 +24,7 @@ from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.ledger.continuity import REFILL_PREFIX
 from kalda.pipelines.ledger.topic import LedgerTopic, read_ledger
 from kalda.pipelines.refill.bounds import Bound, RefillPlan, plan_refill, resolve
+from kalda.pipelines.repair import ends_of
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, WriteMode
 from kalda.pipelines.tables import open_table
 from kalda.spark.source.discovery import Discovery
@@ -82,6 +86,12 @@ class Refill:
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
         self._checkpoint: Final = file.checkpoint(spec.name)
 
+    @property
+    def replaces_rows(self) -> bool:
+        """Whether rows replace each other by key: offsets are read again, and the pipeline must not run."""
+        target = self._plan.spec.target
+        return isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT
+
     def plan(self, start: Bound | None, end: Bound | None) -> tuple[RefillPlan, dict[TopicPartition, int]]:
         """Return what lies between two bounds and is not in the table, and where each partition ends.
 
@@ -89,8 +99,11 @@ class Refill:
         checkpoint processes what it has not reached yet by itself, so the range ends there.
 
         Raises:
+            RefillError: rows replace each other, and the table has later ones than the range.
             ClientError: the cluster cannot be reached.
         """
+        records = read_ledger(self._properties, frozenset([self._plan.spec.name])).records
+        held = ends_of(each.account for each in records) if self.replaces_rows else {}
         discovery = Discovery(self._source)
         try:
             partitions = discovery.find_partitions().partitions
@@ -100,12 +113,19 @@ class Refill:
         reached = self._reached()
         if reached is not None:
             ends = {
-                each: max(min(offset, reached.get(each, 0)), starts[each]) for each, offset in ends.items()
+                each: max(min(offset, max(reached.get(each, 0), held.get(each, 0))), starts[each])
+                for each, offset in ends.items()
             }
         first = resolve(start, starts, starts, ends, self._at_time)
         last = resolve(end, ends, starts, ends, self._at_time)
-        contents = read_ledger(self._properties, frozenset([self._plan.spec.name]))
-        return plan_refill(first, last, contents.records, may_repeat=self._may_repeat), last
+        for each in sorted(first.keys() & last.keys()):
+            if first[each] < last[each] < min(held.get(each, 0), ends[each]):
+                raise RefillError(
+                    f"{self._plan.spec.name} replaces rows by key, and its table has {each} up to offset "
+                    f"{held[each]}: rows up to {last[each]} would replace newer ones. Leave out the end, so "
+                    "that all that follows is processed again"
+                )
+        return plan_refill(first, last, records, may_repeat=self.replaces_rows), last
 
     def run(
         self, session: "SparkSession", plan: RefillPlan, report: Callable[[BatchAccount], None]
@@ -116,9 +136,8 @@ class Refill:
             Exception: whatever a task or a commit raised; what was committed stays, and a new plan leaves it
                 out.
         """
-        runner = self._runner()
         accounts = []
-        try:
+        with closing(self._runner()) as runner:
             runner.open()
             batch_id = runner.next_batch(self._query_id)
             for ranges in plan.batches:
@@ -128,17 +147,18 @@ class Refill:
                 accounts.append(outcome.account)
                 report(outcome.account)
                 batch_id += 1
-        finally:
-            runner.close()
         return RefillResult(tuple(accounts))
 
     def complete(self) -> None:
-        """Finish the last batch of a refill that crashed; call it before `plan`."""
-        runner = self._runner()
-        try:
+        """Finish the last batch of a refill that crashed; call it before `plan`.
+
+        Where rows replace each other, also that of the pipeline: the refill has to reach as far.
+        """
+        with closing(self._runner()) as runner:
             runner.next_batch(self._query_id)
-        finally:
-            runner.close()
+        if self.replaces_rows:
+            with closing(BatchRunner(self._plan, self._file)) as runner:
+                runner.complete_decided()
 
     def begin_at(self, offsets: dict[TopicPartition, int]) -> bool:
         """Let a pipeline that has never run begin at these offsets; return False if it has a checkpoint."""
@@ -171,11 +191,6 @@ class Refill:
         with LedgerTopic(self._properties) as ledger:
             ledger.delete(records)
         return len(records)
-
-    @property
-    def _may_repeat(self) -> bool:
-        target = self._plan.spec.target
-        return isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT
 
     def _runner(self) -> BatchRunner:
         apart = replace(self._file, storage=self._file.refill_storage)
