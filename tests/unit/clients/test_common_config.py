@@ -16,7 +16,7 @@ class Level(Enum):
 def test_keyword_options_have_python_types() -> None:
     config = CommonClientConfig.from_options(
         {
-            "bootstrap_servers": ["a:1", "[::1]:2"],
+            "bootstrap_servers": ["a:1", "[::1]:2", "SASL_SSL://b-1.x_y:3"],
             "client_id": "me",
             "request_timeout_ms": 5,
             "enable_metrics_push": False,
@@ -25,7 +25,7 @@ def test_keyword_options_have_python_types() -> None:
         }
     )
 
-    assert (("a", 1), ("::1", 2)) == config.bootstrap_addresses
+    assert (("a", 1), ("::1", 2), ("b-1.x_y", 3)) == config.bootstrap_addresses
     assert ("me", 5, False, 100, "DEBUG") == (
         config.client_id,
         config.request_timeout_ms,
@@ -81,6 +81,8 @@ def test_servers_may_be_one_text_or_any_collection(servers: object) -> None:
         ),
         ({"zzz": "5"}, r"`zzz` is not a setting of this client$"),
         ({"bootstrap.servers": "a"}, r"`bootstrap.servers` has 'a', which is not host:port"),
+        ({"bootstrap.servers": "a:1;b:1"}, r"has 'a:1;b:1', which is not host:port"),
+        ({"bootstrap.servers": "a b:1"}, r"has 'a b:1', which is not host:port"),
         ({"bootstrap.servers": ""}, r"`bootstrap.servers` is missing"),
         (
             {"bootstrap.servers": b"a:1"},

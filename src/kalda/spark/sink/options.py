@@ -16,6 +16,7 @@ from typing import Final
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.spark.source.option_names import check_names
 from kalda.spark.source.option_values import OptionError
 
 logger: Final = logging.getLogger(__name__)
@@ -74,6 +75,7 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
     for name, reason in _FORBIDDEN.items():
         if name in lowered:
             raise OptionError(f"`{name}` is not supported: {reason}")
+    check_names(lowered)
     include_headers = lowered.get("includeheaders", "false").strip().lower()
     if include_headers not in _TEXT_BOOLEANS:
         raise OptionError(f"`includeHeaders`={include_headers!r} is neither true nor false")

@@ -44,9 +44,16 @@ def check_write_schema(schema: StructType, topic: str | None) -> None:
     """Check the columns of a query that is written; `topic` is the option.
 
     Raises:
-        OptionError: ``value`` or the topic is missing, or a column has another type.
+        OptionError: ``value`` or the topic is missing, or a column has another type or is there twice.
     """
-    found = {field.name.lower(): field.dataType for field in schema}
+    found: dict[str, DataType] = {}
+    for field in schema:
+        name = field.name.lower()
+        if name in found and name in _TYPES:
+            raise OptionError(
+                f"there are two columns `{name}`; names do not depend on case: rename or drop one"
+            )
+        found[name] = field.dataType
     if topic is None and "topic" not in found:
         raise OptionError(_NO_TOPIC)
     if "value" not in found:

@@ -46,7 +46,7 @@ def _load_partitioner(name: str) -> Partitioner | PartitionChoice:
             "is installed on the executors"
         ) from None
     made = found() if isinstance(found, type) else found
-    if not (callable(made) or isinstance(getattr(made, "partition", None), object)):
+    if not (callable(made) or callable(getattr(made, "partition", None))):
         raise OptionError(f"`kafka.partitioner.class`={name} is neither a function nor a partitioner")
     return made  # type: ignore[return-value]  # the producer checks its shape
 

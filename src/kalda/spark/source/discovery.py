@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar, assert_never
 from uuid import UUID
 
+from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
 from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError, UnknownTopicOrPartitionError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import LATEST_TIMESTAMP
+from kalda.spark.source.data_loss import report_data_loss
 from kalda.spark.source.group_offsets import Committed, GroupOffsets, OffsetStore
 from kalda.spark.source.log_history import check_reincarnations
 from kalda.spark.source.offsets import EARLIEST, LATEST, PartitionOffsets
@@ -209,8 +211,28 @@ class Discovery:
         return self._resolve("starting", self._options.starting, partitions, ends)
 
     def ending_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Resolve the option for the end; a timestamp that no record reaches means the latest offset."""
-        return self._resolve("ending", self._options.ending, partitions, None)
+        """Resolve the option for the end; a timestamp that no record reaches means the latest offset.
+
+        An offset that the log does not reach is a loss, and is lowered to the log's end where that is
+        allowed: tasks would wait for the records for `kafkaConsumer.pollTimeoutMs`. Under ``read_committed``
+        they do, as records behind an open transaction become readable when it ends.
+
+        Raises:
+            DataLossError: see above, and `failOnDataLoss` is true.
+        """
+        ending = self._options.ending
+        wanted = self._resolve("ending", ending, partitions, None)
+        is_committed = self._options.client.isolation is IsolationLevel.READ_COMMITTED
+        if not isinstance(ending, AtOffsets) or is_committed:
+            return wanted
+        ends = self.end_offsets(wanted, known=wanted)
+        for each, offset in wanted.items():
+            if offset > ends[each]:
+                report_data_loss(
+                    f"`endingOffsets` of {each} is {offset}, and the log ends at {ends[each]}",
+                    fail=self._options.fail_on_data_loss,
+                )
+        return {each: min(offset, ends[each]) for each, offset in wanted.items()}
 
     def _find_topics(self, topics: Iterable[str]) -> Found:
         partitions: list[TopicPartition] = []

@@ -87,13 +87,18 @@ def from_spark_offset(offset: SparkOffset) -> dict[TopicPartition, int]:
     return _partition_numbers(offset, lambda: _refuse(json.dumps(offset), example), least=0)
 
 
-def parse_offsets(text: str) -> dict[TopicPartition, int]:
+def parse_offsets(text: str, words: str = "") -> dict[TopicPartition, int]:
     """Read the JSON of `startingOffsets`: -1 stands for latest, -2 for earliest.
+
+    Args:
+        text: The JSON.
+        words: What the option may be instead; the error names it.
 
     Raises:
         OffsetFormatError: the text is not such JSON.
     """
-    return _parse_numbers(text, '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}', least=EARLIEST)
+    example = '{"topicA":{"0":23,"1":-1},"topicB":{"0":-2}} with -1 for latest and -2 for earliest'
+    return _parse_numbers(text, example, least=EARLIEST, words=words)
 
 
 def parse_timestamps(text: str) -> dict[TopicPartition, int]:
@@ -128,9 +133,9 @@ def parse_partitions(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted(found))
 
 
-def _parse_numbers(text: str, example: str, least: int) -> dict[TopicPartition, int]:
+def _parse_numbers(text: str, example: str, least: int, words: str = "") -> dict[TopicPartition, int]:
     def fail() -> NoReturn:
-        _refuse(text, example)
+        _refuse(text, example, words)
 
     return _partition_numbers(_load_object(text, fail), fail, least)
 
@@ -162,5 +167,6 @@ def _load_object(text: str, fail: Callable[[], NoReturn]) -> dict[str, Any]:
     return value
 
 
-def _refuse(text: str, example: str) -> NoReturn:
-    raise OffsetFormatError(f"expected JSON such as {example}, got {text[:500]}")
+def _refuse(text: str, example: str, words: str = "") -> NoReturn:
+    allowed = f"{words} or " if words else ""
+    raise OffsetFormatError(f"expected {allowed}JSON such as {example}, got {text[:500]!r}")

@@ -6,12 +6,14 @@ puts the text into its own exception. For an error that names what to do, the tr
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from kalda.clients.errors import ClientError
 from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.option_values import OptionError
+from kalda.spark.source.value_columns import BadValueError
 
 P = ParamSpec("P")
 S = TypeVar("S")
@@ -31,11 +33,23 @@ def one_line_errors(
 
     @functools.wraps(method)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        try:
+        with _hiding_traceback():
             return method(self, *args, **kwargs)
-        except (OptionError, DataLossError, ClientError):
-            if any(name.startswith(_WORKER_VARIABLES) for name in os.environ):
-                os.environ[HIDE_TRACEBACK] = "1"
-            raise
 
     return call
+
+
+def one_line_rows(rows: Iterator[T]) -> Iterator[T]:
+    """Yield the rows of a task; an error on the way loses its traceback as in `one_line_errors`."""
+    with _hiding_traceback():
+        yield from rows
+
+
+@contextmanager
+def _hiding_traceback() -> Iterator[None]:
+    try:
+        yield
+    except (OptionError, DataLossError, BadValueError, ClientError):
+        if any(name.startswith(_WORKER_VARIABLES) for name in os.environ):
+            os.environ[HIDE_TRACEBACK] = "1"
+        raise

@@ -17,7 +17,13 @@ EnumT = TypeVar("EnumT", bound=Enum)
 
 
 class OptionError(ValueError):
-    """An option is missing, malformed, forbidden or at odds with another; the message names it."""
+    """An option is missing, malformed, forbidden or at odds with another; the message names it.
+
+    The message is one line, also where it quotes a value or a schema that has several.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(line.strip() for line in message.splitlines()))
 
 
 Lowered = Mapping[str, str]

@@ -22,6 +22,7 @@ from kalda.common.config_def import ConfigError
 from kalda.common.types import TopicPartition
 from kalda.spark.source.java_regex import UnsupportedPatternError, translate_java_regex
 from kalda.spark.source.offsets import parse_partitions
+from kalda.spark.source.option_names import check_names
 from kalda.spark.source.option_values import (
     Lowered,
     OptionError,
@@ -204,6 +205,7 @@ def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
     for name, reason in _FORBIDDEN.items():
         if name in lowered:
             raise OptionError(f"`{name}` is not supported: {reason}")
+    check_names(lowered)
     return SourceOptions(
         selection=_parse_selection(lowered),
         client=_parse_client(lowered),

@@ -101,7 +101,10 @@ def parse_position(lowered: Lowered, prefix: str, default: Edge) -> Position:
         if span_ms is None or span_ms < 0:
             raise OptionError(f"`{name}`={text!r} is not a time before now such as -10m, -1h 30m or -PT10M")
         return Ago(span_ms)
-    return AtOffsets(parse_json(name, text, parse_offsets))
+    words = "latest"
+    if prefix == "starting":
+        words = "earliest, latest, group, a time before now such as -10m,"
+    return AtOffsets(parse_json(name, text, lambda given: parse_offsets(given, words)))
 
 
 def starts_at_earliest(position: Position, partition: TopicPartition) -> bool:

@@ -39,7 +39,7 @@ from kalda.spark.source.offsets import (
     to_spark_offset,
     topic_ids_of,
 )
-from kalda.spark.source.one_line_errors import one_line_errors
+from kalda.spark.source.one_line_errors import one_line_errors, one_line_rows
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import RowKind, SourceOptions
 from kalda.spark.source.plan import ByteLimit, OffsetRange, join_ranges, plan_ranges
@@ -92,7 +92,7 @@ class KaldaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
-        return _read(self._options, self._schema, partition)
+        return one_line_rows(_read(self._options, self._schema, partition))
 
     def _narrowed(
         self, discovery: Discovery, starts: dict[TopicPartition, int], ends: dict[TopicPartition, int]
@@ -238,7 +238,7 @@ class KaldaStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """Read one range, on an executor."""
-        return _read(self._options, self._schema, partition)
+        return one_line_rows(_read(self._options, self._schema, partition))
 
     def stop(self) -> None:
         """Commit the last progress and close the driver's connections."""

@@ -36,6 +36,7 @@ def schema(text: str) -> StructType:
     [
         ("value string", None, "topic option required when no column `topic`"),
         ("key string", "t", "required column `value`"),
+        ("value string, VALUE string", "t", "there are two columns `value`"),
         ("value int", "t", "column `value` must be string or binary, it is int"),
         ("value string, key bigint", "t", "column `key` must be string or binary, it is bigint"),
         ("value string, topic binary", "t", "column `topic` must be string, it is binary"),

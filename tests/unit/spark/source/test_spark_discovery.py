@@ -2,9 +2,10 @@ import pytest
 
 from kalda.clients.errors import RequestTimedOutError, UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
+from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.discovery import Discovery
 from kalda.spark.source.option_values import OptionError
-from kalda.spark.source.options import parse_stream_options
+from kalda.spark.source.options import parse_batch_options, parse_stream_options
 from tests.unit.spark.source.cluster_fakes import FakeCluster
 
 
@@ -144,3 +145,22 @@ def test_an_end_before_what_was_read_is_asked_for_again(cluster: FakeCluster) ->
     assert {O0: 4} == finder.end_offsets([O0], {O0: 4})
     assert 1 == len(waits)
     assert {O0: 4 + options.fetch_offset_tries - 1} == finder.end_offsets([O0], {O0: 99})
+
+
+def ending(cluster: FakeCluster, offset: int, **given: str) -> dict[TopicPartition, int]:
+    base = {"kafka.bootstrap.servers": "b:1", "subscribe": "orders"}
+    options = parse_batch_options(base | given | {"endingOffsets": f'{{"orders":{{"0":{offset},"1":-1}}}}'})
+    return Discovery(options, client=cluster, sleep=lambda _: None).ending_offsets([O0, O1])
+
+
+def test_an_end_that_the_log_does_not_reach_is_found_when_the_query_is_planned(cluster: FakeCluster) -> None:
+    """Tasks would wait for the records for two minutes."""
+    assert {O0: 3, O1: 11} == ending(cluster, 3)
+    with pytest.raises(DataLossError, match="`endingOffsets` of orders-0 is 4, and the log ends at 3"):
+        ending(cluster, 4)
+    assert {O0: 3, O1: 11} == ending(cluster, 4, failOnDataLoss="false")
+
+
+def test_an_end_behind_an_open_transaction_is_waited_for(cluster: FakeCluster) -> None:
+    """The last stable offset moves on when the transaction ends."""
+    assert {O0: 4, O1: 11} == ending(cluster, 4, **{"kafka.isolation.level": "read_committed"})

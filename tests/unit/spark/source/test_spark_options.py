@@ -1,10 +1,12 @@
 import re
+from pathlib import Path
 
 import pytest
 
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.common.types import TopicPartition
+from kalda.spark.source.option_names import SINK_OPTIONS, SOURCE_OPTIONS
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import (
     Assign,
@@ -94,8 +96,9 @@ def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.L
     [
         ({"subscribe": " , "}, "`subscribe`.*names no topic"),
         ({"subscribePattern": "x"}, "exactly one of.*found subscribe and subscribePattern"),
-        ({"startingOffsets": "soon"}, "`startingOffsets`: expected JSON such as"),
-        ({"startingOffsets": '{"t":{"0":-3}}'}, "expected JSON such as"),
+        ({"startingOffsets": "soon"}, "`startingOffsets`: expected earliest"),
+        ({"endingOffsets": "soon"}, "`endingOffsets`: expected latest or JSON such as.*'soon'"),
+        ({"startingOffsets": '{"t":{"0":-3}}'}, "JSON such as"),
         ({"startingTimestamp": "yesterday"}, "`startingTimestamp`='yesterday' is not a number"),
         ({"startingOffsetsByTimestamp": '{"t":{"0":-1}}'}, "`startingOffsetsByTimestamp`: expected JSON"),
         ({"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),
@@ -105,6 +108,11 @@ def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.L
         ({"maxRecordsPerPartition": "-5"}, "not a positive whole number"),
         ({"maxBytesPerPartition": "1MB"}, "`maxBytesPerPartition`='1MB' is not a positive whole number"),
         ({"kafka.bootstrap.servers": "broker"}, "'broker', which is not host:port"),
+        ({"startingOffsets": "earlist"}, "latest, group, a time before now such as -10m, or JSON.*'earlist'"),
+        ({"failOnDataLos": "false"}, "`failondatalos` is not an option; did you mean `failOnDataLoss`"),
+        ({"kafka.isolation_level": "x"}, "did you mean `kafka.isolation.level`"),
+        ({"isolation.level": "read_committed"}, "did you mean `kafka.isolation.level`"),
+        ({"delivry": "exactly-once"}, "did you mean `delivery`"),
         ({"kafka.auto.offset.reset": "latest"}, "reset` is not supported: set `startingOffsets`"),
         ({"kafka.key.deserializer": "x"}, "keys are always binary"),
         ({"kafka.value.deserializer": "x"}, "values are always binary"),
@@ -230,7 +238,7 @@ def test_relative_starts(text: str, span_ms: int) -> None:
 
 def test_start_at_the_group() -> None:
     assert AtCommitted() == parse_stream_options({**BASE, "startingOffsets": "GROUP"}).starting
-    with pytest.raises(OptionError, match="expected JSON"):
+    with pytest.raises(OptionError, match="expected latest or JSON"):
         parse_batch_options({**BASE, "endingOffsets": "group"})
 
 
@@ -261,3 +269,42 @@ def test_an_admin_client_takes_the_connection_settings() -> None:
         "request.timeout.ms": "5000",
     } == parsed.connection
     AdminConfig.from_properties(parsed.connection)
+
+
+def test_names_of_others_are_no_mistake() -> None:
+    """Applications share options between source and sink, and Spark passes on what it does not know."""
+    of_others = {
+        "topic": "t",
+        "delivery": "exactly-once",
+        "kafka.linger.ms": "5",
+        "path": "p",
+        "mergeSchema": "x",
+    }
+
+    assert Subscribe(("orders",)) == parse_batch_options({**BASE, **of_others}).selection
+
+
+def test_every_documented_option_is_known() -> None:
+    """An option that is read and not in the list would be refused as a misspelling of another."""
+    page = Path("docs/how-to/spark.md").read_text()
+    documented = {
+        name
+        for row in re.findall(r"^\| (`[^|]*) \|", page, re.MULTILINE)
+        for name in re.findall(r"`([A-Za-z.]+)`", row)
+        if not name.startswith(("kafka.", "value.", "spark."))
+    }
+
+    missing = {*SOURCE_OPTIONS, *SINK_OPTIONS} - documented
+    columns = {"value", "key", "partition", "headers", "timestamp"}
+    assert (set(), {"checkpointLocation"}) == (
+        documented - {*SOURCE_OPTIONS, *SINK_OPTIONS, *columns},
+        missing,
+    )
+
+
+def test_a_message_is_one_line() -> None:
+    with pytest.raises(OptionError) as refused:
+        parse_batch_options({**BASE, "startingOffsets": '{\n "t": 5\n}', "endingOffsets": "latest"})
+
+    assert 1 == len(str(refused.value).splitlines())
+    assert "one two" == str(OptionError("one\n  two"))
