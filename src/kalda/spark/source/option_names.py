@@ -1,6 +1,6 @@
 """Refuses misspelt options: a name that is almost that of an option has no effect otherwise.
 
-Spark gives every option of a query to the source, whoever understands it, so unknown names are allowed. But
+Spark gives all options of a query to the source, so unknown names are allowed. But
 `failOnDataLos`, `delivry` or `kafka.isolation_level` would change in silence what a query reads or writes.
 Source and sink know the names of both, because applications share one set of options between them.
 """
