@@ -1,6 +1,7 @@
 """`kalda pipeline audit` on a real log, ledger and table."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,13 +19,20 @@ from tests.integration.tools.commands import Commands
 
 
 def commit(
-    table: TableSpec, batch_id: int, start: int, end: int, pipeline: str, topic: str, bootstrap: str
+    table: TableSpec,
+    batch_id: int,
+    start: int,
+    end: int,
+    pipeline: str,
+    topic: str,
+    bootstrap: str,
+    query_id: str = "q",
 ) -> None:
     """Commit a batch and publish its account, as a pipeline does."""
     rows = pa.RecordBatch.from_pydict({"n": list(range(start, end))})
     opened = open_table(table)
     opened.prepare_schema(rows.schema)
-    files = opened.writer(rows.schema).write([rows], TaskId("q", batch_id, 0))
+    files = opened.writer(rows.schema).write([rows], TaskId(query_id, batch_id, 0))
     account = RangeAccount(
         topic,
         0,
@@ -35,7 +43,7 @@ def commit(
         event_time_min=1_700_000_000_000 + start,
         event_time_max=1_700_000_000_000 + end - 1,
     )
-    batch = BatchAccount("q", batch_id, (account,))
+    batch = BatchAccount(query_id, batch_id, (account,))
     opened.commit(batch, files)
     with LedgerTopic({"bootstrap.servers": bootstrap}) as ledger:
         ledger.publish(records_of(pipeline, table.table, batch, batch_id))
@@ -74,6 +82,12 @@ pipelines:
     assert expected in done.stdout
     (report,) = kalda("pipeline", "audit", file, topic, "--json").json
     assert (True, 90, 10) == (report["good"], report["table_rows"], report["partitions"][0]["lag"])
+
+    # A pipeline of another file writes the same table; another table has only its name.
+    commit(spec.target, 0, 0, 20, f"{topic}-second", topic, bootstrap, "shared")
+    other = replace(spec.target, path=f"file://{tmp_path}/elsewhere")
+    commit(other, 0, 0, 10, f"{topic}-third", topic, bootstrap, "elsewhere")
+    assert "everything agrees, 110 rows in the table" in kalda("pipeline", "audit", file, topic).stdout
 
     commit(spec.target, 2, 95, 99, topic, topic, bootstrap)
     done = kalda.run("pipeline", "audit", file, topic)

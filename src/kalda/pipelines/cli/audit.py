@@ -36,7 +36,7 @@ def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None
         if not isinstance(spec.source, TopicSource):
             continue
         properties = pipelines.cluster(spec.source.cluster).properties
-        ledger = read_ledger(properties, frozenset([spec.name]))
+        ledger = read_ledger(properties)
         try:
             reports.append(audit_pipeline(spec, properties, ledger, recount=recount))
         except MalformedSqlError as error:

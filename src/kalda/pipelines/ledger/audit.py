@@ -67,6 +67,7 @@ def audit(
     *,
     bounds: Mapping[TopicPartition, LogBounds],
     table_rows: int | None,
+    shared_rows: int = 0,
     may_repeat: bool = False,
     faults: Sequence[str] = (),
 ) -> AuditReport:
@@ -77,6 +78,7 @@ def audit(
         bounds: of the partitions that it reads.
         table_rows: how many rows the table has; None where rows replace each other or are aggregated, or for
             a topic.
+        shared_rows: how many of them the ledger accounts for by other pipelines.
         may_repeat: whether an offset may be in several batches, because rows replace each other.
         faults: values of the ledger's topic that are no records.
     """
@@ -101,10 +103,9 @@ def audit(
         lag = limits.end - limits.start
         partitions.append(PartitionAudit(topic_partition, limits.start, limits.start, none, 0, lag))
     report = AuditReport(pipeline, target, tuple(partitions), (), table_rows, estimate(records))
-    if table_rows is not None and table_rows != report.total("rows_out"):
-        findings.append(
-            f"{target} has {table_rows} rows, but the ledger accounts for {report.total('rows_out')}"
-        )
+    accounted = report.total("rows_out") + shared_rows
+    if table_rows is not None and table_rows != accounted:
+        findings.append(f"{target} has {table_rows} rows, but the ledger accounts for {accounted}")
     return AuditReport(pipeline, target, report.partitions, tuple(findings), table_rows, report.completeness)
 
 

@@ -32,7 +32,7 @@ def audit_pipeline(
     Args:
         spec: the pipeline.
         properties: settings of the cluster that it reads.
-        contents: the ledger.
+        contents: the ledger, with the records of other pipelines that write the same table.
         recount: whether to read the log again and count its records.
 
     Raises:
@@ -57,6 +57,7 @@ def audit_pipeline(
         records,
         bounds=bounds,
         table_rows=count_rows(target) if _is_row_wise(spec) else None,
+        shared_rows=_shared_rows(spec, contents.records),
         may_repeat=isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT,
         faults=faults,
     )
@@ -121,6 +122,21 @@ def count_rows(target: TableSpec | TopicTarget) -> int | None:
         late = replace(target, table=target.late.after, path=target.late.path, late=None)
         count += _rows_of(late)
     return count
+
+
+def _shared_rows(spec: PipelineSpec, records: Sequence[LedgerRecord]) -> int:
+    """Return how many rows other pipelines wrote to the table of a pipeline."""
+    if not isinstance(spec.target, TableSpec):
+        return 0
+    others = [each for each in records if each.pipeline != spec.name and each.target == spec.target.table]
+    if not others:
+        return 0
+    # Another table may have the same name elsewhere.
+    table = open_table(spec.target)
+    found = {
+        query for query in {each.query_id for each in others} if table.committed_batch(query) is not None
+    }
+    return sum(each.account.rows_out for each in others if each.query_id in found)
 
 
 def _is_row_wise(spec: PipelineSpec) -> bool:
