@@ -56,10 +56,16 @@ class GroupSync:
         there = self.target.list_consumer_group_offsets(list(wanted))
         moved: dict[str, dict[TopicPartition, int]] = {}
         for group, offsets in wanted.items():
-            present = there.results.get(group)
+            if group in there.errors:
+                # What the group has there may be ahead.
+                logger.info("offsets of group %s were not carried over: %s", group, there.errors[group])
+                continue
+            present = there[group]
             ahead = {}
             for partition, offset in offsets.items():
-                answer = present.results.get(partition) if present is not None else None
+                if partition in present.errors:
+                    continue
+                answer = present.get(partition)
                 if answer is None or answer.offset < offset:
                     ahead[partition] = offset
             if ahead:

@@ -8,10 +8,8 @@ committed.
 
 import json
 import logging
-import re
 import threading
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -66,12 +64,6 @@ class MirrorOptions:
     sync_configs: bool = True
     sync_groups: bool = False
     start: str = "earliest"
-    topics_interval_s: float = 30.0
-    """How often new topics, partitions and settings are looked for."""
-    groups_interval_s: float = 10.0
-    """How often the progress of groups is carried over."""
-    idle_s: float = 0.5
-    """How long the mirror waits when there is nothing to copy."""
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
@@ -107,16 +99,14 @@ class Mirror:
         ClientError: a cluster cannot be reached or refuses the mirror.
     """
 
-    def __init__(self, options: MirrorOptions, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, options: MirrorOptions) -> None:
         self._options: Final = options
-        self._monotonic: Final = monotonic
         self._stop: Final = threading.Event()
         self._resources: Final = ExitStack()
         self._statistics = MirrorStatistics()
         self._targets: dict[TopicPartition, TopicPartition] = {}
         self._positions: dict[TopicPartition, int] = {}
         self._syncs: dict[TopicPartition, OffsetSyncs] = {}
-        self._topics_due = self._groups_due = 0.0
 
     def __enter__(self) -> Self:
         try:
@@ -132,19 +122,12 @@ class Mirror:
         self._resources.close()
 
     def stop(self) -> None:
-        """Make `run` return behind the transaction under way; callable from any thread."""
+        """Make `run_once` return behind the transaction under way; callable from any thread."""
         self._stop.set()
 
     def statistics(self) -> MirrorStatistics:
         """Return what was done so far."""
         return self._statistics
-
-    def run(self) -> None:
-        """Copy until `stop` is called; raises as `run_once` does."""
-        while not self._stop.is_set():
-            self._look()
-            if not self._copy(self._ends()):
-                self._stop.wait(self._options.idle_s)
 
     def run_once(self) -> None:
         """Copy what the source holds at the time of the call, and carry groups over.
@@ -153,7 +136,6 @@ class Mirror:
             MirrorError: see the class.
             ClientError, RecordsError: reading or writing failed; what was committed stays.
         """
-        self._topics_due = 0.0
         self._look_for_topics()
         ends = self._ends()
         while not self._stop.is_set() and self._copy(ends):
@@ -189,15 +171,6 @@ class Mirror:
         self._groups = GroupSync(self._source_admin, self._target_admin)
         self._load_syncs()
 
-    def _look(self) -> None:
-        now = self._monotonic()
-        if now >= self._topics_due:
-            self._look_for_topics()
-            self._topics_due = now + self._options.topics_interval_s
-        if self._options.sync_groups and now >= self._groups_due:
-            self._carry_groups()
-            self._groups_due = now + self._options.groups_interval_s
-
     def _look_for_topics(self) -> None:
         topics = self._topics.find_topics()
         if self._options.names.rule is RenameRule.IDENTITY:
@@ -218,7 +191,7 @@ class Mirror:
         known = {
             source: answer.offset
             for source in new
-            if (answer := committed.results.get(self._targets[source])) is not None
+            if (answer := committed.get(self._targets[source])) is not None
         }
         unknown = [source for source in new if source not in known]
         at_end = is_first_run and self._options.start == "latest"
@@ -281,35 +254,18 @@ class Mirror:
         """Return what mirrors of the target have written in the source; their groups there show it."""
         groups = [
             each.group_id
-            for each in self._source_admin.list_consumer_groups().results
+            for each in self._source_admin.list_consumer_groups().all()
             if each.group_id.startswith(GROUP_PREFIX)
         ]
         found = []
         if not groups:
             return []
-        for group, offsets in self._source_admin.list_consumer_group_offsets(groups).results.items():
-            for partition, answer in offsets.results.items():
+        # Reading a failed answer raises its error: an offset behind it could be that of a copy.
+        for group, offsets in self._source_admin.list_consumer_group_offsets(groups).items():
+            for partition, answer in offsets.items():
                 if answer is not None and _source_of(answer.metadata) == self._target_id:
                     found.append(ReverseCopy(group.removeprefix(GROUP_PREFIX), partition.topic))
         return found
-
-
-def mirror_names(source: str, target: str, topics: str, rename: str) -> MirrorNames:
-    """Return the names of a mirror from its texts.
-
-    Raises:
-        MirrorError: the regular expression or the rule is not valid.
-    """
-    try:
-        pattern = re.compile(topics)
-    except re.error as error:
-        raise MirrorError(f"topics={topics!r} is no regular expression: {error}") from error
-    try:
-        rule = RenameRule(rename)
-    except ValueError:
-        allowed = ", ".join(each.value for each in RenameRule)
-        raise MirrorError(f"rename={rename!r} is not one of {allowed}") from None
-    return MirrorNames(source, target, pattern, rule)
 
 
 def _source_of(metadata: str) -> str | None:

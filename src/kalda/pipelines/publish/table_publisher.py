@@ -276,7 +276,7 @@ class TablePublisher:
             {**_connection(self._options.producer), "client.id": self._options.group}
         ) as admin:
             committed = admin.list_consumer_group_offsets([self._options.group], require_stable=True)
-        answer = committed[self._options.group].results.get(self._progress)
+        answer = committed[self._options.group].get(self._progress)
         if answer is None or not answer.metadata:
             return None
         position = Position.from_json(answer.metadata)

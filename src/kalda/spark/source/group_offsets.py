@@ -67,11 +67,11 @@ class GroupOffsets:
         """Return what the group has committed; nothing if there is no such group.
 
         Raises:
-            ClientError: the group cannot be read.
+            ClientError: the group, or one of its partitions, cannot be read.
         """
         answer = self._running.list_consumer_group_offsets([self._group_id], timeout_ms=CALL_TIMEOUT_MS)
         fetched = answer[self._group_id]
-        return {each: _from_commit(found) for each, found in fetched.results.items() if found is not None}
+        return {each: _from_commit(found) for each, found in fetched.items() if found is not None}
 
     def write(self, offsets: Mapping[TopicPartition, Committed]) -> dict[TopicPartition, ClientError]:
         """Commit offsets with the topic ids as metadata; return the partitions that failed.

@@ -1,0 +1,55 @@
+"""A mirror that cannot read its progress, or that of the mirrors back, does not guess."""
+
+import re
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from kalda.clients.admin.admin import Admin
+from kalda.clients.admin.outcomes import Listing, Outcomes
+from kalda.clients.errors import ClientError
+from kalda.common.types import TopicPartition
+from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
+from kalda.pipelines.mirror.policy import GROUP_PREFIX, MirrorNames
+
+PARTITION = TopicPartition("orders", 0)
+LOADING = ClientError("the coordinator is loading")
+
+
+class Cluster:
+    """An admin client whose coordinators return no offset of any group, but an error."""
+
+    def __init__(self, *, silent_brokers: Mapping[int, ClientError] | None = None) -> None:
+        self.silent_brokers = silent_brokers
+
+    def list_consumer_groups(self) -> object:
+        return Listing([SimpleNamespace(group_id=f"{GROUP_PREFIX}back")], self.silent_brokers)
+
+    def list_consumer_group_offsets(self, groups: list[str], **_: object) -> object:
+        if self.silent_brokers:
+            return Outcomes({each: Outcomes({}) for each in groups})
+        return Outcomes({each: Outcomes({}, {PARTITION: LOADING}) for each in groups})
+
+
+def mirror(cluster: Cluster) -> Mirror:
+    made = Mirror(
+        MirrorOptions(name="there", source={}, target={}, names=MirrorNames("a", "b", re.compile("orders")))
+    )
+    made._source_admin = made._target_admin = cast(Admin, cluster)
+    made._targets = {PARTITION: PARTITION}
+    return made
+
+
+def test_progress_that_cannot_be_read_is_not_the_beginning() -> None:
+    """The mirror would copy all records of the partition again."""
+    with pytest.raises(ClientError, match="is loading"):
+        mirror(Cluster())._find_positions([PARTITION])
+
+
+@pytest.mark.parametrize("silent_brokers", [None, {2: LOADING}])
+def test_a_mirror_back_is_not_overlooked(silent_brokers: Mapping[int, ClientError] | None) -> None:
+    """Two mirrors would copy each other's records without an end."""
+    with pytest.raises(ClientError, match="is loading"):
+        mirror(Cluster(silent_brokers=silent_brokers))._reverse_copies()
