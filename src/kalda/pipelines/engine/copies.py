@@ -4,6 +4,7 @@ Each runs in a thread of the driver, with the interface of a streaming pipeline'
 progress in the target cluster, in the same transactions as the records.
 """
 
+import logging
 import re
 import threading
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from kalda.pipelines.spec.model import (
 from kalda.pipelines.tables import TableError, open_table
 from kalda.spark.source.java_regex import translate_java_regex
 
+logger: Final = logging.getLogger(__name__)
+
 
 class CopyRun:
     """One run of a mirror or of a publisher, in a thread."""
@@ -44,7 +47,7 @@ class CopyRun:
         self._stop: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._main, name=f"pipeline-{spec.name}", daemon=True)
         self._failure: Exception | None = None
-        self._mirror: Mirror | None = None
+        self._copying: Mirror | TablePublisher | None = None
         self.batch_id: int | None = None
         """None: these pipelines have no batches."""
 
@@ -68,15 +71,18 @@ class CopyRun:
     def request_stop(self) -> None:
         """End behind the transaction under way."""
         self._stop.set()
-        mirror = self._mirror
-        if mirror is not None:
-            mirror.stop()
+        copying = self._copying
+        if copying is not None:
+            copying.stop()
 
     def stop(self, wait_s: float) -> None:
         """End behind the transaction under way, and wait for that."""
         self.request_stop()
         if self._thread.ident is not None:
             self._thread.join(wait_s)
+        if self._thread.is_alive():
+            name = self._spec.name
+            logger.warning("the transaction of %s is interrupted; the next start repeats it", name)
 
     def close(self) -> None:
         """Nothing stays open behind the thread."""
@@ -92,7 +98,7 @@ class CopyRun:
 
     def _run_mirror(self, spec: MirrorSpec) -> None:
         with Mirror(mirror_options(self._spec, spec, self._file)) as mirror:
-            self._mirror = mirror
+            self._copying = mirror
             seen = 0
             while not self._stop.is_set():
                 mirror.run_once()
@@ -113,6 +119,7 @@ class CopyRun:
             raise TableError(f"the table {source.table} does not exist at {source.path}")
         options = publish_options(self._spec, source, target, self._file, columns)
         with TablePublisher(options, table) as publisher:
+            self._copying = publisher
             while not self._stop.is_set():
                 result = publisher.run_once()
                 self._report(result.records + result.tombstones, 0)
