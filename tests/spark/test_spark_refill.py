@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kalda.pipelines.dlq.replay import open_letters
 from kalda.pipelines.engine.errors import ProgressLostError
 from kalda.pipelines.engine.pipeline_run import PipelineRun
 from kalda.pipelines.engine.planner import plan_topic_pipeline
+from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.ledger.evidence import audit_pipeline
 from kalda.pipelines.ledger.topic import read_ledger
 from kalda.pipelines.refill.bounds import AtOffset, AtTime
@@ -18,6 +20,7 @@ from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import open_table
 from kalda.spark.worker import close_readers
 from tests.spark.conftest import Topics
+from tests.spark.pipelines import records_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,8 +42,8 @@ cluster: {{bootstrap.servers: "{topics.bootstrap}"}}
 pipelines:
   - name: {topic}
     from: {{topic: {topic}, keep: [offset]}}
+    expect: {{known: {{check: offset <> 5, on_fail: dlq}}}}
     to: {{table: lake.rows, format: parquet}}
-    on_error: skip
 """)
     file = read_pipeline_file(path)
     (spec,) = file.pipelines
@@ -70,7 +73,7 @@ pipelines:
     offsets = [
         n for rows in open_table(spec.target).read(["offset"]) for n in rows.column("offset").to_pylist()
     ]
-    assert list(range(100)) == sorted(offsets)
+    assert [number for number in range(100) if number != 5] == sorted(offsets)
     properties = {"bootstrap.servers": topics.bootstrap}
     report = audit_pipeline(spec, properties, read_ledger(properties, frozenset([topic])), recount=True)
     assert () == report.findings
@@ -89,6 +92,42 @@ pipelines:
         refill.forget()
     rmtree(file.checkpoint(topic).removeprefix("file://"))
     assert refill.forget() > 0
-    assert 100 == refill.run(spark, refill.plan(None, None)[0], lambda each: None).total("rows_out")
+    assert 99 == refill.run(spark, refill.plan(None, None)[0], lambda each: None).total("rows_out")
     close_readers()
-    assert 100 == sum(rows.num_rows for rows in open_table(spec.target).read(["offset"]))
+    assert 99 == sum(rows.num_rows for rows in open_table(spec.target).read(["offset"]))
+    # Its batches have the numbers of those before, and are no repetition of them.
+    assert 2 == sum(1 for _ in open_letters(properties, spec.dlq_topic))
+
+
+def test_an_interrupted_replay_to_a_topic_is_repeated_as_it_was(
+    spark: "SparkSession", topics: Topics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its tasks committed stays; a new plan with more records would take that for all of its own."""
+    topic, copied = topics.create("refill", 1), topics.create("copied", 1)
+    topics.fill(topic, [b"%d" % number for number in range(40)])
+    path = tmp_path / "pipelines.yaml"
+    path.write_text(f"""
+name: refills
+storage: {tmp_path}/storage
+cluster: {{bootstrap.servers: "{topics.bootstrap}"}}
+pipelines:
+  - {{name: {topic}, from: {{topic: {topic}}}, to: {{topic: {copied}}}, on_error: skip}}
+""")
+    file = read_pipeline_file(path)
+    plan = plan_topic_pipeline(file.pipelines[0], file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicOutput, "commit", lambda *_: 1 / 0)
+        refill = Refill(plan, file)
+        with pytest.raises(ZeroDivisionError):
+            refill.run(spark, refill.plan(None, None)[0], lambda _: None)
+    topics.fill(topic, [b"%d" % number for number in range(40, 60)])
+    refill = Refill(plan, file)
+    refill.complete()
+    again, _ = refill.plan(None, None)
+    assert (60, 0) == (again.offsets, again.skipped_offsets)
+    assert 60 == refill.run(spark, again, lambda _: None).total("rows_out")
+    close_readers()
+
+    values = [bytes(each.value or b"") for each in records_of(topics.bootstrap, copied, 60)]
+    assert sorted(b"%d" % number for number in range(60)) == sorted(values)

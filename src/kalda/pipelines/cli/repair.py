@@ -154,6 +154,12 @@ def _last_decided(
 
     try:
         with closing(BatchRunner(plan_topic_pipeline(spec, file), file)) as runner:
+            begun = runner.unfinished()
+            if begun is not None:
+                tool.output.note(
+                    f"Batch {begun.batch_id} of {spec.name} had begun: rows that its tasks have committed to "
+                    f"{spec.target_name} come again."
+                )
             return runner.complete_decided() if execute else runner.decided()
     except PipelineFileError as error:
         raise file_error(tool, error) from None

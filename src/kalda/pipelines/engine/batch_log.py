@@ -4,16 +4,22 @@ Before the table's commit, which is the decision, the driver writes the batch's 
 files here. After a crash, the table says whether the batch was decided, and this file says what there is left
 to complete. What a maintainer must not break: the file is written before the commit, and
 replaced only by a later attempt that saw no commit.
+
+Where tasks commit for themselves (a topic, `exactly-once`), a batch that is repeated must give each task the
+same offsets: what a task committed is not written again. So the ranges are written down before the tasks run.
 """
 
 import json
 from dataclasses import dataclass
 from typing import Final
 
+from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import AccountError, BatchAccount
 from kalda.pipelines.tables.storage import TableStorage
+from kalda.spark.source.plan import OffsetRange
 
 _LAST: Final = "last.json"
+_PLANNED: Final = "planned.json"
 
 
 class BatchLogError(ValueError):
@@ -27,6 +33,15 @@ class BatchIntent:
     account: BatchAccount
     dead_letters: tuple[str, ...] = ()
     """The staged files of dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedBatch:
+    """What the tasks of a batch read, each one range."""
+
+    query_id: str
+    batch_id: int
+    ranges: tuple[OffsetRange, ...]
 
 
 class BatchLog:
@@ -54,3 +69,33 @@ class BatchLog:
             return BatchIntent(BatchAccount.from_json(document["account"]), tuple(document["dead_letters"]))
         except (ValueError, KeyError, TypeError, AccountError) as error:
             raise BatchLogError(f"{self._storage.full_path(_LAST)} is damaged: {error}") from error
+
+    def write_plan(self, planned: PlannedBatch) -> None:
+        """Replace the plan; durable as an intent is."""
+        ranges = [[*each.topic_partition, each.start, each.end] for each in planned.ranges]
+        document = {"query_id": planned.query_id, "batch_id": planned.batch_id, "ranges": ranges}
+        self._storage.replace(_PLANNED, json.dumps(document).encode())
+
+    def read_plan(self) -> PlannedBatch | None:
+        """Return the last plan; None if there is none.
+
+        Raises:
+            BatchLogError: the file holds something else.
+        """
+        content = self._storage.read(_PLANNED)
+        if content is None:
+            return None
+        try:
+            document = json.loads(content)
+            ranges = tuple(
+                OffsetRange(TopicPartition(str(topic), int(partition)), int(start), int(end))
+                for topic, partition, start, end in document["ranges"]
+            )
+            return PlannedBatch(str(document["query_id"]), int(document["batch_id"]), ranges)
+        except (ValueError, KeyError, TypeError) as error:
+            raise BatchLogError(f"{self._storage.full_path(_PLANNED)} is damaged: {error}") from error
+
+    def clear(self) -> None:
+        """Forget the last batch: its target does not exist any more."""
+        self._storage.delete(_PLANNED)
+        self._storage.delete(_LAST)

@@ -22,9 +22,10 @@ from kalda.pipelines.direct.range_records import ReadMeter, read_columns
 from kalda.pipelines.direct.row_steps import without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetterTarget, RowsTarget, SkipTarget
 from kalda.pipelines.direct.spark_job import account_of, run_ranges
-from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog
+from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog, PlannedBatch
 from kalda.pipelines.engine.breaker import check_breaker
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
+from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
 from kalda.pipelines.engine.spark_tasks import CountTarget
@@ -169,6 +170,8 @@ class BatchRunner:
         ranges = find()
         if not ranges:
             return None
+        if self._target.keeps_parts:
+            self._keep_plan(PlannedBatch(query_id, batch_id, tuple(ranges)))
         job = self._job(query_id, batch_id)
         results = self._results(frame, job, ranges)
         account = _with_late_rows(account_of(job, results.ranges), results)
@@ -194,6 +197,35 @@ class BatchRunner:
             decode_seconds=sum(each.decode_seconds for each in metrics),
             breaks=breaks,
         )
+
+    def unfinished(self) -> PlannedBatch | None:
+        """Return the batch that has begun and is not decided, where tasks may have committed parts of it."""
+        planned = self._log.read_plan() if self._target.keeps_parts else None
+        if planned is None:
+            return None
+        committed = self._target.committed_batch(planned.query_id)
+        return planned if committed is None or committed < planned.batch_id else None
+
+    def _keep_plan(self, planned: PlannedBatch) -> None:
+        """Write down what the tasks of a batch read.
+
+        Raises:
+            PipelineStoppedError: an earlier attempt gave them other offsets.
+        """
+        before = self.unfinished()
+        if before is not None and (before.query_id, before.batch_id) == (planned.query_id, planned.batch_id):
+            # The start of a new partition may move by retention.
+            found, expected = (
+                [(part.topic_partition, part.end) for part in each.ranges] for each in (planned, before)
+            )
+            if found != expected:
+                raise PipelineStoppedError(
+                    f"batch {planned.batch_id} of {self._spec.name} was begun with other ranges of offsets, "
+                    f"and {self._spec.target_name} may have some of them; set the `options` of `from` "
+                    "(minPartitions, maxRecordsPerPartition) as they were, until this batch has ended"
+                )
+            return
+        self._log.write_plan(planned)
 
     def _find_breaks(self, before: BatchIntent | None, account: BatchAccount) -> tuple[Break, ...]:
         """Return where a committed batch does not join the one before it, which may be of another process."""

@@ -60,6 +60,7 @@ def check_target(
         ClientError: the ledger cannot be read.
     """
     queries = {intent.account.query_id for log in logs if (intent := log.read()) is not None}
+    queries |= {planned.query_id for log in logs if (planned := log.read_plan()) is not None}
     if spec.ledger:
         records = read_ledger(properties, frozenset([spec.name])).records
         queries |= {each.query_id for each in records if each.target == spec.target_name}

@@ -33,6 +33,11 @@ class Target(Protocol):
         """Return the last batch that counts; None for none."""
         ...
 
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether what a task committed stays, also if the batch is repeated."""
+        ...
+
     def holds(self, query_id: str) -> bool:
         """Return whether the target may have rows of a query that the ledger or the storage names."""
         ...
@@ -76,6 +81,11 @@ class TableTarget:
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last batch that counts."""
         return self._table.committed_batch(query_id)
+
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether what a task committed stays: no, the driver commits."""
+        return False
 
     def holds(self, query_id: str) -> bool:
         """Return whether the query has committed a batch to the table as it is, not to one before it."""

@@ -113,6 +113,11 @@ class TopicOutput:
             batch_ids.append(None if decision is None else decision.batch_id)
         return max((each for each in batch_ids if each is not None), default=None)
 
+    @property
+    def keeps_parts(self) -> bool:
+        """Whether what a task committed stays, also if the batch is repeated."""
+        return self._spec.delivery is Delivery.EXACTLY_ONCE
+
     def holds(self, query_id: str) -> bool:
         """Return whether the topic has had records; whose they are is not kept with them."""
         bounds = log_bounds(self._cluster.properties, [self._spec.topic])

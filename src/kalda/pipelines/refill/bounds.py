@@ -6,8 +6,8 @@ table twice.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
@@ -126,6 +126,7 @@ def plan_refill(
     starts: Offsets,
     ends: Offsets,
     records: Sequence[LedgerRecord],
+    pending: tuple[OffsetRange, ...] = (),
     *,
     may_repeat: bool,
     batch_offsets_max: int = BATCH_OFFSETS_MAX,
@@ -136,6 +137,7 @@ def plan_refill(
         starts: the first offset of each partition.
         ends: behind the last offset of each; partitions of both are processed.
         records: the ledger of the pipeline.
+        pending: the batch that an interrupted refill has begun; it comes first and as it was, wherever it is.
         may_repeat: whether accounted offsets are processed as well, as rows replace each other by key.
     """
     wanted = {each: (starts[each], ends[each]) for each in sorted(starts.keys() & ends.keys())}
@@ -149,7 +151,24 @@ def plan_refill(
         ]
     total = sum(end - start for start, end in wanted.values())
     chosen = sum(each.offset_count for each in ranges)
-    return RefillPlan(tuple(_batches(ranges, batch_offsets_max)), total - chosen)
+    first = (pending,) if pending else ()
+    ranges = _without(ranges, pending)
+    return RefillPlan((*first, *_batches(ranges, batch_offsets_max)), total - chosen)
+
+
+def _without(ranges: Iterable[OffsetRange], left_out: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """Return the parts of ranges that lie outside others, in order."""
+    rest = list(ranges)
+    for out in left_out:
+        cut = []
+        for each in rest:
+            if each.topic_partition != out.topic_partition:
+                cut.append(each)
+                continue
+            cut.append(replace(each, end=min(each.end, max(out.start, each.start))))
+            cut.append(replace(each, start=max(each.start, min(out.end, each.end))))
+        rest = [each for each in cut if each.start < each.end]
+    return rest
 
 
 def _batches(ranges: Sequence[OffsetRange], offsets_max: int) -> list[tuple[OffsetRange, ...]]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.checkpoint import Checkpoint
+from kalda.pipelines.engine.batch_log import BatchLog
 from kalda.pipelines.engine.batch_runner import BatchRunner
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.ledger.continuity import REFILL_PREFIX
@@ -81,7 +82,8 @@ class Refill:
             )
         self._plan: Final = plan
         self._file: Final = file
-        self._query_id: Final = REFILL_PREFIX + spec.name
+        self._log: Final = BatchLog(file.refill_storage, spec.name)
+        self._query_id = self._find_query_id()
         self._properties: Final = file.cluster(plan.cluster).properties
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
         self._checkpoint: Final = file.checkpoint(spec.name)
@@ -125,7 +127,10 @@ class Refill:
                     f"{held[each]}: rows up to {last[each]} would replace newer ones. Leave out the end, so "
                     "that all that follows is processed again"
                 )
-        return plan_refill(first, last, records, may_repeat=self.replaces_rows), last
+        with closing(self._runner()) as runner:
+            unfinished = runner.unfinished()
+        pending = () if unfinished is None else unfinished.ranges
+        return plan_refill(first, last, records, pending, may_repeat=self.replaces_rows), last
 
     def run(
         self, session: "SparkSession", plan: RefillPlan, report: Callable[[BatchAccount], None]
@@ -190,7 +195,19 @@ class Refill:
         records = read_ledger(self._properties, frozenset([self._plan.spec.name])).records
         with LedgerTopic(self._properties) as ledger:
             ledger.delete(records)
+        # The next batches have the numbers of former ones; under their query's id, topics would know them.
+        self._log.clear()
+        self._query_id = self._find_query_id()
         return len(records)
+
+    def _find_query_id(self) -> str:
+        """Return the id under which refills go on; a new one where nothing is left of former ones."""
+        planned, intent = self._log.read_plan(), self._log.read()
+        if planned is not None:
+            return planned.query_id
+        if intent is not None:
+            return intent.account.query_id
+        return f"{REFILL_PREFIX}{self._plan.spec.name}-{uuid.uuid4().hex[:12]}"
 
     def _runner(self) -> BatchRunner:
         apart = replace(self._file, storage=self._file.refill_storage)

@@ -83,3 +83,14 @@ def test_batches_are_bounded_and_have_one_range_of_a_partition() -> None:
 def test_nothing_is_left_of_an_empty_range() -> None:
     assert () == plan_refill({A: 100}, {A: 100}, [], may_repeat=False).batches
     assert () == plan_refill({A: 100}, {B: 100}, [], may_repeat=True).batches
+
+
+def test_an_interrupted_batch_comes_first_as_it_was() -> None:
+    """Its tasks may have committed what they read; no other batch may have their offsets."""
+    pending = (OffsetRange(A, 10, 40), OffsetRange(B, 0, 5))
+    plan = plan_refill({A: 0, B: 0}, {A: 100, B: 5}, [record(0, 10)], pending, may_repeat=False)
+
+    assert ((OffsetRange(A, 10, 40), OffsetRange(B, 0, 5)), (OffsetRange(A, 40, 100),)) == plan.batches
+    assert (95, 10) == (plan.offsets, plan.skipped_offsets)
+    plan = plan_refill({A: 0}, {A: 30}, [], pending, may_repeat=False)
+    assert (pending, (OffsetRange(A, 0, 10),)) == plan.batches
