@@ -79,6 +79,8 @@ class Discovery:
         self._wall_clock: Final = wall_clock
         self._gone: Final[set[str]] = set()
         self._end_epochs: dict[TopicPartition, int] = {}
+        self._has_answered = False
+        """Whether the cluster has answered a look-up."""
 
     def close(self) -> None:
         """Close the connections; a client that was given stays open."""
@@ -188,11 +190,17 @@ class Discovery:
         return self._patiently(lambda: self._client.list_offsets(timestamps))
 
     def _patiently(self, look_up: Callable[[], T]) -> T:
-        """Repeat a look-up that no broker answered: `fetchOffset.numRetries` attempts in all."""
-        tries = self._options.fetch_offset_tries if self._is_patient else 1
+        """Repeat a look-up that no broker answered: `fetchOffset.numRetries` attempts in all.
+
+        The first look-up has one, in which the client tries for `default.api.timeout.ms`: servers that have
+        never answered are rather misspelt than busy.
+        """
+        tries = self._options.fetch_offset_tries if self._is_patient and self._has_answered else 1
         for number in range(1, tries + 1):
             try:
-                return look_up()
+                found = look_up()
+                self._has_answered = True
+                return found
             except (RequestTimedOutError, BrokerConnectionError) as error:
                 if number == tries:
                     raise
