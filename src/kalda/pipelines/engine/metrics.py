@@ -1,11 +1,13 @@
 """Serves the status of running pipelines to Prometheus, on a thread of its own."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self
 
+from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
 from kalda.net.metrics_http import MetricsServer
 from kalda.pipelines.engine.status import PipelineStatus, RunState
@@ -34,7 +36,11 @@ _GAUGES: Final = {
 
 
 class MetricsEndpoint:
-    """The HTTP endpoint; use it in ``with``."""
+    """The HTTP endpoint, for a ``with`` block.
+
+    Raises:
+        ConfigError: on entry, if the port cannot be used.
+    """
 
     def __init__(self, statuses: Callable[[], Sequence[PipelineStatus]], port: int) -> None:
         self._metrics: Final = Metrics()
@@ -51,13 +57,24 @@ class MetricsEndpoint:
     def __enter__(self) -> Self:
         self._thread.start()
         listening = self._server.listen("127.0.0.1", self._requested_port)
-        self.port = asyncio.run_coroutine_threadsafe(listening, self._loop).result(_START_TIMEOUT_S)
+        try:
+            self.port = asyncio.run_coroutine_threadsafe(listening, self._loop).result(_START_TIMEOUT_S)
+        except OSError as error:
+            self._end_thread()
+            raise ConfigError(
+                "metrics-port",
+                f"--metrics-port={self._requested_port} cannot be used: {os.strerror(error.errno or 0)}; "
+                "name another port, or 0 for a free one",
+            ) from None
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         asyncio.run_coroutine_threadsafe(self._server.close(), self._loop).result(_START_TIMEOUT_S)
+        self._end_thread()
+
+    def _end_thread(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(_START_TIMEOUT_S)
         self._loop.close()
