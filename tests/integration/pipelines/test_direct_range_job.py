@@ -9,17 +9,17 @@ from pathlib import Path
 import confluent_kafka
 import confluent_kafka.admin
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.range_job import BadRecordError, LostRowsError, RangeJob
 from kalda.pipelines.direct.row_plan import RowPlan
-from kalda.pipelines.direct.row_steps import FilterStep
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN
 from kalda.pipelines.direct.rows_target import SkipTarget, Written
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.spec.parser import parse_pipeline_file
+from kalda.pipelines.sql.row_query import RowQuery
 from kalda.spark.source.options import SourceOptions, parse_batch_options, parse_stream_options
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import close_readers
@@ -126,11 +126,12 @@ def test_a_range_is_written_with_the_records_own_columns(
 def test_bad_and_filtered_records_are_counted_where_they_leave(
     options: SourceOptions, topic: str, tmp_path: Path
 ) -> None:
+    large = RowQuery("select * where n >= 500", carried=(OFFSET_COLUMN,))
     job = RangeJob(
         query_id="q",
         batch_id=0,
         source=options,
-        rows=RowPlan(("offset",), Numbers(), (FilterStep(pc.field("n") >= 500),)),
+        rows=RowPlan(("offset",), Numbers(), (large,)),
         target=OneFile(tmp_path),
         dead_letters=SkipTarget(),
     )

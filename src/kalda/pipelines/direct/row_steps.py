@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 OFFSET_COLUMN: Final = "__kalda_offset"
 """The hidden column: the offset of the record that a row comes from."""
@@ -74,42 +73,6 @@ class FunctionStep:
                 )
             returned = returned.append_column(OFFSET_COLUMN, rows.column(OFFSET_COLUMN))
         return returned
-
-
-@dataclass(frozen=True, slots=True)
-class FilterStep:
-    """Keeps the rows for which a condition is true; null is not true."""
-
-    condition: pc.Expression
-
-    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Filter the rows."""
-        return rows.filter(self.condition)
-
-
-@dataclass(frozen=True, slots=True)
-class ProjectStep:
-    """Replaces the columns by expressions over them."""
-
-    columns: tuple[tuple[str, pc.Expression], ...]
-    """The name of each new column with what it is computed from."""
-
-    def apply(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Compute the columns."""
-        wanted = dict(self.columns) | {OFFSET_COLUMN: pc.field(OFFSET_COLUMN)}
-        from pyarrow import acero
-
-        plan = acero.Declaration.from_sequence(
-            [
-                acero.Declaration(
-                    "table_source", acero.TableSourceNodeOptions(pa.Table.from_batches([rows]))
-                ),
-                acero.Declaration(
-                    "project", acero.ProjectNodeOptions(list(wanted.values()), list(wanted.keys()))
-                ),
-            ]
-        )
-        return _one_batch(plan.to_table(use_threads=False))
 
 
 def apply_steps(rows: pa.RecordBatch, steps: Sequence[RowStep]) -> tuple[pa.RecordBatch, int]:

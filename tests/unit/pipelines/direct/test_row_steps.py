@@ -4,16 +4,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+pytest.importorskip("sqlglot")
+
 from kalda.pipelines.direct.row_steps import (
     OFFSET_COLUMN,
-    FilterStep,
     FunctionStep,
-    ProjectStep,
     StepError,
     apply_steps,
     load_function,
     without_offsets,
 )
+from kalda.pipelines.sql.row_query import RowQuery
 
 ROWS = pa.RecordBatch.from_pydict({"amount": [5, None, 20, 30], OFFSET_COLUMN: [10, 11, 13, 14]})
 
@@ -46,8 +47,12 @@ def named(function: object) -> FunctionStep:
     return FunctionStep(f"{__name__}:{function.__name__}")  # type: ignore[attr-defined]  # a function has a name
 
 
+def sql(text: str) -> RowQuery:
+    return RowQuery(text, carried=(OFFSET_COLUMN,))
+
+
 def test_filter_drops_rows_that_are_false_or_null() -> None:
-    rows, dropped = apply_steps(ROWS, [FilterStep(pc.field("amount") > 10)])
+    rows, dropped = apply_steps(ROWS, [sql("select * where amount > 10")])
 
     assert [20, 30] == rows.column("amount").to_pylist()
     assert [13, 14] == rows.column(OFFSET_COLUMN).to_pylist()
@@ -55,8 +60,7 @@ def test_filter_drops_rows_that_are_false_or_null() -> None:
 
 
 def test_projection_keeps_every_row_and_its_offset() -> None:
-    step = ProjectStep((("amount", pc.field("amount")), ("half", pc.divide(pc.field("amount"), 2))))
-    rows, dropped = apply_steps(ROWS, [step])
+    rows, dropped = apply_steps(ROWS, [sql("select amount, amount div 2 as half")])
 
     assert ["amount", "half", OFFSET_COLUMN] == rows.schema.names
     assert [10, 11, 13, 14] == rows.column(OFFSET_COLUMN).to_pylist()
@@ -66,7 +70,7 @@ def test_projection_keeps_every_row_and_its_offset() -> None:
 
 def test_a_projection_of_no_rows_has_its_columns() -> None:
     """The schema of a table comes from steps that are applied to a batch without rows."""
-    rows = ProjectStep((("amount", pc.field("amount")),)).apply(ROWS.slice(0, 0))
+    rows = sql("select amount").apply(ROWS.slice(0, 0))
 
     assert pa.schema({"amount": pa.int64(), OFFSET_COLUMN: pa.int64()}) == rows.schema
 
@@ -117,6 +121,6 @@ def test_a_function_that_is_not_there_is_named(name: str, message: str) -> None:
 
 def test_no_step_runs_behind_the_one_that_dropped_all() -> None:
     """A function of the user need not expect a batch without rows in the middle of a run."""
-    rows, dropped = apply_steps(ROWS, [FilterStep(pc.field("amount") > 100), named(wrong)])
+    rows, dropped = apply_steps(ROWS, [sql("select * where amount > 100"), named(wrong)])
 
     assert (0, 4) == (rows.num_rows, dropped)
