@@ -5,6 +5,7 @@ the session ends with the application, so that nothing stays behind.
 """
 
 import logging
+import signal
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Final
@@ -69,7 +70,7 @@ class Application:
                 stack.enter_context(RunLock(self._file.storage, each.name))
             session: SparkSession | None = None
             if any(isinstance(each.source, TopicSource) for each in self._specs):
-                session = build_session(self._file.name, self._master, session_settings(self._file))
+                session = self._start_session()
                 stack.callback(session.stop)
                 # Spark and Py4J print pages about a failed batch, which the supervisor reports in one line.
                 session.sparkContext.setLogLevel("FATAL")
@@ -83,6 +84,16 @@ class Application:
                 endpoint = stack.enter_context(MetricsEndpoint(self._supervisor.statuses, self._metrics_port))
                 note(f"metrics on http://127.0.0.1:{endpoint.port}/metrics")
             return self._supervisor.run()
+
+    def _start_session(self) -> "SparkSession":
+        # In the main thread, PySpark takes SIGINT for itself: its handler cancels the jobs of all batches and
+        # raises KeyboardInterrupt. Who called `run` decides what Ctrl-C means.
+        before = signal.getsignal(signal.SIGINT)
+        try:
+            return build_session(self._file.name, self._master, session_settings(self._file))
+        finally:
+            if signal.getsignal(signal.SIGINT) is not before:
+                signal.signal(signal.SIGINT, before)
 
 
 _RETAINED: Final = {

@@ -2,7 +2,8 @@
 
 A decision without clock or threads. What a maintainer must not break: failures are counted for each batch, so
 that a pipeline which makes progress between failures is restarted for ever, and one that cannot pass a batch
-is not.
+is not. Mirrors, publishers and pipelines of a quiet topic have no batches to tell progress by: theirs is a
+pass that ended well, or a long time without a failure.
 """
 
 import re
@@ -20,6 +21,11 @@ _JAVA: Final = re.compile(r"at [\w.$]+|Driver stacktrace|Caused by: ")
 """A line that ends a Python traceback."""
 
 
+HEALTHY_MS: Final = 600_000
+"""A run of this length was healthy, and its end is a first failure: ten minutes, as Kubernetes has for its
+restarts. Shorter than that, a run may only have waited for a broker, which clients do for a minute."""
+
+
 @dataclass(slots=True)
 class Restarts:
     """The failures of one pipeline."""
@@ -31,15 +37,19 @@ class Restarts:
     failures: int = 0
     """How often that batch failed in a row."""
 
-    def wait_ms(self, error: Exception, batch_id: int | None) -> int:
-        """Return how long to wait before the next start after a failure.
+    def made_progress(self) -> None:
+        """Begin the count again: the next failure is of something else."""
+        self.failures = 0
+
+    def wait_ms(self, error: Exception, batch_id: int | None, ran_ms: int = 0) -> int:
+        """Return how long to wait before the next start after a failure of a run that lasted `ran_ms`.
 
         Raises:
             PipelineStoppedError: the pipeline must not start again; the message says why.
         """
         if isinstance(error, PipelineStoppedError):
             raise error
-        if batch_id != self.batch_id:
+        if batch_id != self.batch_id or ran_ms >= HEALTHY_MS:
             self.batch_id, self.failures = batch_id, 0
         self.failures += 1
         if self.failures >= self.policy.tries:

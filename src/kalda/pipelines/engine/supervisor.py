@@ -185,7 +185,7 @@ class Managed:
     def _failed(self, error: Exception, batch_id: int | None, now_ms: int) -> None:
         self.status.error = first_line(error)
         try:
-            wait_ms = self._restarts.wait_ms(error, batch_id)
+            wait_ms = self._restarts.wait_ms(error, batch_id, now_ms - self._started_ms)
         except PipelineStoppedError as stopped:
             self.error = stopped
             self.status.error = str(stopped)
@@ -222,6 +222,7 @@ class Managed:
     def _report_copies(self, records: int, lag: int) -> None:
         """Take what a mirror or publisher has copied since the last call; called in its thread."""
         status, now_ms = self.status, _now_ms()
+        self._restarts.made_progress()
         status.error = None
         status.lag = lag
         if records:

@@ -1,10 +1,14 @@
+import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("sqlglot")
 
-from kalda.pipelines.engine.application import session_settings
+from kalda.pipelines.engine import application as module
+from kalda.pipelines.engine.application import Application, session_settings
+from kalda.pipelines.spec.model import PipelineFile
 from kalda.pipelines.spec.parser import parse_pipeline_file
 
 FILE = """
@@ -17,10 +21,13 @@ pipelines:
 """
 
 
+def file_with(settings: str, directory: Path) -> PipelineFile:
+    text = FILE.format(settings=settings)
+    return parse_pipeline_file(text, str(directory / "p.yml"), directory=directory, variables={})
+
+
 def settings_of(text: str, directory: Path) -> dict[str, str]:
-    text = FILE.format(settings=text)
-    file = parse_pipeline_file(text, str(directory / "p.yml"), directory=directory, variables={})
-    return session_settings(file)
+    return session_settings(file_with(text, directory))
 
 
 def test_the_settings_of_the_file_win(tmp_path: Path) -> None:
@@ -31,3 +38,41 @@ def test_ended_jobs_are_dropped_unless_the_user_interface_shows_them(tmp_path: P
     """Nobody sees the plans of the last thousand queries, and the driver's memory would hold them."""
     assert "20" == settings_of("", tmp_path)["spark.sql.ui.retainedExecutions"]
     assert "spark.sql.ui.retainedExecutions" not in settings_of("spark.ui.enabled: true", tmp_path)
+
+
+def test_ctrl_c_stays_with_the_caller_when_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark takes SIGINT, cancels the batches that run and raises KeyboardInterrupt; `run` promises to end
+    each pipeline after its batch.
+    """
+
+    class StartedError(Exception):
+        pass
+
+    class Session:
+        @property
+        def sparkContext(self) -> object:  # as PySpark spells it
+            assert handler is signal.getsignal(signal.SIGINT)
+            raise StartedError
+
+        def stop(self) -> None:
+            pass
+
+    def handler(*_: object) -> None:
+        pass
+
+    def build_session(*_: object) -> Session:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        return Session()
+
+    monkeypatch.setattr(module, "plans_of", lambda *_: [])
+    monkeypatch.setattr(module, "build_session", build_session)
+    file = file_with("", tmp_path)
+    file = replace(file, storage=f"file://{tmp_path}")
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(StartedError):
+            Application(file, file.pipelines).run(lambda _: None, note=lambda _: None)
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -31,6 +31,25 @@ def test_progress_between_failures_begins_the_count_again() -> None:
         assert 100 == restarts.wait_ms(OSError("down"), batch_id)
 
 
+def test_a_pipeline_without_batches_fails_for_good_only_without_progress() -> None:
+    """A mirror that meets one restart of a broker a month must not stop after five months."""
+    restarts = Restarts("mirror", POLICY)
+    for _ in range(10):
+        assert 100 == restarts.wait_ms(OSError("down"), None)
+        restarts.made_progress()
+    for _ in range(3):
+        restarts.wait_ms(OSError("down"), None)
+    with pytest.raises(PoisonBatchError):
+        restarts.wait_ms(OSError("down"), None)
+
+
+def test_a_run_that_lasted_long_begins_the_count_again() -> None:
+    """A quiet topic has no batch between two outages of its broker that are a week apart."""
+    restarts = Restarts("orders", POLICY)
+    for _ in range(10):
+        assert 100 == restarts.wait_ms(OSError("down"), None, 600_000)
+
+
 def test_an_open_breaker_is_final() -> None:
     """Trying again would find the same bad records."""
     with pytest.raises(BreakerOpenError):
