@@ -25,6 +25,7 @@ from kalda.spark.source.options import (
 from kalda.spark.source.reader import KaldaBatchReader, KaldaFilteringReader, KaldaStreamReader
 from kalda.spark.source.refused_stream import RefusedStreamReader
 from kalda.spark.source.schema import check_schema, source_schema
+from kalda.spark.worker import prepare_planner
 
 
 class KaldaDataSource(DataSource):
@@ -38,6 +39,7 @@ class KaldaDataSource(DataSource):
     @one_line_errors
     def schema(self) -> StructType:
         """Return the columns; options that no kind of query accepts are refused here, before it starts."""
+        prepare_planner()
         options = parse_common_options(self.options)
         value, has_error = _value(options)
         return source_schema(
@@ -51,12 +53,14 @@ class KaldaDataSource(DataSource):
     @one_line_errors
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader of a batch query."""
+        prepare_planner()
         options = parse_batch_options(self.options)
         kind = KaldaFilteringReader if options.push_down else KaldaBatchReader
         return kind(options, _checked(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # the API's name
         """Return the reader of a streaming query."""
+        prepare_planner()
         try:
             options = parse_stream_options(self.options)
             return KaldaStreamReader(options, _checked(schema, options))
@@ -72,6 +76,7 @@ class KaldaDataSource(DataSource):
         from kalda.spark.sink.options import parse_sink_options
         from kalda.spark.sink.writers import KaldaBatchWriter
 
+        prepare_planner()
         return KaldaBatchWriter(parse_sink_options(self.options, is_stream=False), schema)
 
     @one_line_errors
@@ -82,6 +87,7 @@ class KaldaDataSource(DataSource):
         from kalda.spark.sink.options import parse_sink_options
         from kalda.spark.sink.writers import KaldaStreamWriter
 
+        prepare_planner()
         return KaldaStreamWriter(parse_sink_options(self.options, is_stream=True), schema)
 
 

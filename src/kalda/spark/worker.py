@@ -12,6 +12,7 @@ in the process that created it only, and the child's copies of its sockets belon
 
 import gc
 import os
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,9 @@ READERS_MAX: Final = 8
 """Log readers that a process keeps open while no task uses them. Each has a thread and a connection for each
 broker; one process rarely reads more clusters (or one cluster with more settings) than this."""
 
+DAEMON_MODULE: Final = "pyspark.daemon"
+"""What Spark runs with ``-m`` in the process that forks workers and planners."""
+
 ConfigIdentity = tuple[tuple[str, object], ...]
 """The settings of a log reader, in the order of their names."""
 
@@ -43,6 +47,16 @@ def prepare_worker() -> None:
         _frozen_in[:] = [os.getpid()]
         gc.collect()
         gc.freeze()
+
+
+def prepare_planner() -> None:
+    """Do what `prepare_worker` does where Spark's daemon started this process.
+
+    Planners are such processes, and they are used again too: each step of a plan has its own. The source of a
+    stream is not; it collects no garbage of its own accord, and to freeze its heap would delay the query.
+    """
+    if DAEMON_MODULE in sys.orig_argv:
+        prepare_worker()
 
 
 def decompression_buffer() -> "DecompressionBuffer":

@@ -2,13 +2,14 @@
 
 import gc
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.spark import worker
-from kalda.spark.worker import READERS_MAX, close_readers, pooled_reader, prepare_worker
+from kalda.spark.worker import READERS_MAX, close_readers, pooled_reader, prepare_planner, prepare_worker
 
 
 def _config(port: int) -> LogReaderConfig:
@@ -81,3 +82,19 @@ def test_a_worker_freezes_its_heap_once(monkeypatch: pytest.MonkeyPatch) -> None
     prepare_worker()
     prepare_worker()
     assert [os.getpid()] == freezes
+
+
+@pytest.mark.parametrize(
+    ("module", "is_frozen"),
+    [("pyspark.daemon", True), ("pyspark.sql.streaming.python_streaming_source_runner", False)],
+)
+def test_a_planner_freezes_its_heap_where_the_daemon_collects_garbage(
+    monkeypatch: pytest.MonkeyPatch, module: str, is_frozen: bool
+) -> None:
+    """The source of a stream plans too, and a collection there would delay the start of the query."""
+    freezes: list[int] = []
+    monkeypatch.setattr(gc, "freeze", lambda: freezes.append(os.getpid()))
+    monkeypatch.setattr(worker, "_frozen_in", [])
+    monkeypatch.setattr(sys, "orig_argv", ["python3", "-m", module, "pyspark.sql.worker.plan"])
+    prepare_planner()
+    assert is_frozen == bool(freezes)

@@ -28,7 +28,7 @@ from kalda.spark.sink.rows import TopicRows, check_write_schema
 from kalda.spark.sink.task_identity import scope_of_query, task_identity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
 from kalda.spark.source.one_line_errors import one_line_errors
-from kalda.spark.worker import prepare_worker
+from kalda.spark.worker import prepare_planner, prepare_worker
 
 logger: Final = logging.getLogger(__name__)
 
@@ -128,6 +128,7 @@ def _end(
     *,
     is_commit: bool,
 ) -> None:
+    prepare_planner()
     if options.delivery is not Delivery.EXACTLY_ONCE_BATCH or batch_id is None:
         return
     tasks = [each for each in messages if isinstance(each, TaskMessage)]
