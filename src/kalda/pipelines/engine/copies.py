@@ -139,7 +139,7 @@ def mirror_options(spec: PipelineSpec, mirror: MirrorSpec, file: PipelineFile) -
         names=MirrorNames(mirror.source, mirror.target, pattern, rule),
         sync_configs=MirrorSync.CONFIGS in mirror.sync,
         sync_groups=MirrorSync.GROUPS in mirror.sync,
-        start=mirror.start,
+        start=mirror.start.value,
     )
 
 

@@ -116,6 +116,13 @@ class Rename(StrEnum):
     """``<source>.<topic>``, as MirrorMaker's default policy does it."""
 
 
+class MirrorStart(StrEnum):
+    """Where a mirror without progress begins to copy."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
 class MirrorSync(StrEnum):
     """What a mirror copies beside records."""
 
@@ -335,7 +342,7 @@ class MirrorSpec:
     rename: Rename = Rename.IDENTITY
     sync: tuple[MirrorSync, ...] = (MirrorSync.CONFIGS,)
     delivery: Delivery = Delivery.EXACTLY_ONCE
-    start: str = "earliest"
+    start: MirrorStart = MirrorStart.EARLIEST
     place: Place | None = None
 
 

@@ -16,6 +16,7 @@ from kalda.pipelines.spec.model import (
     Expectation,
     Keep,
     MirrorSpec,
+    MirrorStart,
     MirrorSync,
     OnError,
     OnFail,
@@ -257,7 +258,7 @@ class PipelineParser:
             rename=rename,
             sync=reader.many("sync", sections.SYNC) or (MirrorSync.CONFIGS,),
             delivery=reader.one("delivery", sections.DELIVERY, self._defaults.delivery),
-            start=reader.one("start", values.START, "earliest"),
+            start=reader.one("start", sections.MIRROR_START, MirrorStart.EARLIEST),
             place=value.place,
         )
 

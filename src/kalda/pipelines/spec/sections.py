@@ -12,6 +12,7 @@ from kalda.pipelines.spec.model import (
     Evolve,
     Execution,
     Keep,
+    MirrorStart,
     MirrorSync,
     OnError,
     OnFail,
@@ -35,6 +36,7 @@ EVOLVE: Final = choice(Evolve)
 KEEP: Final = choice(Keep)
 RENAME: Final = choice(Rename)
 SYNC: Final = choice(MirrorSync)
+MIRROR_START: Final = choice(MirrorStart)
 EXECUTION: Final = choice(Execution)
 
 _TRIGGER_HELP: Final = (
@@ -429,7 +431,7 @@ MIRROR: Final = Section(
             "What is copied beside records: settings of topics, and groups' offsets (translated).",
             default="`configs`",
         ),
-        Key("start", values.START.takes, "Where a new mirror begins.", default="`earliest`"),
+        Key("start", MIRROR_START.takes, "Where a new mirror begins.", default="`earliest`"),
         Key("delivery", DELIVERY.takes, _DELIVERY_HELP, default="`exactly-once`"),
     ),
 )

@@ -224,6 +224,10 @@ pipelines:
         ),
         ("{name: a, mirror: {source: main, target: main, topics: z}}", "would copy each topic to itself"),
         (
+            "{name: a, mirror: {source: main, target: main, topics: z, start: -10m}}",
+            "start: -10m is not allowed: it takes earliest or latest",
+        ),
+        (
             "{name: a, from: {topic: t}, to: {table: u}, transform: [{python: fn}]}",
             "python: fn is not allowed",
         ),
