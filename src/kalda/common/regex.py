@@ -15,8 +15,12 @@ class RegexError(Exception):
 class Pattern(Protocol):
     """A compiled expression."""
 
-    def fullmatch(self, text: str) -> object | None:
+    def fullmatch(self, text: str, /) -> object | None:
         """Give something other than None if the whole text matches."""
+        ...
+
+    def search(self, text: str, /) -> object | None:
+        """Give something other than None if any part of the text matches."""
         ...
 
 

@@ -40,6 +40,19 @@ def test_patterns_are_found_in_names_of_topics_that_are_not_internal(cluster: Fa
     assert (O0, O1, EU) == by_selection(cluster, subscribePattern=".*").find_partitions().partitions
 
 
+@pytest.mark.parametrize("pattern", ["(a+)+$", "^(a|aa)+$", "(a*)*b"])
+def test_a_pattern_that_backtracks_comes_to_an_end(cluster: FakeCluster, pattern: str) -> None:
+    """The driver would wait for ever for a name that almost matches."""
+    cluster.add("a" * 60 + "_", 0)
+
+    assert () == by_selection(cluster, subscribePattern=pattern).find_partitions().partitions
+
+
+@pytest.mark.parametrize("pattern", [r"(o)rder(?=s)", r"(?<x>o)(?!\k<x>)", r"orde++r"])
+def test_patterns_that_need_backtracking_are_found_too(cluster: FakeCluster, pattern: str) -> None:
+    assert (O0, O1, EU) == by_selection(cluster, subscribePattern=pattern).find_partitions().partitions
+
+
 def test_a_missing_topic_does_not_hide_the_others(cluster: FakeCluster) -> None:
     finder = by_selection(cluster, subscribe="gone,orders")
 
