@@ -117,3 +117,14 @@ def test_a_batch_without_rows_counts(output: Output) -> None:
     output.driver().complete(output.query)
     assert 1 == output.driver().committed_batch(output.query)
     assert 0 == output.visible_end()
+
+
+def test_an_abandoned_batch_leaves_nothing_open(output: Output) -> None:
+    """The driver died before the decision, and its query is lost: readers would wait for ever."""
+    output.write(1, parts=2)
+    assert 0 == output.visible_end()
+    assert output.driver().holds(output.query)
+    output.driver().abandon(output.query, 1)
+    assert [] == output.open_transactions()
+    assert output.driver().committed_batch(output.query) is None
+    assert output.visible_end() > 0

@@ -154,13 +154,16 @@ def _last_decided(
 
     try:
         with closing(BatchRunner(plan_topic_pipeline(spec, file), file)) as runner:
+            decided = runner.complete_decided() if execute else runner.decided()
             begun = runner.unfinished()
             if begun is not None:
                 tool.output.note(
-                    f"Batch {begun.batch_id} of {spec.name} had begun: rows that its tasks have committed to "
-                    f"{spec.target_name} come again."
+                    f"Batch {begun.batch_id} of {spec.name} had begun: with exactly-once, rows that its "
+                    f"tasks have committed to {spec.target_name} come again; what they prepared is aborted."
                 )
-            return runner.complete_decided() if execute else runner.decided()
+                if execute:
+                    runner.abandon(begun)
+            return decided
     except PipelineFileError as error:
         raise file_error(tool, error) from None
     except BatchLogError as error:

@@ -5,8 +5,8 @@ files here. After a crash, the table says whether the batch was decided, and thi
 to complete. What a maintainer must not break: the file is written before the commit, and
 replaced only by a later attempt that saw no commit.
 
-Where tasks commit for themselves (a topic, `exactly-once`), a batch that is repeated must give each task the
-same offsets: what a task committed is not written again. So the ranges are written down before the tasks run.
+Where tasks have transactions (a topic), a batch that is repeated must give each task the same offsets: what a
+task committed is not written again. So the ranges are written down before the tasks run.
 """
 
 import json

@@ -206,6 +206,14 @@ class BatchRunner:
         committed = self._target.committed_batch(planned.query_id)
         return planned if committed is None or committed < planned.batch_id else None
 
+    def abandon(self, planned: PlannedBatch) -> None:
+        """End what an unfinished batch has left open; its query will not run again.
+
+        Raises:
+            ClientError: the cluster cannot be reached.
+        """
+        self._target.abandon(planned.query_id, planned.batch_id)
+
     def _keep_plan(self, planned: PlannedBatch) -> None:
         """Write down what the tasks of a batch read.
 

@@ -35,7 +35,7 @@ class Target(Protocol):
 
     @property
     def keeps_parts(self) -> bool:
-        """Whether what a task committed stays, also if the batch is repeated."""
+        """Whether tasks leave committed or prepared transactions behind when their driver dies."""
         ...
 
     def holds(self, query_id: str) -> bool:
@@ -56,6 +56,10 @@ class Target(Protocol):
 
     def complete(self, query_id: str) -> None:
         """Make everything of the last batch that counts visible, after a crash in `commit`."""
+        ...
+
+    def abandon(self, query_id: str, batch_id: int) -> None:
+        """End what an undecided batch has left open; its query will not run again."""
         ...
 
 
@@ -84,7 +88,7 @@ class TableTarget:
 
     @property
     def keeps_parts(self) -> bool:
-        """Whether what a task committed stays: no, the driver commits."""
+        """Whether tasks leave something behind: files that no commit names, which are nothing."""
         return False
 
     def holds(self, query_id: str) -> bool:
@@ -142,6 +146,9 @@ class TableTarget:
 
     def complete(self, query_id: str) -> None:
         """Do nothing: the commit shows the whole batch."""
+
+    def abandon(self, query_id: str, batch_id: int) -> None:
+        """Do nothing: a compaction deletes files that no commit names."""
 
     def maintain(self, now_ms: int) -> None:
         """Merge small files if it is time.

@@ -115,12 +115,16 @@ class TopicOutput:
 
     @property
     def keeps_parts(self) -> bool:
-        """Whether what a task committed stays, also if the batch is repeated."""
-        return self._spec.delivery is Delivery.EXACTLY_ONCE
+        """Whether tasks leave committed or prepared transactions behind when their driver dies."""
+        return self._spec.delivery is not Delivery.AT_LEAST_ONCE
 
     def holds(self, query_id: str) -> bool:
-        """Return whether the topic has had records; whose they are is not kept with them."""
-        bounds = log_bounds(self._cluster.properties, [self._spec.topic])
+        """Return whether the topic has had records; whose they are is not kept with them.
+
+        Those of prepared transactions count: their decision may be made already.
+        """
+        properties = {**self._cluster.properties, "isolation.level": "read_uncommitted"}
+        bounds = log_bounds(properties, [self._spec.topic])
         return any(each.end > 0 for each in bounds.values())
 
     def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
@@ -144,6 +148,11 @@ class TopicOutput:
         batch_id = self.committed_batch(query_id)
         if batch_id is not None and self._spec.delivery is Delivery.EXACTLY_ONCE_BATCH:
             self._batch(query_id, batch_id).commit([])
+
+    def abandon(self, query_id: str, batch_id: int) -> None:
+        """Abort what an undecided batch has prepared; readers would wait for it for ever."""
+        if self._spec.delivery is Delivery.EXACTLY_ONCE_BATCH:
+            self._batch(query_id, batch_id).abandon()
 
     def _batch(self, query_id: str, batch_id: int) -> BatchCommit:
         return BatchCommit(self._options, _scope(query_id), batch_id)

@@ -67,6 +67,16 @@ class BatchCommit:
                 plan = plan_abort(last, self._batch_id, results, self._open_barrier(control))
             self._carry_out(control, plan, [])
 
+    def abandon(self) -> None:
+        """Abort all that attempts of an undecided batch have left open: the query will not run again.
+
+        Raises:
+            ClientError: the cluster did not take a step in time; call it again.
+        """
+        self.abort([])
+        with TransactionControl(dict(self._options.producer)) as control:
+            control.end_all(control.open_transactions(transaction_prefix(self._scope)), commit=False)
+
     def _driver(self) -> Producer:
         """Return the producer of decisions; every other driver of the sink is fenced."""
         producer = open_producer(
