@@ -30,6 +30,7 @@ __all__ = [
     "FormatError",
     "FormatSpec",
     "RegistryError",
+    "check_written",
     "open_decoder",
     "open_encoder",
     "spec_from_mapping",
@@ -82,10 +83,18 @@ def open_encoder(spec: FormatSpec, columns: pa.Schema) -> Encoder:
     Raises:
         FormatError: The format is unknown or cannot be written, or its schema or an option is wrong.
     """
-    if spec.name not in _ENCODERS:
+    check_written(spec.name)
+    return _ENCODERS[spec.name](spec.resolved(), columns)
+
+
+def check_written(name: str) -> None:
+    """Check that a format can be written.
+
+    Raises:
+        FormatError: It is unknown, or can only be read.
+    """
+    if name not in _ENCODERS:
         allowed = sorted(_ENCODERS)
         raise FormatError(
-            f"{spec.name!r} is not a format to write{close_match(spec.name, allowed)}; "
-            f"allowed: {', '.join(allowed)}"
+            f"{name!r} is not a format to write{close_match(name, allowed)}; allowed: {', '.join(allowed)}"
         )
-    return _ENCODERS[spec.name](spec.resolved(), columns)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.pipelines.spec.model import Expectation, OnFail
-from kalda.pipelines.sql.nodes import SqlError
+from kalda.pipelines.sql.nodes import InvalidSqlError, SqlError
 from kalda.pipelines.sql.row_query import RowCondition
 
 ERROR_CLASS: Final = "ExpectationFailed"
@@ -67,8 +67,11 @@ class Expectations:
 
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise `UnsupportedSqlError` when a condition does not fit the columns."""
-        for _, condition in self._checks:
-            condition.check(schema)
+        for expectation, condition in self._checks:
+            try:
+                condition.check(schema)
+            except InvalidSqlError as error:
+                raise InvalidSqlError(f"expectation {expectation.name}: {error}") from error
 
     def check(self, rows: pa.RecordBatch) -> Checked:
         """Check each row.

@@ -101,7 +101,7 @@ def _queries(
 
 def _of_pipeline(tool: Tool, file: "PipelineFile", spec: "PipelineSpec", execute: bool) -> _Query:
     try:
-        from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock
+        from kalda.pipelines.engine.run_lock import RunLock, RunLockError
         from kalda.pipelines.ledger.topic import read_ledger
         from kalda.pipelines.repair import ends_of, last_batch
         from kalda.pipelines.spec.model import TableSpec, TopicSource
@@ -114,7 +114,7 @@ def _of_pipeline(tool: Tool, file: "PipelineFile", spec: "PipelineSpec", execute
     if execute:
         try:
             click.get_current_context().with_resource(RunLock(file.storage, spec.name))
-        except PipelineRunsError as error:
+        except RunLockError as error:
             raise ToolError(str(error)) from None
     decided = _last_decided(tool, file, spec, execute)
     properties = file.cluster(spec.source.cluster).properties

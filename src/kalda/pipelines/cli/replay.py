@@ -86,7 +86,7 @@ def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
     (spec,) = chosen(file, [name])
     try:
         from kalda.pipelines.engine.planner import plan_topic_pipeline
-        from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock
+        from kalda.pipelines.engine.run_lock import RunLock, RunLockError
         from kalda.pipelines.refill.refill import Refill
         from kalda.pipelines.spec.errors import PipelineFileError
         from kalda.pipelines.spec.model import TopicSource
@@ -103,7 +103,7 @@ def _open(tool: Tool, file: "PipelineFile", name: str) -> "Refill":
         click.get_current_context().with_resource(RunLock(file.refill_storage, spec.name))
         if refill.replaces_rows:
             click.get_current_context().with_resource(RunLock(file.storage, spec.name))
-    except PipelineRunsError as error:
+    except RunLockError as error:
         raise ToolError(str(error)) from None
     refill.complete()
     return refill

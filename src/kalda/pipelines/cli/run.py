@@ -58,7 +58,7 @@ def _run(
     specs = chosen(file, names)
     try:
         from kalda.pipelines.engine.application import Application
-        from kalda.pipelines.engine.run_lock import PipelineRunsError
+        from kalda.pipelines.engine.run_lock import RunLockError
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     from kalda.pipelines.cli.progress import ProgressView
@@ -75,7 +75,7 @@ def _run(
     }
     try:
         errors = application.run(view.show, note=tool.output.note)
-    except PipelineRunsError as error:
+    except RunLockError as error:
         raise ToolError(str(error)) from None
     finally:
         for number, handler in before.items():

@@ -151,6 +151,8 @@ class RowPlan:
         rows = pa.RecordBatch.from_pylist([], schema=schema.append(pa.field(OFFSET_COLUMN, pa.int64())))
         for step in self.steps:
             rows = step.apply(rows)
+        if rows.schema.names.count(OFFSET_COLUMN) != 1:
+            raise RowPlanError(f"the column {OFFSET_COLUMN} is Kalda's own; give the column another name")
         return without_offsets(rows).schema
 
     def rows_of(self, decoded: ColumnarBatch, topic_partition: TopicPartition) -> DecodedRows:

@@ -109,6 +109,9 @@ def load_function(name: str) -> Callable[[pa.RecordBatch], object]:
         function = getattr(importlib.import_module(module_name), function_name)
     except (ImportError, AttributeError) as error:
         raise StepError(f"the function {name} cannot be imported: {error}") from error
+    except (Exception, SystemExit) as error:  # whatever the module of the user does
+        kind = type(error).__name__
+        raise StepError(f"the function {name} cannot be imported: {kind}: {error}") from error
     if not callable(function):
         raise StepError(f"{name} is no function, but {type(function).__name__}")
     return function  # type: ignore[no-any-return]  # the module decides what it is

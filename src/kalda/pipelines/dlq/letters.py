@@ -68,11 +68,6 @@ class Failure(Protocol):
         ...
 
 
-def retry_topic(dlq_topic: str) -> str:
-    """Return the topic from which a pipeline reads replayed records beside its own topics."""
-    return f"{dlq_topic}.retry"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
     """What the headers of a dead letter say; times are milliseconds since 1970."""

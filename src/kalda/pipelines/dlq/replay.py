@@ -20,7 +20,8 @@ from kalda.clients.errors import BrokerResponseError, RequestTimedOutError
 from kalda.clients.producer.producer import Producer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.pipelines.dlq.letters import Letter, read_letter, retry_topic
+from kalda.pipelines.dlq.letters import Letter, read_letter
+from kalda.pipelines.spec.model import retry_topic
 
 logger: Final = logging.getLogger(__name__)
 

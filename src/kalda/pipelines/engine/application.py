@@ -63,7 +63,8 @@ class Application:
         """Run until all pipelines have ended; return the errors of those that stopped for good.
 
         Raises:
-            PipelineRunsError: another process runs one of the pipelines; none is started here.
+            RunLockError: another process runs one of the pipelines, or the storage cannot be written; none is
+                started here.
         """
         with ExitStack() as stack:
             for each in self._specs:

@@ -5,7 +5,6 @@ bad before; else a retry that comes too early would stop a pipeline whose topics
 """
 
 from kalda.pipelines.batch import BatchAccount
-from kalda.pipelines.dlq.letters import retry_topic
 from kalda.pipelines.engine.errors import BreakerOpenError
 from kalda.pipelines.spec.model import PipelineSpec
 
@@ -16,7 +15,7 @@ def check_breaker(spec: PipelineSpec, account: BatchAccount) -> None:
     Raises:
         BreakerOpenError: too large a share of the records from the pipeline's own topics is bad.
     """
-    breaker, replayed = spec.breaker, retry_topic(spec.dlq_topic)
+    breaker, replayed = spec.breaker, spec.retry_topic
     counted = [each for each in account.ranges if each.topic != replayed]
     records, bad = sum(each.records for each in counted), sum(each.dlq for each in counted)
     if records < breaker.records_min or bad <= records * breaker.bad_max:

@@ -12,8 +12,8 @@ from typing import Final
 
 import pyarrow as pa
 
+from kalda.pipelines.engine.target_settings import topic_rows
 from kalda.pipelines.engine.targets import source_table
-from kalda.pipelines.engine.topic_target import topic_rows
 from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
 from kalda.pipelines.mirror.policy import MirrorNames, RenameRule
 from kalda.pipelines.publish.table_publisher import PublishOptions, TablePublisher

@@ -19,11 +19,11 @@ from pyarrow import fs
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_plan import DecodeFailure
 from kalda.pipelines.direct.rows_target import DeadLetters, Written
-from kalda.pipelines.dlq.letters import DECODE, EXPECT, Origin, letters_of, retry_topic
+from kalda.pipelines.dlq.letters import DECODE, EXPECT, Origin, letters_of
 from kalda.pipelines.dlq.replay import create_topics
 from kalda.pipelines.engine.published import publish_once
 from kalda.pipelines.expectations import ERROR_CLASS
-from kalda.pipelines.spec.model import Cluster
+from kalda.pipelines.spec.model import Cluster, retry_topic
 from kalda.pipelines.tables.storage import errors_that_name
 from kalda.records.columnar import ColumnarBatch
 

@@ -5,19 +5,20 @@ The plan is made before a record is read; it needs no Spark. What a maintainer m
 the same rows, so what is uncertain goes to Spark.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
-from kalda.formats import FormatError, FormatSpec, open_decoder
+from kalda.formats import FormatError, RegistryError, open_decoder
 from kalda.pipelines.direct.row_plan import SOURCE_TYPES, RowPlan, RowPlanError
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, RowStep, StepError, load_function
 from kalda.pipelines.engine.source_settings import source_options
+from kalda.pipelines.engine.target_settings import check_topic_target, format_spec
 from kalda.pipelines.engine.user_modules import add_directory
 from kalda.pipelines.expectations import Expectations
-from kalda.pipelines.spec.errors import FaultList
+from kalda.pipelines.spec.errors import Fault, FaultList, PipelineFileError
 from kalda.pipelines.spec.model import (
     Execution,
     PipelineFile,
@@ -26,12 +27,16 @@ from kalda.pipelines.spec.model import (
     SqlStep,
     TableSpec,
     TopicSource,
-    ValueFormat,
+    TopicTarget,
     WriteMode,
 )
-from kalda.pipelines.sql.nodes import MalformedSqlError, SqlError, UnsupportedSqlError
+from kalda.pipelines.sql.nodes import InvalidSqlError, MalformedSqlError, SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.row_query import RowQuery
 from kalda.pipelines.sql.steps import BatchSql, check_condition, parse_step
+from kalda.spark.source.option_values import OptionError
+from kalda.spark.source.options import parse_stream_options
+
+_MadeT = TypeVar("_MadeT")
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = ("UTC", "Etc/UTC", "GMT", "Z")
@@ -73,7 +78,8 @@ def plan_topic_pipeline(spec: PipelineSpec, file: PipelineFile) -> TopicPlan:
     """Plan a pipeline that reads topics.
 
     Raises:
-        PipelineFileError: the format, a step or an expectation is wrong, or `direct` is impossible.
+        PipelineFileError: an option, the format, a step or an expectation is wrong, or `direct` is
+            impossible.
     """
     faults = FaultList()
     add_directory(file)
@@ -81,13 +87,19 @@ def plan_topic_pipeline(spec: PipelineSpec, file: PipelineFile) -> TopicPlan:
     assert isinstance(source, TopicSource), spec.kind
     records = _records(source, spec, faults)
     _check_steps(spec, faults)
-    faults.check()
     options = source_options(spec, file.cluster(source.cluster))
     if "headers" in records.keep:
         options["includeHeaders"] = "true"
     try:
+        parse_stream_options(options)
+    except OptionError as error:
+        faults.add(source.place or spec.place, f"from: {error}")
+    faults.check()
+    try:
         rows, schema = _direct_rows(spec, file, records)
+        _check_target(spec, file, schema, faults)
     except _NeedsSparkError as error:
+        _check_target(spec, file, None, faults)
         if spec.execution is Execution.DIRECT:
             faults.add(spec.place, f"execution: direct is not possible for {spec.name}: {error}")
             faults.check()
@@ -99,8 +111,12 @@ def plan_topic_pipeline(spec: PipelineSpec, file: PipelineFile) -> TopicPlan:
             rows=records,
             schema=None,
         )
-    except (StepError, RowPlanError) as error:
+    except (StepError, RowPlanError, InvalidSqlError) as error:
         faults.add(spec.place, f"the transform of {spec.name} cannot be applied: {error}")
+        faults.check()
+        raise
+    except RegistryError as error:
+        faults.add(source.value.place or spec.place, str(error))
         faults.check()
         raise
     if spec.execution is Execution.SPARK:
@@ -114,9 +130,12 @@ def plan_topic_pipeline(spec: PipelineSpec, file: PipelineFile) -> TopicPlan:
     )
 
 
-def format_spec(value: ValueFormat) -> FormatSpec:
-    """Return a format of the file as `kalda.formats` takes it."""
-    return FormatSpec(value.name, value.schema, None, dict(value.options))
+def _check_target(
+    spec: PipelineSpec, file: PipelineFile, schema: pa.Schema | None, faults: FaultList
+) -> None:
+    if isinstance(spec.target, TopicTarget):
+        check_topic_target(spec.target, file.cluster(spec.target.cluster), schema, spec.place, faults)
+    faults.check()
 
 
 def _records(source: TopicSource, spec: PipelineSpec, faults: FaultList) -> RowPlan:
@@ -145,6 +164,11 @@ def _check_steps(spec: PipelineSpec, faults: FaultList) -> None:
             check_condition(each.check)
         except MalformedSqlError as error:
             faults.add(each.place or spec.place, str(error))
+    if isinstance(spec.target, TableSpec) and spec.target.deletes is not None:
+        try:
+            check_condition(spec.target.deletes)
+        except MalformedSqlError as error:
+            faults.add(spec.target.place or spec.place, f"deletes: {error}")
 
 
 def _direct_rows(
@@ -161,6 +185,8 @@ def _direct_rows(
         if schema is not None:
             expectations.check_schema(schema)
         _check_deletes(spec, schema)
+    except InvalidSqlError:
+        raise
     except (UnsupportedSqlError, SqlError) as error:
         raise _NeedsSparkError(str(error)) from error
     return rows, schema
@@ -192,8 +218,26 @@ def _step(step: SqlStep | PythonStep) -> RowStep:
 
 def plans_of(file: PipelineFile, names: Sequence[str] = ()) -> list[TopicPlan]:
     """Return the plans of the pipelines that read topics; all of them without names."""
-    return [
-        plan_topic_pipeline(spec, file)
-        for spec in file.pipelines
-        if isinstance(spec.source, TopicSource) and (not names or spec.name in names)
-    ]
+    specs = [each for each in file.pipelines if not names or each.name in names]
+    return each_or_all_faults(
+        [each for each in specs if isinstance(each.source, TopicSource)],
+        lambda spec: plan_topic_pipeline(spec, file),
+    )
+
+
+def each_or_all_faults(specs: Sequence[PipelineSpec], make: Callable[[PipelineSpec], _MadeT]) -> list[_MadeT]:
+    """Return what a function makes of each pipeline.
+
+    Raises:
+        PipelineFileError: pipelines are wrong; the error has the faults of all of them.
+    """
+    made: list[_MadeT] = []
+    faults: list[Fault] = []
+    for spec in specs:
+        try:
+            made.append(make(spec))
+        except PipelineFileError as error:
+            faults += error.faults
+    if faults:
+        raise PipelineFileError(faults)
+    return made

@@ -24,7 +24,11 @@ logger: Final = logging.getLogger(__name__)
 _TEXT_BYTES_MAX: Final = 1_000
 
 
-class PipelineRunsError(Exception):
+class RunLockError(Exception):
+    """The lock cannot be taken; the message says why."""
+
+
+class PipelineRunsError(RunLockError):
     """Another process runs the pipeline; the message names it."""
 
 
@@ -37,6 +41,7 @@ class RunLock:
 
     Raises:
         PipelineRunsError: on entry, if another process has the lock.
+        RunLockError: on entry, if the storage cannot be written.
     """
 
     def __init__(self, storage: str, pipeline: str) -> None:
@@ -48,8 +53,13 @@ class RunLock:
     def __enter__(self) -> Self:
         if self._path is None:
             return self
-        os.makedirs(os.path.dirname(self._path), exist_ok=True)
-        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            os.makedirs(os.path.dirname(self._path), exist_ok=True)
+            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunLockError(
+                f"the storage of {self._pipeline} cannot be written: {self._path}: {error.strerror}"
+            ) from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final
 
-from kalda.pipelines.dlq.letters import retry_topic
 from kalda.pipelines.spec.model import Cluster, PipelineSpec, TopicSource
 from kalda.spark.source.discovery import Discovery
 from kalda.spark.source.options import parse_stream_options
@@ -34,7 +33,7 @@ def source_options(spec: PipelineSpec, cluster: Cluster) -> dict[str, str]:
     options.setdefault("kafka.isolation.level", "read_committed")
     options.setdefault("kafka.client.id", spec.group_id)
     options["kafka.group.id"] = spec.group_id
-    replayed = (retry_topic(spec.dlq_topic),) if spec.has_dead_letters else ()
+    replayed = (spec.retry_topic,) if spec.has_dead_letters else ()
     if source.pattern is not None:
         # The source looks for a pattern anywhere in a name.
         own = "".join(f"(?!{re.escape(name)}$)" for name in sorted(spec.written_topics))

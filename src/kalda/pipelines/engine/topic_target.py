@@ -14,32 +14,24 @@ from typing import Final
 
 import pyarrow as pa
 
-from kalda.formats import open_encoder
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
 from kalda.pipelines.engine.batch_log import BatchLogError
-from kalda.pipelines.engine.planner import format_spec
+from kalda.pipelines.engine.target_settings import sink_options, topic_rows
 from kalda.pipelines.ledger.evidence import log_bounds
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.topic_rows import TopicRows
 from kalda.spark.sink.batch_commit import BatchCommit, read_decision
 from kalda.spark.sink.exactly_once import write_exactly_once
-from kalda.spark.sink.options import SinkOptions, parse_sink_options
+from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.rows import TopicRows as SinkRows
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
 
 _DECIDED: Final = "decided.json"
-
-
-def topic_rows(target: TopicTarget, columns: pa.Schema) -> TopicRows:
-    """Return how rows with these columns become records."""
-    if target.value is None:
-        return TopicRows(target.key)
-    return TopicRows(target.key, open_encoder(format_spec(target.value), columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +90,7 @@ class TopicOutput:
     """The topic, seen from the driver."""
 
     def __init__(self, spec: TopicTarget, cluster: Cluster, storage: str, pipeline: str) -> None:
-        options = {f"kafka.{name}": value for name, value in {**cluster.properties, **spec.options}.items()}
-        options |= {"topic": spec.topic, "delivery": spec.delivery.value}
-        self._options: Final = parse_sink_options(options, is_stream=True)
+        self._options: Final = sink_options(spec, cluster)
         self._spec: Final = spec
         self._cluster: Final = cluster
         self._storage: Final = TableStorage(f"{storage}/batches/{pipeline}")

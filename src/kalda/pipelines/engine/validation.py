@@ -1,13 +1,13 @@
 """The dry plan of a pipeline file: what would run, how, and on what; it reads no record."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
 from kalda.clients.errors import ClientError
-from kalda.pipelines.dlq.letters import retry_topic
-from kalda.pipelines.engine.planner import TopicPlan, plan_topic_pipeline
+from kalda.pipelines.engine.planner import TopicPlan, each_or_all_faults, plan_topic_pipeline
 from kalda.pipelines.engine.source_settings import quick_discovery
 from kalda.pipelines.engine.targets import source_table
 from kalda.pipelines.spec.model import (
@@ -19,6 +19,8 @@ from kalda.pipelines.spec.model import (
     TopicSource,
 )
 from kalda.pipelines.tables import SchemaRefusedError, TableError, open_table
+
+_QUICK_REGISTRY: Final = {"registry.tries": "1", "registry.timeout_s": "5"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,16 @@ def validate_pipelines(file: PipelineFile, specs: Sequence[PipelineSpec]) -> lis
         PipelineFileError: the file is wrong.
     """
     unreachable: dict[str, str] = {}
-    return [_report(spec, file, unreachable) for spec in specs]
+    return each_or_all_faults(specs, lambda spec: _report(_quick_registry(spec), file, unreachable))
+
+
+def _quick_registry(spec: PipelineSpec) -> PipelineSpec:
+    """Return the pipeline with a schema registry that is asked once: a person waits for the result."""
+    source = spec.source
+    if not isinstance(source, TopicSource) or not source.value.name.endswith("-sr"):
+        return spec
+    value = replace(source.value, options={**_QUICK_REGISTRY, **source.value.options})
+    return replace(spec, source=replace(source, value=value))
 
 
 def _report(spec: PipelineSpec, file: PipelineFile, unreachable: dict[str, str]) -> PlanReport:
@@ -79,7 +90,7 @@ def _topic_report(plan: TopicPlan, source: TopicSource, unreachable: dict[str, s
         selected = discovery.find_partitions()
         missing = [name for name in selected.missing_topics if name in source.topics]
         problems += [f"topic {name} does not exist" for name in missing]
-        found = [each for each in selected.partitions if each.topic != retry_topic(spec.dlq_topic)]
+        found = [each for each in selected.partitions if each.topic != spec.retry_topic]
         starts, ends = discovery.beginning_offsets(found), discovery.end_offsets(found)
         partitions, records = len(found), sum(ends[each] - starts[each] for each in found)
         if not found and not missing:

@@ -9,6 +9,8 @@ from typing import Final
 from kalda.pipelines.spec.model import Cluster
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+STORAGE_SCHEMES: Final = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+"""The file systems that Arrow knows."""
 _TABLE_NAME: Final = re.compile(r"[^\W.][\w-]*(?:\.[^\W.][\w-]*)*")
 
 
@@ -33,6 +35,19 @@ class Locations:
         if _TABLE_NAME.fullmatch(name) is None:
             return None
         return f"{self.warehouse}/{name.replace('.', '/')}"
+
+
+def refused_storage(uri: str) -> str | None:
+    """Return why nothing can be stored at a URI, as far as that shows without a connection, or None."""
+    scheme, _, path = uri.partition("://")
+    if scheme not in STORAGE_SCHEMES:
+        return f"a directory, or a URI with {', '.join(STORAGE_SCHEMES)}"
+    if scheme == "file":
+        place = Path(path)
+        nearest = next(each for each in (place, *place.parents) if each.exists())
+        if not nearest.is_dir():
+            return f"a directory; {nearest} is a file"
+    return None
 
 
 def to_uri(text: str, directory: Path) -> str:

@@ -367,6 +367,11 @@ class Breaker:
     """Smaller batches do not stop a pipeline: one bad record of ten is no trend."""
 
 
+def retry_topic(dlq_topic: str) -> str:
+    """Return the topic from which a pipeline reads replayed records beside its own topics."""
+    return f"{dlq_topic}.retry"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec:
     """One pipeline."""
@@ -409,6 +414,11 @@ class PipelineSpec:
         Such a pipeline also reads the topic of replayed dead letters.
         """
         return self.on_error is OnError.DLQ or any(each.on_fail is OnFail.DLQ for each in self.expect)
+
+    @property
+    def retry_topic(self) -> str:
+        """The topic from which the pipeline reads replayed dead letters."""
+        return retry_topic(self.dlq_topic)
 
     @property
     def written_topics(self) -> frozenset[str]:

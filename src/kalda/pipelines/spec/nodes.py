@@ -109,6 +109,9 @@ class Source:
         except OSError as error:
             self.faults.add(self.place(node), f"${{file:{path}}} cannot be read: {error.strerror}")
             return ""
+        except ValueError as error:  # a null character in the path
+            self.faults.add(self.place(node), f"${{file:{path}}} cannot be read: {error}")
+            return ""
         if len(content) > _SECRET_BYTES_MAX:
             self.faults.add(self.place(node), f"${{file:{path}}} has more than {_SECRET_BYTES_MAX} bytes")
             return ""
@@ -137,6 +140,11 @@ class Value:
     def is_scalar(self) -> bool:
         """Whether this is a single value."""
         return isinstance(self.node, yaml.ScalarNode)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether this is a list."""
+        return isinstance(self.node, yaml.SequenceNode)
 
     @property
     def is_mapping(self) -> bool:
@@ -210,7 +218,8 @@ class Value:
             shown = self.node.value
             if len(shown) > _SHOWN_CHARACTERS_MAX:
                 shown = f"{shown[:_SHOWN_CHARACTERS_MAX]}..."
-            self.fault(f"{self.name}: {shown} is not allowed: it takes {takes}")
+            found = f"{shown} is not allowed" if shown.strip() else "it is empty"
+            self.fault(f"{self.name}: {found}: it takes {takes}")
         else:
             what = "a list" if isinstance(self.node, yaml.SequenceNode) else "a mapping"
             self.fault(f"{self.name}: {what} is not allowed here: it takes {takes}")
@@ -278,6 +287,8 @@ class SectionReader:
         for name, value in entries.items():
             if name not in known:
                 hint = suggestion(name, known)
+                if name == "<<":
+                    hint = " Merging of mappings is not supported: use defaults, or write the keys out."
                 value.fault(f"unknown key {name} in {self.section.title}.{hint} It takes {', '.join(known)}")
         for key in self.section.keys:
             if key.is_required and key.name not in entries:
@@ -292,6 +303,14 @@ def _any_text(value: Value) -> str:
     return ""
 
 
+def _problem(error: yaml.MarkedYAMLError) -> str:
+    """Return what a YAML error says, with what was being read and where that began."""
+    if error.context is None:
+        return str(error.problem)
+    where = f" in line {error.context_mark.line + 1}" if error.context_mark is not None else ""
+    return f"{error.context}{where}: {error.problem}"
+
+
 def compose(source: Source, text: str) -> Value | None:
     """Return the root of a YAML text, or None after a fault."""
     start = Place(source.file, 1, 1)
@@ -300,10 +319,17 @@ def compose(source: Source, text: str) -> Value | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = start if mark is None else Place(source.file, mark.line + 1, mark.column + 1)
-        source.faults.add(place, f"this is not YAML: {error.problem}")
+        source.faults.add(place, f"this is not YAML: {_problem(error)}")
         return None
-    except (yaml.YAMLError, RecursionError) as error:
-        source.faults.add(start, f"this is not YAML: {error}")
+    except yaml.reader.ReaderError as error:
+        line, column = text.count("\n", 0, error.position), text.rfind("\n", 0, error.position)
+        place = Place(source.file, line + 1, error.position - column)
+        source.faults.add(
+            place, f"this is not YAML: the character U+{ord(text[error.position]):04X} is not allowed in text"
+        )
+        return None
+    except RecursionError:
+        source.faults.add(start, "this is nested too deeply for a pipeline file")
         return None
     if node is None:
         source.faults.add(start, "the file is empty")

@@ -4,14 +4,23 @@ It connects to nothing. The pipelines of the file are read by `kalda.pipelines.s
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
 from kalda.pipelines.spec import sections, values
 from kalda.pipelines.spec.errors import FaultList, PipelineFileError
-from kalda.pipelines.spec.locations import Locations, to_uri
-from kalda.pipelines.spec.model import Cluster, PipelineFile, PipelineSpec, Place, SparkSettings
+from kalda.pipelines.spec.locations import Locations, refused_storage, to_uri
+from kalda.pipelines.spec.model import (
+    Cluster,
+    PipelineFile,
+    PipelineSpec,
+    Place,
+    SparkSettings,
+    TableSpec,
+    TopicSource,
+)
 from kalda.pipelines.spec.nodes import SectionReader, Source, Value, compose
 from kalda.pipelines.spec.pipeline_parser import PipelineParser, read_defaults
 
@@ -76,7 +85,7 @@ def parse_pipeline_file(
     faults.check()
     assert root is not None, "the absence of a root is a fault"
     reader = root.section(sections.FILE)
-    storage = to_uri(reader.required("storage", values.TEXT), directory)
+    storage = _storage(reader, directory)
     warehouse = reader.optional("warehouse", values.TEXT)
     locations = Locations(
         directory=directory,
@@ -98,12 +107,25 @@ def parse_pipeline_file(
     return result
 
 
+def _storage(reader: SectionReader, directory: Path) -> str:
+    text = reader.required("storage", values.TEXT)
+    storage = to_uri(text, directory)
+    value = reader.get("storage")
+    if value is not None and text and (takes := refused_storage(storage)) is not None:
+        value.refuse(takes)
+    return storage
+
+
 def _clusters(
     reader: SectionReader, bootstrap_servers: str | None, variables: Mapping[str, str]
 ) -> dict[str, Cluster]:
     properties = reader.texts("cluster")
     if bootstrap_servers is not None:
         properties[_ADDRESS] = bootstrap_servers
+    given = reader.get("cluster")
+    if given is not None and _ADDRESS not in properties:
+        for name in get_close_matches(_ADDRESS, properties):
+            given.entries()[name].fault(f"unknown key {name} in cluster. Did you mean {_ADDRESS}?")
     properties.setdefault(_ADDRESS, variables.get("KALDA_BOOTSTRAP_SERVER") or "127.0.0.1:9092")
     found = {MAIN_CLUSTER: Cluster(name=MAIN_CLUSTER, properties=properties)}
     more = reader.get("clusters")
@@ -128,6 +150,9 @@ def _pipelines(reader: SectionReader, locations: Locations) -> tuple[PipelineSpe
     value = reader.get("pipelines")
     if value is None:
         return ()
+    if not value.is_list:
+        value.refuse("a list of pipelines")
+        return ()
     found: dict[str, PipelineSpec] = {}
     for item in value.items("a list of pipelines"):
         spec = parser.parse(item)
@@ -136,8 +161,37 @@ def _pipelines(reader: SectionReader, locations: Locations) -> tuple[PipelineSpe
                 f"the name {spec.name} is taken by the pipeline in line {found[spec.name].place.line}; each "
                 "pipeline has a checkpoint of its own"
             )
+        elif spec.name:
+            _check_beside(spec, found.values(), item)
         found.setdefault(spec.name, spec)
     return tuple(found.values())
+
+
+def _check_beside(spec: PipelineSpec, others: Iterable[PipelineSpec], item: Value) -> None:
+    """Add what two pipelines of a file cannot share."""
+    for other in others:
+        if _dead_letters(spec) is not None and _dead_letters(spec) == _dead_letters(other):
+            item.fault(
+                f"dlq: the topic {spec.dlq_topic} is that of {other.name} in line {other.place.line}: each "
+                "would also process the replayed records of the other. Give each pipeline its own"
+            )
+        if (
+            isinstance(spec.target, TableSpec)
+            and isinstance(other.target, TableSpec)
+            and spec.target.path == other.target.path
+            and spec.target.format is not other.target.format
+        ):
+            item.fault(
+                f"to: {other.name} in line {other.place.line} writes the table {spec.target.table} with "
+                f"format {other.target.format.value}; this pipeline has {spec.target.format.value}"
+            )
+
+
+def _dead_letters(spec: PipelineSpec) -> tuple[str, str] | None:
+    """Return the cluster and the topic of the dead letters."""
+    if not isinstance(spec.source, TopicSource) or not spec.has_dead_letters:
+        return None
+    return spec.source.cluster, spec.dlq_topic
 
 
 __all__ = ["MAIN_CLUSTER", "PipelineFileError", "parse_pipeline_file", "read_pipeline_file"]

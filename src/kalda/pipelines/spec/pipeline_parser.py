@@ -36,7 +36,7 @@ from kalda.pipelines.spec.model import (
     ValueFormat,
 )
 from kalda.pipelines.spec.nodes import SectionReader, Value
-from kalda.pipelines.spec.target_parser import read_table_target, read_topic_target
+from kalda.pipelines.spec.target_parser import OWN_TOPICS, read_table_target, read_topic_target
 from kalda.pipelines.spec.values import suggestion
 
 _STEP_TAKES: Final = "SQL, or `python: package.module:function`"
@@ -85,9 +85,9 @@ def read_format(value: Value | None, locations: Locations) -> ValueFormat | None
     if file is not None:
         try:
             schema = (locations.directory / file).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            where = reader.get("schema_file") or value
-            where.fault(f"schema_file: {file} cannot be read: {error}")
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+            (reader.get("schema_file") or value).fault(f"schema_file: {file} cannot be read: {reason}")
     made = ValueFormat(
         name=reader.required("format", values.TEXT),
         schema=schema,
@@ -181,15 +181,20 @@ class PipelineParser:
         if isinstance(source, TopicSource):
             for topic in sorted(spec.written_topics.intersection(source.topics)):
                 value.fault(f"from names the topic {topic}, which the pipeline writes: it would never end")
+            if spec.has_dead_letters:
+                _check_dead_letters(spec, source, reader.get("dlq") or value)
         return spec
 
     def _source(self, value: Value) -> TopicSource | TableSource | None:
-        if value.is_mapping and "table" in value.entries():
+        if not value.is_mapping:
+            value.refuse("a mapping with topic, pattern or table")
+            return None
+        if "table" in value.entries():
             return self._table_source(value)
         reader = value.section(sections.FROM_TOPIC)
         topics = reader.many("topic", values.TOPIC)
         pattern = reader.optional("pattern", values.PATTERN)
-        if value.is_mapping and bool(topics) == (pattern is not None):
+        if bool(topics) == (pattern is not None):
             value.fault("from takes one of topic, pattern and table")
         format_ = read_format(reader.get("value"), self._locations) or self._defaults.value
         keep = reader.many("keep", sections.KEEP)
@@ -221,9 +226,12 @@ class PipelineParser:
         )
 
     def _target(self, value: Value) -> TableSpec | TopicTarget | None:
-        names = value.entries() if value.is_mapping else {}
+        if not value.is_mapping:
+            value.refuse("a mapping with table or topic")
+            return None
+        names = value.entries()
         if ("table" in names) == ("topic" in names):
-            value.fault("to takes one of table and topic")
+            value.fault(f"to takes one of table and topic; it has {', '.join(names) or 'neither'}")
             return None
         if "topic" in names:
             reader = value.section(sections.TO_TOPIC)
@@ -278,6 +286,15 @@ class PipelineParser:
             value = reader.get("table") or reader.value
             value.refuse("a name such as lake.orders, or a URI")
         return path or ""
+
+
+def _check_dead_letters(spec: PipelineSpec, source: TopicSource, value: Value) -> None:
+    own = spec.dlq_topic, spec.retry_topic
+    target = spec.target
+    if isinstance(target, TopicTarget) and target.cluster == source.cluster and target.topic in own:
+        value.fault(f"dlq: dead letters go to {own[0]} and {own[1]}; to cannot be {target.topic} as well")
+    if spec.dlq_topic.startswith(OWN_TOPICS):
+        value.fault(f"dlq: {spec.dlq_topic} is not allowed: topics named {OWN_TOPICS}* are Kalda's own")
 
 
 def _steps(value: Value) -> tuple[TransformStep, ...]:

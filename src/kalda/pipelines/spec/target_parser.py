@@ -20,6 +20,8 @@ from kalda.pipelines.spec.model import (
 from kalda.pipelines.spec.nodes import SectionReader, Value
 
 _UPSERT_KEYS: Final = ("keys", "order_by", "deletes")
+OWN_TOPICS: Final = "__kalda_"
+"""How topics begin that Kalda keeps its own records in."""
 _KEEP: Final = "keep"
 _REFUSED: Final = ("drop", "dlq")
 """Words that look like an action and would be names of tables."""
@@ -73,6 +75,10 @@ def _check_table(reader: SectionReader, target: TableSpec) -> None:
             "delta "
             "or iceberg"
         )
+    if target.late is not None and target.late.path == target.path:
+        (reader.get("late") or reader.value).fault(
+            f"late: {target.late.after} is the table itself; write after: keep to leave late rows in it"
+        )
     if target.late is not None and target.event_time is None:
         reader.value.fault("late needs event_time: the column with the time of the event")
 
@@ -101,7 +107,7 @@ def read_topic_target(
 ) -> TopicTarget:
     """Read `to` with a topic."""
     return TopicTarget(
-        topic=reader.required("topic", values.TOPIC),
+        topic=_written_topic(reader),
         cluster=cluster,
         value=format_,
         key=reader.many("key", values.COLUMN),
@@ -110,3 +116,10 @@ def read_topic_target(
         options=reader.texts("options"),
         place=reader.value.place,
     )
+
+
+def _written_topic(reader: SectionReader) -> str:
+    topic = reader.required("topic", values.TOPIC)
+    if topic.startswith(OWN_TOPICS):
+        (reader.get("topic") or reader.value).refuse(f"another topic: {OWN_TOPICS}* are Kalda's own")
+    return topic

@@ -77,7 +77,8 @@ def choice(kind: type[ChoiceT]) -> ValueType[ChoiceT]:
         try:
             return kind(text)
         except ValueError:
-            raise NotAllowedError(f"{takes}.{suggestion(text, words)}") from None
+            hint = suggestion(text, words)
+            raise NotAllowedError(f"{takes}.{hint}" if hint else takes) from None
 
     return ValueType(takes, read, next(iter(kind)))
 
@@ -92,7 +93,7 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
 
 
 def _text(text: str) -> str:
-    if not text.strip():
+    if not text.strip() or "\0" in text:
         raise ValueError(text)
     return text
 
@@ -112,9 +113,10 @@ def _duration_ms(text: str) -> int:
 
 def _size_bytes(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
-    if match is None or float(match[1]) == 0:
+    size = 0 if match is None else int(float(match[1]) * _UNITS_BYTES[match[2].upper()])
+    if size < 1:
         raise ValueError(text)
-    return int(float(match[1]) * _UNITS_BYTES[match[2].upper()])
+    return size
 
 
 def _share(text: str) -> float:
@@ -176,7 +178,7 @@ BOOLEAN: Final = ValueType("true or false", _boolean, False)
 DURATION: Final = ValueType("a duration such as 500ms, 5s, 10m, 1h or 3d", _duration_ms, 1)
 SIZE: Final = ValueType("a size such as 64MB or 1GB", _size_bytes, 1)
 SHARE: Final = ValueType("a share such as 5% or 0.05, at most 100%", _share, 1.0)
-COUNT: Final = ValueType("an int, at least 1", _count, 1)
+COUNT: Final = ValueType("an int from 1 to 999999999999", _count, 1)
 NAME: Final = ValueType("letters, digits, '.', '_' and '-', up to 200", _matching(_NAME), "")
 TOPIC: Final = ValueType(
     "the name of a topic: letters, digits, '.', '_' and '-', up to 249", _matching(_TOPIC), ""
@@ -189,7 +191,9 @@ DLQ_TOPIC: Final = ValueType(
 PATTERN: Final = ValueType("a regular expression in Java's syntax for whole names", _pattern, "")
 COLUMN: Final = ValueType("the name of a column, with '.' inside structures", _matching(_COLUMN), "")
 FUNCTION: Final = ValueType("a function as package.module:name", _matching(_FUNCTION), "")
-TRIGGER: Final = ValueType("an interval such as 5s, availableNow, or `every 10m`", _trigger, Trigger())
+TRIGGER: Final = ValueType(
+    "an interval such as 5s, availableNow, or `every 10m` of at least 1s", _trigger, Trigger()
+)
 START: Final = ValueType(
     "earliest, latest, group, a time ago such as -10m, a date and time such as 2026-11-22T14:30:00, "
     'or offsets as JSON such as {"orders":{"0":23}}',

@@ -14,7 +14,17 @@ import pyarrow.compute as pc
 
 from kalda.pipelines.sql.casts import cast
 from kalda.pipelines.sql.functions import call
-from kalda.pipelines.sql.nodes import Call, Case, Cast, Column, Literal, Node, SqlError, UnsupportedSqlError
+from kalda.pipelines.sql.nodes import (
+    Call,
+    Case,
+    Cast,
+    Column,
+    InvalidSqlError,
+    Literal,
+    Node,
+    SqlError,
+    UnsupportedSqlError,
+)
 from kalda.pipelines.sql.values import (
     FLOATS,
     INTEGERS,
@@ -38,6 +48,19 @@ _COMPARE: Final = {
     ">=": "greater_equal",
 }
 _ARITHMETIC: Final = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+
+_FUNCTIONS: Final = frozenset(
+    [
+        "current_date",
+        "current_time",
+        "current_timestamp",
+        "current_user",
+        "localtimestamp",
+        "session_user",
+        "user",
+    ]
+)
+"""Functions of Spark that need no parentheses, so that they look like columns."""
 
 
 def compile_node(node: Node, schema: pa.Schema) -> Compiled:
@@ -70,12 +93,16 @@ def find_column(name: str, schema: pa.Schema) -> int:
     """Return the index of a column; case counts only when two names differ in nothing else.
 
     Raises:
-        UnsupportedSqlError: There is none, or there are two.
+        InvalidSqlError: There is none.
+        UnsupportedSqlError: There are two, or the name is one of Spark's functions without parentheses.
     """
     matches = [index for index, other in enumerate(schema.names) if other.lower() == name.lower()]
     if len(matches) != 1:
         problem = "is not a column" if not matches else "names two columns"
-        raise UnsupportedSqlError(f"{name!r} {problem}; the columns are {', '.join(schema.names)}")
+        message = f"{name!r} {problem}; the columns are {', '.join(schema.names)}"
+        if matches or name.lower() in _FUNCTIONS:
+            raise UnsupportedSqlError(message)
+        raise InvalidSqlError(message, name)
     return matches[0]
 
 

@@ -24,6 +24,18 @@ class UnsupportedSqlError(ValueError):
     """Kalda does not evaluate this SQL itself; the message names the part. Spark may know it."""
 
 
+class InvalidSqlError(UnsupportedSqlError):
+    """Spark does not evaluate this SQL either: a column is missing, or a condition is no boolean.
+
+    Attributes:
+        column: The missing column, or None.
+    """
+
+    def __init__(self, message: str, column: str | None = None) -> None:
+        super().__init__(message)
+        self.column = column
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A column, or a field of a struct column: ``a``, ``a.b``."""

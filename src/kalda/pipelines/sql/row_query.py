@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from kalda.pipelines.sql.compiler import compile_node, find_column
-from kalda.pipelines.sql.nodes import Item, Star, UnsupportedSqlError
+from kalda.pipelines.sql.nodes import Column, InvalidSqlError, Item, Star, UnsupportedSqlError
 from kalda.pipelines.sql.values import Compiled, is_true, type_name
 
 
@@ -87,7 +87,7 @@ class _Query:
             parts = _starred(item, seen) if isinstance(item, Star) else [item.name]
             names += parts
             if isinstance(item, Item):
-                self.columns.append(compile_node(item.node, seen))
+                self.columns.append(_item_column(query, item, seen))
             else:
                 self.columns += [_whole_column(schema, name) for name in parts]
         for name in names:
@@ -144,9 +144,27 @@ def _starred(star: Star, schema: pa.Schema) -> list[str]:
     return [name for index, name in enumerate(schema.names) if index not in left_out]
 
 
+def _item_column(query: RowQuery, item: Item, schema: pa.Schema) -> Compiled:
+    try:
+        return compile_node(item.node, schema)
+    except InvalidSqlError as error:
+        # Spark also looks for a name among those that the same list gives to other expressions.
+        if error.column is not None and any(_gives(each, error.column) for each in query._select.items):
+            raise UnsupportedSqlError(str(error)) from error
+        raise
+
+
+def _gives(item: Star | Item, name: str) -> bool:
+    """Whether an item gives a name to something else than the column of that name."""
+    if isinstance(item, Star) or item.name.lower() != name.lower():
+        return False
+    return not (isinstance(item.node, Column) and item.node.path[-1].lower() == name.lower())
+
+
 def _condition(compiled: Compiled, text: str) -> Compiled:
     if compiled.type != pa.bool_():
-        raise UnsupportedSqlError(f"{text!r} is {type_name(compiled.type)}; a boolean is expected")
+        kind = UnsupportedSqlError if pa.types.is_null(compiled.type) else InvalidSqlError
+        raise kind(f"{text!r} is {type_name(compiled.type)}; a boolean is expected")
     return compiled
 
 

@@ -45,7 +45,7 @@ from kalda.pipelines.tables.progress import NO_PROGRESS, QueryProgress
 from kalda.pipelines.tables.reading import read_file, read_staged
 from kalda.pipelines.tables.schemas import conform, evolve, table_schema
 from kalda.pipelines.tables.statistics import delta_stats
-from kalda.pipelines.tables.storage import TableStorage
+from kalda.pipelines.tables.storage import TableStorage, errors_that_name
 from kalda.pipelines.tables.upsert import DELETE, HIDDEN, check_upsert, last_rows, without_hidden
 from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
 
@@ -426,9 +426,12 @@ class DeltaLakeTable:
 
     def _open(self) -> DeltaTable | None:
         try:
-            return DeltaTable(self.spec.path, storage_options=dict(self.spec.options) or None)
+            with errors_that_name(self.spec.path):
+                return DeltaTable(self.spec.path, storage_options=dict(self.spec.options) or None)
         except TableNotFoundError:
             return None
+        except DeltaError as error:
+            raise TableError(f"The table {self.spec.table} cannot be opened: {error}") from error
 
     def _conflict(self, action: str) -> CommitConflictError:
         return CommitConflictError(

@@ -30,7 +30,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import FileScanTask, Transaction
 from pyiceberg.table import Table as LoadedTable
 from pyiceberg.table.update.snapshot import _SnapshotProducer
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import ArgumentError, OperationalError
 
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.spec.model import TableFormat, TableSpec
@@ -97,7 +97,12 @@ class IcebergTable:
         self._now_ms = now_ms
         self._fields = parse_fields(spec.partition_by)
         self._identifier = identifier_of(spec)
-        self._catalog: Catalog = load_catalog(**catalog_properties(spec))
+        try:
+            self._catalog: Catalog = load_catalog(**catalog_properties(spec))
+        except (ValueError, ImportError, ArgumentError) as error:
+            raise TableSpecError(
+                f"The catalog of the table {spec.table} cannot be opened: {error}"
+            ) from error
         self._loaded: LoadedTable | None = None
 
     def committed_batch(self, query_id: str) -> int | None:

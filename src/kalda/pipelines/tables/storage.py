@@ -15,6 +15,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from kalda.pipelines.tables.errors import TableSpecError
+
 _DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|↳")
 
 
@@ -197,6 +199,9 @@ def open_filesystem(location: str, options: Mapping[str, str]) -> tuple[pafs.Fil
     except (pa.ArrowInvalid, NotImplementedError):
         import fsspec
 
-        opened, path = fsspec.core.url_to_fs(location)
+        try:
+            opened, path = fsspec.core.url_to_fs(location)
+        except (ValueError, ImportError) as error:
+            raise TableSpecError(f"{location} cannot be reached: {error}") from error
         filesystem = pafs.PyFileSystem(pafs.FSSpecHandler(opened))
     return filesystem, path.rstrip("/")

@@ -4,8 +4,9 @@ import pyarrow as pa
 
 from kalda.common.types import TopicPartition
 from kalda.formats import DecodeFailure
-from kalda.pipelines.dlq.letters import DECODE, Letter, Origin, letters_of, read_letter, retry_topic
+from kalda.pipelines.dlq.letters import DECODE, Letter, Origin, letters_of, read_letter
 from kalda.pipelines.dlq.replay import LetterFilter
+from kalda.pipelines.spec.model import retry_topic
 from kalda.records.columnar import ColumnarBatch
 
 ORIGIN = Origin("orders", 7, 1_700_000_000_000, retry_topic("orders.dlq"))

@@ -106,3 +106,113 @@ def test_source_options_name_the_group() -> None:
         "subscribe": "t,a.dlq.retry",
         "startingOffsets": "earliest",
     } == found.options
+
+
+def faults(more: str = "", value: str = JSON, source: str = "", to: str = "{table: u}") -> list[str]:
+    text = (
+        f"name: n\nstorage: state\npipelines:\n  - name: a\n    from: {{topic: t, value: {value}{source}}}\n"
+        f"    to: {to}\n{more}"
+    )
+    file = parse_pipeline_file(text, "p.yml", directory=Path("/srv"), variables={})
+    with pytest.raises(PipelineFileError) as caught:
+        plans_of(file)
+    return str(caught.value).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("more", "fault"),
+    [
+        ("    transform: [select idd]\n", "'idd' is not a column; the columns are id, amount"),
+        ("    transform: [where id]\n", "'where id' is bigint; a boolean is expected"),
+        ("    expect: {e: idd > 1}\n", "expectation e: 'idd' is not a column"),
+        ("    transform: [select id as __kalda_offset]\n", "the column __kalda_offset is Kalda's own"),
+    ],
+)
+def test_sql_that_spark_would_refuse_too_is_a_fault_of_the_file(more: str, fault: str) -> None:
+    """Otherwise `validate` accepts a misspelled column, and the pipeline fails with its first batch."""
+    (found,) = faults(more)
+    assert fault in found
+
+
+@pytest.mark.parametrize("sql", ["select id as a, a + 1 as b", "select current_user as u", "select ID, user"])
+def test_names_that_spark_finds_elsewhere_are_left_to_it(sql: str) -> None:
+    """Names of the same select list, and functions without parentheses."""
+    assert Execution.SPARK is plan(f"    transform: ['{sql}']\n").execution
+
+
+@pytest.mark.parametrize(
+    ("module", "fault"),
+    [
+        ("def f(:", "SyntaxError: "),
+        ("1 / 0", "ZeroDivisionError: "),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_module_that_cannot_be_imported_is_a_fault(
+    module: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the module does: it is the user's, and a traceback names our files first."""
+    name = f"steps_{fault[:4].lower()}"
+    (tmp_path / f"{name}.py").write_text(module)
+    monkeypatch.syspath_prepend(tmp_path)
+    (found,) = faults(f"    transform: ['python: {name}:f']\n")
+    assert f"the function {name}:f cannot be imported: {fault}" in found
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        (
+            ", options: {readMode: fast}",
+            "p.yml:5:11: from: `readMode`='fast' is none of auto, network, files",
+        ),
+        (", options: {kafka.fetch.max.bytes: x}", "`fetch.max.bytes`=x is not allowed"),
+        (", start: '0001-01-01T00:00:00'", "`startingTimestamp`="),
+    ],
+)
+def test_a_wrong_option_of_the_source_is_a_fault(source: str, fault: str) -> None:
+    """The data source checks the options; the file is where they are wrong."""
+    (found,) = faults(source=source)
+    assert fault in found
+
+
+@pytest.mark.parametrize(
+    ("to", "fault"),
+    [
+        ("{topic: u}", "p.yml:6:9: to: the rows have no column value; they have id, amount"),
+        ("{topic: u, value: json, key: nope}", "p.yml:6:9: to: the rows have no column nope"),
+        ("{topic: u, value: jsn}", "'jsn' is not a format to write (did you mean 'json'?)"),
+        ("{topic: u, value: debezium-json}", "'debezium-json' is not a format to write"),
+        ("{topic: u, value: json, options: {acks: many}}", "p.yml:6:9: to: `kafka.acks`=many"),
+    ],
+)
+def test_a_topic_that_cannot_be_written_is_a_fault(to: str, fault: str) -> None:
+    """Otherwise each batch fails, and is tried again, with an error that never passes."""
+    (found,) = faults(to=to)
+    assert fault in found
+
+
+def test_the_format_of_a_topic_is_checked_without_columns() -> None:
+    """A transform of Spark hides the columns, not the name of the format."""
+    (found,) = faults("    transform: [select count(*) n from input]\n", to="{topic: u, value: jsn}")
+    assert "'jsn' is not a format to write" in found
+
+
+def test_the_faults_of_all_pipelines_show_at_once() -> None:
+    """A user corrects a file once, not once for each pipeline."""
+    entries = "".join(
+        f"  - {{name: {n}, from: {{topic: t, value: x{n}}}, to: {{table: {n}}}}}\n" for n in "ab"
+    )
+    file = parse_pipeline_file(
+        f"name: n\nstorage: s\npipelines:\n{entries}", "p.yml", directory=Path("/srv"), variables={}
+    )
+    with pytest.raises(PipelineFileError) as caught:
+        plans_of(file)
+    assert ["'xa'", "'xb'"] == [each.message.split()[0] for each in caught.value.faults]
+
+
+def test_a_registry_that_does_not_answer_is_a_fault_with_its_place() -> None:
+    """The plan needs the schema of the subject."""
+    options = "registry.url: http://127.0.0.1:1, registry.tries: 1, subject: s"
+    (found,) = faults(value=f"{{format: avro-sr, options: {{{options}}}}}")
+    assert found.startswith("p.yml:5:29: the schema registry does not answer")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock
+from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock, RunLockError
 
 _HOLDER = """
 import sys, time
@@ -51,3 +51,10 @@ def test_a_text_that_names_no_one_does_not_matter(tmp_path: Path, text: str) -> 
         (tmp_path / "locks" / "orders.lock").write_text(text)
         with pytest.raises(PipelineRunsError, match="being run by another process"):
             RunLock(tmp_path.as_uri(), "orders").__enter__()
+
+
+def test_a_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """`run` then ends with this line, before it starts Spark."""
+    (tmp_path / "file").touch()
+    with pytest.raises(RunLockError, match=r"storage of orders cannot be written: .*: Not a directory"):
+        RunLock(f"file://{tmp_path}/file", "orders").__enter__()

@@ -248,6 +248,39 @@ pipelines:
         ("{name: a, from: {topic: '${TOPIC}'}, to: {table: u}}", "the environment variable TOPIC is not set"),
         ("{name: a, from: {topic: '${a b}'}, to: {table: u}}", "${a b} is not allowed: it takes ${NAME}"),
         ("{name: a, from: {topic: '${file:/none}'}, to: {table: u}}", "${file:/none} cannot be read"),
+        (
+            '{name: a, from: {topic: t, value: {format: json, schema_file: "a\\0b"}}, to: {table: u}}',
+            "schema_file: a\0b is not allowed: it takes text",
+        ),
+        ('{name: a, from: {topic: "${file:a\\0b}"}, to: {table: u}}', "cannot be read: embedded null byte"),
+        ("{name: a, from: {topic: ''}, to: {table: u}}", "topic: it is empty: it takes the name of a topic"),
+        (
+            "{name: a, from: t, to: {table: u}}",
+            "from: t is not allowed: it takes a mapping with topic, pattern",
+        ),
+        (
+            "{name: a, from: {topic: t}, to: u}",
+            "to: u is not allowed: it takes a mapping with table or topic",
+        ),
+        ("{name: a, from: {topic: t}, to: {tabel: u}}", "to takes one of table and topic; it has tabel"),
+        (
+            "{name: a, from: {topic: t}, to: {table: u, file_target: 0.1B}}",
+            "file_target: 0.1B is not allowed",
+        ),
+        (
+            "{name: a, from: {topic: t}, dlq: u, to: {topic: u}}",
+            "dlq: dead letters go to u and u.retry; to cannot",
+        ),
+        ("{name: a, from: {topic: t}, dlq: u, to: {topic: u.retry}}", "to cannot be u.retry as well"),
+        (
+            "{name: a, from: {topic: t}, dlq: __kalda_audit, to: {table: u}}",
+            "dlq: __kalda_audit is not allowed",
+        ),
+        ("{name: a, from: {topic: t}, to: {topic: __kalda_audit}}", "topic: __kalda_audit is not allowed"),
+        (
+            "{name: a, from: {topic: t}, to: {table: u, event_time: x, late: {allow: 1h, after: u}}}",
+            "late: u is the table itself; write after: keep",
+        ),
     ],
 )
 def test_a_fault_names_the_key_the_value_and_what_is_allowed(pipeline: str, fault: str) -> None:
@@ -261,7 +294,20 @@ def test_a_fault_names_the_key_the_value_and_what_is_allowed(pipeline: str, faul
     ("text", "fault"),
     [
         ("", "p.yml:1:1: the file is empty"),
-        ("a: [", "p.yml:1:5: this is not YAML: expected the node content, but found '<stream end>'"),
+        (
+            "a: [",
+            "p.yml:1:5: this is not YAML: while parsing a flow node in line 1: expected the node content",
+        ),
+        (
+            "a: x\nb: 'y",
+            "p.yml:2:6: this is not YAML: while scanning a quoted scalar in line 2: found unexpected",
+        ),
+        (
+            "a: x\n---\nb: y\n",
+            "p.yml:2:1: this is not YAML: expected a single document in the stream in line 1: ",
+        ),
+        ("a: x\nb: \x07", "p.yml:2:4: this is not YAML: the character U+0007 is not allowed in text"),
+        (f"a: {5_000 * '['}", "p.yml:1:1: this is nested too deeply for a pipeline file"),
         (
             "- a",
             "p.yml:1:1: the file: a list is not allowed here: it takes a mapping with the keys name, storage",
@@ -282,6 +328,61 @@ def test_two_pipelines_with_one_name_are_refused() -> None:
     assert [
         "p.yml:5:5: the name a is taken by the pipeline in line 4; each pipeline has a checkpoint of its own"
     ] == (faults(text))
+
+
+def test_two_pipelines_do_not_share_their_dead_letters() -> None:
+    """Each reads what is replayed, so that a replayed record would be processed twice."""
+    text = minimal("{name: a, from: {topic: t}, dlq: d, to: {table: u}}")
+    (fault,) = faults(text + "  - {name: b, from: {topic: x}, dlq: d, to: {table: v}}")
+    assert fault.startswith("p.yml:5:5: dlq: the topic d is that of a in line 4: each would also process")
+    assert 2 == len(
+        parse(text + "  - {name: b, from: {topic: x}, dlq: d, on_error: skip, to: {table: v}}").pipelines
+    )
+
+
+def test_two_pipelines_write_a_table_in_one_format() -> None:
+    """Otherwise its directory holds two tables of the same name, each without the rows of the other."""
+    text = minimal("{name: a, from: {topic: t}, to: {table: u}}")
+    (fault,) = faults(text + "  - {name: b, from: {topic: x}, to: {table: u, format: parquet}}")
+    expected = "p.yml:5:5: to: a in line 4 writes the table u with format delta; this pipeline has parquet"
+    assert expected == fault
+    assert 2 == len(parse(text + "  - {name: b, from: {topic: x}, to: {table: u}}").pipelines)
+
+
+@pytest.mark.parametrize(
+    ("top", "fault"),
+    [
+        (
+            "storage: foo://x/y",
+            "storage: foo://x/y is not allowed: it takes a directory, or a URI with file, ",
+        ),
+        (
+            "storage: /dev/null/x",
+            "storage: /dev/null/x is not allowed: it takes a directory; /dev/null is a ",
+        ),
+        (
+            "storage: s\ncluster: {bootstrap.server: b:1}",
+            "unknown key bootstrap.server in cluster. Did you mean ",
+        ),
+    ],
+)
+def test_the_top_of_a_file_is_checked(top: str, fault: str) -> None:
+    """A misspelled address must not lead to the default cluster, nor a wrong place to a traceback."""
+    found = faults(f"name: n\n{top}\npipelines: [{{name: a, from: {{topic: t}}, to: {{table: u}}}}]\n")
+    assert [True] == [fault in each for each in found], found
+
+
+@pytest.mark.parametrize("pipelines", ["", "{a: {from: {topic: t}, to: {table: u}}}", "orders"])
+def test_pipelines_are_a_list(pipelines: str) -> None:
+    """One fault says so, instead of one for each key that an entry lacks."""
+    (fault,) = faults(f"name: n\nstorage: s\npipelines: {pipelines}\n")
+    assert fault.endswith("it takes a list of pipelines")
+
+
+def test_merge_keys_of_yaml_are_explained() -> None:
+    """They are common in files of other tools."""
+    found = faults(minimal("{name: a, <<: {from: {topic: t}}, to: {table: u}}"))
+    assert any("Merging of mappings is not supported: use defaults" in each for each in found)
 
 
 def test_variables_and_secrets_are_replaced(tmp_path: Path) -> None:
