@@ -8,6 +8,7 @@ Kubernetes, YARN), and one that was measured.
 """
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -73,6 +74,24 @@ def build_session(
     with _startup_path():
         session: SparkSession = builder.getOrCreate()
     return session
+
+
+def exit_code_of_java(session: "SparkSession", wait_s: float = 0.0) -> int | None:
+    """Return the exit code of the session's Java virtual machine, negative for a signal.
+
+    Return None while it runs, and for one that this process did not start, as under `spark-submit`.
+
+    Args:
+        session: the session, which may have lost its virtual machine.
+        wait_s: how long to wait for the end. A call can fail some milliseconds before the process has ended.
+    """
+    process: subprocess.Popen[bytes] | None = getattr(session.sparkContext._gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        return process.wait(wait_s)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 @contextmanager

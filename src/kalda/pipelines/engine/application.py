@@ -16,7 +16,7 @@ from kalda.pipelines.engine.run_lock import RunLock
 from kalda.pipelines.engine.status import PipelineStatus
 from kalda.pipelines.engine.supervisor import Supervisor
 from kalda.pipelines.spec.model import PipelineFile, PipelineSpec, TopicSource
-from kalda.spark.session import build_session
+from kalda.spark.session import build_session, exit_code_of_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,7 +72,7 @@ class Application:
             session: SparkSession | None = None
             if any(isinstance(each.source, TopicSource) for each in self._specs):
                 session = self._start_session()
-                stack.callback(session.stop)
+                stack.callback(_stop_session, session)
                 # Spark and Py4J print pages about a failed batch, which the supervisor reports in one line.
                 session.sparkContext.setLogLevel("FATAL")
                 logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
@@ -95,6 +95,11 @@ class Application:
         finally:
             if signal.getsignal(signal.SIGINT) is not before:
                 signal.signal(signal.SIGINT, before)
+
+
+def _stop_session(session: "SparkSession") -> None:
+    if exit_code_of_java(session) is None:
+        session.stop()
 
 
 _RETAINED: Final = {

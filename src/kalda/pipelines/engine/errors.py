@@ -15,3 +15,7 @@ class PoisonBatchError(PipelineStoppedError):
 
 class ProgressLostError(PipelineStoppedError):
     """Nothing says reliably where the pipeline goes on; the message says how to mend that."""
+
+
+class SparkEndedError(PipelineStoppedError):
+    """The Java virtual machine of the Spark application ended beneath the pipelines."""

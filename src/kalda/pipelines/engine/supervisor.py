@@ -6,13 +6,14 @@ current batch, and one pipeline's failure does not stop the others.
 """
 
 import logging
+import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kalda.pipelines.engine.batch_runner import BatchOutcome
 from kalda.pipelines.engine.copies import CopyRun
-from kalda.pipelines.engine.errors import PipelineStoppedError
+from kalda.pipelines.engine.errors import PipelineStoppedError, SparkEndedError
 from kalda.pipelines.engine.lag import lag_of
 from kalda.pipelines.engine.pipeline_run import PipelineRun
 from kalda.pipelines.engine.planner import plan_topic_pipeline
@@ -20,6 +21,7 @@ from kalda.pipelines.engine.restarts import Restarts, first_line
 from kalda.pipelines.engine.status import PipelineStatus, RunState, StatusFiles
 from kalda.pipelines.engine.user_modules import ship_modules
 from kalda.pipelines.spec.model import Execution, PipelineFile, PipelineSpec, TopicSource, TriggerKind
+from kalda.spark.session import exit_code_of_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,8 @@ START_MS_MAX: Final = 15_000
 STOP_WAIT_S: Final = 20.0
 """How long a stop waits for the batches that run. Kubernetes kills what has not ended after thirty seconds; a
 batch that is interrupted is repeated by the next start."""
+_JAVA_END_WAIT_S: Final = 1.0
+"""Between the end of the virtual machine's connections and that of its process."""
 _RATE_WEIGHT: Final = 0.3
 """Of the newest batch in the moving average of the rate."""
 
@@ -142,6 +146,13 @@ class Managed:
         else:
             self._next_start_ms = max(self._started_ms + self._spec.trigger.interval_ms, now_ms)
             self.status.state = RunState.WAITING
+
+    def fail(self, error: Exception) -> None:
+        """Take it that the pipeline cannot go on, whatever it was doing."""
+        if not self.is_done:
+            self.error = error
+            self.status.error = first_line(error)
+            self.status.state = RunState.FAILED
 
     def wait(self, seconds: float) -> None:
         """Wait until the pipeline may need another look, or the time is over."""
@@ -268,6 +279,7 @@ class Supervisor:
         if session is not None:
             ship_modules(session, file, specs)
         self.managed: Final = [Managed(session, spec, file, is_once=is_once) for spec in specs]
+        self._session: Final = session
         self._files: Final = StatusFiles(file.storage)
         self._show: Final = show
         self._is_stopping = False
@@ -282,20 +294,15 @@ class Supervisor:
 
     def run(self) -> list[Exception]:
         """Run the pipelines; return the errors of those that stopped for good."""
-        shown_ms = 0
         try:
-            while not self._is_stopping and not all(each.is_done for each in self.managed):
-                now_ms = _now_ms()
-                for each in self.managed:
-                    # One after the other: each starts Python processes, and Spark waits ten seconds for them.
-                    is_another_starting = any(other.is_starting(now_ms) for other in self.managed)
-                    each.step(now_ms, may_start=not is_another_starting)
-                if now_ms - shown_ms >= STATUS_EVERY_MS:
-                    shown_ms = now_ms
-                    self._publish()
-                waiting = [each for each in self.managed if not each.is_done]
-                if waiting:
-                    waiting[0].wait(POLL_S)
+            self._run()
+        except Exception as error:
+            # Without its virtual machine, PySpark raises whatever the broken connection makes it raise.
+            ended = self._spark_end(_JAVA_END_WAIT_S)
+            for each in self.managed:
+                each.fail(ended or error)
+            if ended is None:
+                raise
         finally:
             for each in self.managed:
                 each.request_stop()
@@ -304,6 +311,34 @@ class Supervisor:
                 each.stop(max(deadline - time.monotonic(), 0.0))
             self._publish()
         return [each.error for each in self.managed if each.error is not None]
+
+    def _run(self) -> None:
+        shown_ms = 0
+        while not self._is_stopping and not all(each.is_done for each in self.managed):
+            if (ended := self._spark_end(0.0)) is not None:
+                raise ended
+            now_ms = _now_ms()
+            for each in self.managed:
+                # One after the other: each starts Python processes, and Spark waits ten seconds for them.
+                is_another_starting = any(other.is_starting(now_ms) for other in self.managed)
+                each.step(now_ms, may_start=not is_another_starting)
+            if now_ms - shown_ms >= STATUS_EVERY_MS:
+                shown_ms = now_ms
+                self._publish()
+            waiting = [each for each in self.managed if not each.is_done]
+            if waiting:
+                waiting[0].wait(POLL_S)
+
+    def _spark_end(self, wait_s: float) -> SparkEndedError | None:
+        """Return how Spark's virtual machine ended; None while it runs, or if none is needed."""
+        code = None if self._session is None else exit_code_of_java(self._session, wait_s)
+        if code is None:
+            return None
+        how = f"with exit code {code}" if code >= 0 else f"by signal {-code} ({signal.strsignal(-code)})"
+        return SparkEndedError(
+            f"Spark's Java virtual machine ended {how}, as when memory runs out; start the command again, "
+            "each pipeline goes on behind its last batch"
+        )
 
     def _publish(self) -> None:
         for status in self.statuses():

@@ -56,9 +56,6 @@ def test_ctrl_c_stays_with_the_caller_when_spark_starts(
             assert handler is signal.getsignal(signal.SIGINT)
             raise StartedError
 
-        def stop(self) -> None:
-            pass
-
     def handler(*_: object) -> None:
         pass
 
@@ -68,6 +65,7 @@ def test_ctrl_c_stays_with_the_caller_when_spark_starts(
 
     monkeypatch.setattr(module, "plans_of", lambda *_: [])
     monkeypatch.setattr(module, "build_session", build_session)
+    monkeypatch.setattr(module, "_stop_session", lambda _: None)
     file = file_with("", tmp_path)
     file = replace(file, storage=f"file://{tmp_path}")
     before = signal.signal(signal.SIGINT, handler)
