@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 Note = Callable[[str], None]
 
+_JAVA_END_WAIT_S: Final = 10.0
+"""Java has broken its connections, and runs its shutdown hooks."""
+
 
 class Application:
     """Runs some pipelines of one file.
@@ -98,8 +101,12 @@ class Application:
 
 
 def _stop_session(session: "SparkSession") -> None:
-    if exit_code_of_java(session) is None:
+    try:
         session.stop()
+    except Exception:
+        # A signal to all processes of the application ends Java while Python still waits for the batches.
+        if exit_code_of_java(session, _JAVA_END_WAIT_S) is None:
+            raise
 
 
 _RETAINED: Final = {

@@ -299,8 +299,10 @@ class Supervisor:
         except Exception as error:
             # Without its virtual machine, PySpark raises whatever the broken connection makes it raise.
             ended = self._spark_end(_JAVA_END_WAIT_S)
-            for each in self.managed:
-                each.fail(ended or error)
+            # Systemd and `timeout` send SIGTERM to all processes of a run: the end of Java is no fault then.
+            if ended is None or not self._is_stopping:
+                for each in self.managed:
+                    each.fail(ended or error)
             if ended is None:
                 raise
         finally:

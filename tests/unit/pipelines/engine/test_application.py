@@ -1,6 +1,9 @@
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -74,3 +77,17 @@ def test_ctrl_c_stays_with_the_caller_when_spark_starts(
             Application(file, file.pipelines).run(lambda _: None, note=lambda _: None)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_a_session_whose_java_has_ended_is_stopped_without_an_error() -> None:
+    """A signal to all processes of the application reaches Java before Python has stopped the session."""
+    process = subprocess.Popen([sys.executable, "-c", "import sys; sys.exit(143)"])
+
+    class Session:
+        sparkContext = SimpleNamespace(_gateway=SimpleNamespace(proc=process))  # as PySpark spells it
+
+        def stop(self) -> None:
+            raise ConnectionRefusedError("Connection refused")
+
+    module._stop_session(Session())  # type: ignore[arg-type]  # a stand-in
+    assert 143 == process.returncode

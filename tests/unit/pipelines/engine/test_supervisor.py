@@ -77,6 +77,27 @@ def test_the_end_of_java_is_one_error_of_each_pipeline(file: PipelineFile) -> No
     assert [str(errors[0])] * 2 == [each.error for each in statuses if each is not None]
 
 
+def test_the_end_of_java_is_no_error_of_a_run_that_is_stopped(
+    file: PipelineFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Systemd sends SIGTERM to Java too; the run ends regularly, and the next start repeats the batches."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGTERM)"]
+    )
+    supervisor = Supervisor(session_of(process), file, file.pipelines, is_once=False)  # type: ignore[arg-type]  # a stand-in
+
+    def wait(*_: object) -> None:
+        supervisor.request_stop()
+        raise ConnectionRefusedError("Connection refused")
+
+    monkeypatch.setattr(Managed, "wait", wait)
+    monkeypatch.setattr(module, "exit_code_of_java", lambda _, wait_s: process.wait() if wait_s else None)
+    assert [] == supervisor.run()
+    status = StatusFiles(file.storage).read("a")
+    assert status is not None
+    assert ("stopped", None) == (status.state, status.error)
+
+
 def test_another_fault_passes_through_and_is_in_the_status(
     file: PipelineFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
