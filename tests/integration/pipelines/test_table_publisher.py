@@ -194,3 +194,22 @@ def test_a_table_that_is_not_there_yet_publishes_nothing(bootstrap: str, topic: 
     table = open_table(TableSpec(table="later", path=uri, format=TableFormat.DELTA))
     with TablePublisher(options(bootstrap, topic, uri), table) as publisher:
         assert publisher.run_once().version is None
+
+
+def test_a_table_without_rows_is_published_to_a_topic_that_does_not_exist(
+    bootstrap: str, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """A pipeline creates its table before the first rows: only the progress is there to commit."""
+    topic = topic_name("later")
+    directory = tmp_path / "empty"
+    deltalake.write_deltalake(str(directory), rows(0, 1).slice(0, 0))
+    table = open_table(TableSpec(table="empty", path=directory.as_uri(), format=TableFormat.DELTA))
+    given = options(bootstrap, topic, directory.as_uri())
+    given = replace(given, producer={**given.producer, "max.block.ms": "5000"})
+
+    with TablePublisher(given, table) as publisher:
+        assert (0, 0) == (publisher.run_once().records, publisher.run_once().records)
+        deltalake.write_deltalake(str(directory), rows(0, 3), mode="append")
+        assert 3 == publisher.run_once().records
+
+    assert [(b"%d" % number, b"v%d" % number) for number in range(3)] == committed(bootstrap, topic)

@@ -12,6 +12,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from kalda.pipelines.engine.errors import NotThereYetError
 from kalda.pipelines.engine.target_settings import topic_rows
 from kalda.pipelines.engine.targets import source_table
 from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
@@ -116,7 +117,9 @@ class CopyRun:
         table = open_table(source_table(source))
         columns = table.schema()
         if columns is None:
-            raise TableError(f"the table {source.table} does not exist at {source.path}")
+            # Another pipeline creates it with its first batch. What runs once ends with an error instead.
+            kind = TableError if self._is_once else NotThereYetError
+            raise kind(f"the table {source.table} does not exist at {source.path}")
         options = publish_options(self._spec, source, target, self._file, columns)
         with TablePublisher(options, table) as publisher:
             self._copying = publisher

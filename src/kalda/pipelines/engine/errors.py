@@ -1,8 +1,12 @@
-"""What stops a pipeline for good, so that starting it again would not help."""
+"""Errors that decide whether a pipeline starts again: never, or however often it takes."""
 
 
 class PipelineStoppedError(Exception):
     """A pipeline stopped; the message says why and what to do. The supervisor does not restart it."""
+
+
+class NotThereYetError(Exception):
+    """What a pipeline reads does not exist yet. The supervisor looks again, however often that takes."""
 
 
 class BreakerOpenError(PipelineStoppedError):

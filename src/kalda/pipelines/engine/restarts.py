@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from kalda.pipelines.engine.errors import PipelineStoppedError, PoisonBatchError
+from kalda.pipelines.engine.errors import NotThereYetError, PipelineStoppedError, PoisonBatchError
 from kalda.pipelines.spec.model import Restart
 
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)")
@@ -52,7 +52,7 @@ class Restarts:
         if batch_id != self.batch_id or ran_ms >= HEALTHY_MS:
             self.batch_id, self.failures = batch_id, 0
         self.failures += 1
-        if self.failures >= self.policy.tries:
+        if self.failures >= self.policy.tries and not isinstance(error, NotThereYetError):
             what = "before its first batch" if batch_id is None else f"in batch {batch_id}"
             reason = first_line(error).rstrip(".")
             raise PoisonBatchError(

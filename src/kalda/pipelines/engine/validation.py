@@ -68,7 +68,7 @@ def _report(spec: PipelineSpec, file: PipelineFile, unreachable: dict[str, str])
     if isinstance(spec.source, TopicSource):
         return _topic_report(plan_topic_pipeline(spec, file), spec.source, unreachable)
     if isinstance(spec.source, TableSource):
-        return _table_report(spec, spec.source)
+        return _table_report(spec, spec.source, file)
     mirror = spec.mirror
     assert isinstance(mirror, MirrorSpec), spec.kind
     reason = f"records are copied as they are, {mirror.delivery.value}"
@@ -148,13 +148,18 @@ def _columns_problems(spec: PipelineSpec, schema: pa.Schema) -> list[str]:
     return problems
 
 
-def _table_report(spec: PipelineSpec, source: TableSource) -> PlanReport:
+def _table_report(spec: PipelineSpec, source: TableSource, file: PipelineFile) -> PlanReport:
     problems: list[str] = []
+    notes: list[str] = []
     columns = None
     try:
         schema = open_table(source_table(source)).schema()
         if schema is None:
-            problems.append(f"the table {source.table} does not exist at {source.path}")
+            writers = [each.name for each in file.pipelines if _writes(each, source)]
+            if writers:
+                notes.append(f"the table {source.table} does not exist yet; {writers[0]} creates it")
+            else:
+                problems.append(f"the table {source.table} does not exist at {source.path}")
         else:
             columns = tuple((field.name, str(field.type)) for field in schema)
     except (TableError, SchemaRefusedError, OSError) as error:
@@ -171,4 +176,9 @@ def _table_report(spec: PipelineSpec, source: TableSource) -> PlanReport:
         spec.target_name,
         columns,
         tuple(problems),
+        tuple(notes),
     )
+
+
+def _writes(spec: PipelineSpec, source: TableSource) -> bool:
+    return isinstance(spec.target, TableSpec) and spec.target.path == source.path

@@ -137,6 +137,9 @@ class TablePublisher:
             self._producer = self._resources.enter_context(Producer.from_config(settings))
             # Before the progress is read: an earlier process could still commit some.
             self._producer.init_transactions()
+            # Creates the topic where brokers do that: a table without rows is published by a transaction
+            # that has only the progress, and brokers refuse offsets of a topic that does not exist.
+            self._producer.partitions_for(options.topic)
             self._position = self._committed()
         except BaseException:
             self._resources.close()

@@ -49,7 +49,7 @@ _TOKEN: Final = re.compile(
 
 
 def translate_java_regex(pattern: str) -> re.Pattern[str]:
-    r"""Compile a Java pattern for use with `fullmatch`.
+    r"""Compile a Java pattern; the caller decides whether it must match a whole name.
 
     Example: ``orders\.\p{Alpha}+`` becomes ``orders\.[a-zA-Z]+``.
 

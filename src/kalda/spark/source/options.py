@@ -199,9 +199,16 @@ _FORBIDDEN: Final[Mapping[str, str]] = {
 _PARTITION_FETCH_BYTES: Final = 4 * 1024 * 1024
 _GROUP_ID_PREFIX: Final = "spark-kafka-source"
 _CLIENT_ID: Final = "kalda-spark"
+_OF_CREATE_TABLE: Final = "option."
+"""Spark repeats each option of CREATE TABLE with this prefix."""
 
 
 def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
+    if any(name.startswith(_OF_CREATE_TABLE) for name in lowered):
+        raise OptionError(
+            "topics cannot be tables: Spark gives a Python source no options when it reads a table of "
+            "CREATE TABLE; use CREATE TEMPORARY VIEW … USING kalda OPTIONS (…)"
+        )
     for name, reason in _FORBIDDEN.items():
         if name in lowered:
             raise OptionError(f"`{name}` is not supported: {reason}")

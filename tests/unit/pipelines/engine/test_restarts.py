@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.pipelines.engine.errors import BreakerOpenError, PoisonBatchError
+from kalda.pipelines.engine.errors import BreakerOpenError, NotThereYetError, PoisonBatchError
 from kalda.pipelines.engine.restarts import Restarts, first_line
 from kalda.pipelines.spec.model import Restart
 
@@ -54,6 +54,12 @@ def test_an_open_breaker_is_final() -> None:
     """Trying again would find the same bad records."""
     with pytest.raises(BreakerOpenError):
         Restarts("orders", POLICY).wait_ms(BreakerOpenError("bad"), 7)
+
+
+def test_what_is_not_there_yet_is_looked_for_without_end() -> None:
+    """A table appears with the first batch of another pipeline, which may be hours later."""
+    restarts = Restarts("orders", POLICY)
+    assert [100, 200, *[300] * 8] == [restarts.wait_ms(NotThereYetError("no table"), None) for _ in range(10)]
 
 
 def test_the_error_of_a_worker_is_one_line() -> None:

@@ -113,6 +113,7 @@ def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.L
         ({"kafka.isolation_level": "x"}, "did you mean `kafka.isolation.level`"),
         ({"isolation.level": "read_committed"}, "did you mean `kafka.isolation.level`"),
         ({"delivry": "exactly-once"}, "did you mean `delivery`"),
+        ({"option.subscribe": "orders"}, "topics cannot be tables.*use CREATE TEMPORARY VIEW"),
         ({"kafka.auto.offset.reset": "latest"}, "reset` is not supported: set `startingOffsets`"),
         ({"kafka.key.deserializer": "x"}, "keys are always binary"),
         ({"kafka.value.deserializer": "x"}, "values are always binary"),
