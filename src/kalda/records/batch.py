@@ -1,6 +1,8 @@
 """Reads, checks and patches the 61-byte header of a record batch (format version 2).
 
-The records inside a batch are read by `record`; the broker's hot path never opens them.
+The records inside a batch are read by `record`; the broker's hot path never opens them. Headers of messages
+of format 0 and 1 are read and checked here too, because one log may hold all three formats; `message_set`
+reads what they contain.
 
 Invariant: base offset, length and partition leader epoch lie outside the CRC, so a leader assigns offsets
 without touching other bytes. Everything from the attributes on lies inside the CRC, and each function here
@@ -8,6 +10,7 @@ that changes such a byte recomputes it.
 """
 
 import struct
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
@@ -15,7 +18,7 @@ from typing import Final
 
 from kalda.records.compression import Compression
 from kalda.records.crc import crc32c
-from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes, UnsupportedMagicError
+from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes
 
 Buffer = bytes | bytearray | memoryview
 WritableBuffer = bytearray | memoryview
@@ -44,6 +47,10 @@ CONTROL_FLAG: Final = 0x20
 DELETE_HORIZON_FLAG: Final = 0x40
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+# Offset, length, CRC, magic, attributes; and the timestamp in format 1, the key's length in format 0.
+_MESSAGES: Final = (struct.Struct(">qiIbBi"), struct.Struct(">qiIbBq"))
+_MESSAGE_ATTRIBUTES: Final = (0x07, 0x0F)
+_MESSAGE_LENGTH_MIN: Final = (14, 22)
 _PRODUCER: Final = struct.Struct(">qhi")
 _INT16: Final = struct.Struct(">h")
 _UINT32: Final = struct.Struct(">I")
@@ -54,8 +61,9 @@ _SEQUENCE_MAX: Final = 0x7FFFFFFF
 
 
 class TimestampType(IntEnum):
-    """The source of a record's timestamp: the producer, or the broker on append."""
+    """The source of a record's timestamp: the producer, the broker on append, or none (format 0)."""
 
+    NO_TIMESTAMP_TYPE = -1
     CREATE_TIME = 0
     LOG_APPEND_TIME = 1
 
@@ -69,7 +77,11 @@ def increment_sequence(sequence: int, increment: int) -> int:
 
 @dataclass(slots=True, eq=False)
 class BatchHeader:
-    """The header of one batch as it was read; changing a field does not change the bytes."""
+    """The header of one batch as it was read; changing a field does not change the bytes.
+
+    A message of format 0 or 1 counts as a batch of one record. One that wraps compressed messages does too:
+    its offset is the last of theirs, and only `message_set` counts them.
+    """
 
     base_offset: int
     batch_length: int
@@ -117,7 +129,7 @@ class BatchHeader:
         """Whether the records carry the producer's time or the broker's."""
         if self.attributes & LOG_APPEND_TIME_FLAG:
             return TimestampType.LOG_APPEND_TIME
-        return TimestampType.CREATE_TIME
+        return TimestampType.CREATE_TIME if self.magic else TimestampType.NO_TIMESTAMP_TYPE
 
     @property
     def is_transactional(self) -> bool:
@@ -144,22 +156,22 @@ class BatchHeader:
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position`; needs its 61 bytes only, not the records.
+    """Read the header at `position`, of a batch or of a message of format 0 or 1, but not the records.
 
-    Raises `NeedMoreBytes` if the buffer ends before the header does, `UnsupportedMagicError` for a legacy
-    message set (from 17 bytes on: such a message can be shorter than this header), and `CorruptRecordError`
-    for a length that no batch has.
+    Raises `NeedMoreBytes` if the buffer ends before the header does, and `CorruptRecordError` for a format
+    that does not exist or a length that no batch has.
     """
     try:
         header = BatchHeader(*_HEADER.unpack_from(buffer, position))
     except struct.error:
-        if len(buffer) - position > MAGIC_POSITION:
-            _check_magic(buffer[position + MAGIC_POSITION])
+        if len(buffer) - position > MAGIC_POSITION and buffer[position + MAGIC_POSITION] != MAGIC:
+            # A message can be shorter than the header of a batch.
+            return _read_message_header(buffer, position)
         raise NeedMoreBytes(
             f"batch header needs {HEADER_SIZE} bytes, {len(buffer) - position} are left"
         ) from None
     if header.magic != MAGIC:
-        _check_magic(header.magic)
+        return _read_message_header(buffer, position)
     if header.batch_length < _BATCH_LENGTH_MIN:
         raise CorruptRecordError(
             f"batch length {header.batch_length} at byte {position} is below {_BATCH_LENGTH_MIN}"
@@ -167,19 +179,42 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     return header
 
 
+def _read_message_header(buffer: Buffer, position: int) -> BatchHeader:
+    magic = buffer[position + MAGIC_POSITION]
+    if magic not in (0, 1):
+        raise CorruptRecordError(f"magic {magic} does not exist; expected 0, 1 or {MAGIC}")
+    try:
+        offset, length, crc, _, attributes, timestamp = _MESSAGES[magic].unpack_from(buffer, position)
+    except struct.error:
+        raise NeedMoreBytes(
+            f"message header needs {_MESSAGES[magic].size} bytes, {len(buffer) - position} are left"
+        ) from None
+    if length < _MESSAGE_LENGTH_MIN[magic]:
+        raise CorruptRecordError(
+            f"message length {length} at byte {position} is below {_MESSAGE_LENGTH_MIN[magic]}"
+        )
+    return BatchHeader(
+        base_offset=offset,
+        batch_length=length,
+        partition_leader_epoch=NO_PARTITION_LEADER_EPOCH,
+        magic=magic,
+        crc=crc,
+        # The other bits are unused in these formats, and flags in format 2.
+        attributes=attributes & _MESSAGE_ATTRIBUTES[magic],
+        last_offset_delta=0,
+        base_timestamp=timestamp if magic else NO_TIMESTAMP,
+        max_timestamp=timestamp if magic else NO_TIMESTAMP,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
+
+
 def read_producer(batch: Buffer) -> tuple[int, int, int]:
     """Read only producer id, producer epoch and base sequence; the header must be whole."""
     producer: tuple[int, int, int] = _PRODUCER.unpack_from(batch, PRODUCER_POSITION)
     return producer
-
-
-def _check_magic(magic: int) -> None:
-    if magic in (0, 1):
-        raise UnsupportedMagicError(
-            f"message format {magic} is not supported; write format 2 (clients since Kafka 0.11)"
-        )
-    if magic != MAGIC:
-        raise CorruptRecordError(f"magic {magic} does not exist; expected {MAGIC}")
 
 
 def validate(buffer: Buffer, position: int, header: BatchHeader) -> None:
@@ -202,7 +237,10 @@ def validate_bytes(buffer: Buffer, position: int, header: BatchHeader) -> None:
     end = position + header.batch_length + LOG_OVERHEAD
     if end > len(buffer):
         raise NeedMoreBytes(f"batch ends at byte {end}, the buffer at {len(buffer)}")
-    crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
+    if header.magic != MAGIC:
+        crc = zlib.crc32(memoryview(buffer)[position + MAGIC_POSITION : end])
+    else:
+        crc = crc32c(memoryview(buffer)[position + ATTRIBUTES_POSITION : end])
     if crc != header.crc:
         raise CorruptRecordError(
             f"batch at offset {header.base_offset} has CRC {header.crc:#010x}, its bytes give {crc:#010x}"

@@ -21,6 +21,7 @@ from kalda.records.columnar_fields import HEADERS_TYPE, WantedFields
 from kalda.records.columnar_selection import Selection, select
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX
 from kalda.records.decompression_buffer import DecompressionBuffer
+from kalda.records.format_conversion import is_message_set, up_convert
 from kalda.records.implementation import is_built, is_compiled
 
 if is_built:
@@ -85,15 +86,16 @@ def decode_batches(
 
     Records below `start_offset` and from `end_offset` on are left out, as are control batches and, given
     the response's `aborted` list of (producer id, first offset), the batches of aborted transactions. A
-    partial batch at the end is not consumed. With `as_binary`, keys and values are copied to ``binary``;
-    else they stay ``binary_view``, which points into `buffer` if that is `bytes` and the records are not
-    compressed. Without `want_keys` or `want_values`, that column is all null and its bytes are not copied.
+    partial batch at the end is not consumed. Messages of format 0 and 1 are converted first, and a call ends
+    where the format changes. With `as_binary`, keys and values are copied to ``binary``; else they stay
+    ``binary_view``, which points into `buffer` if that is `bytes` and the records are not compressed. Without
+    `want_keys` or `want_values`, that column is all null and its bytes are not copied.
     `size_max` bounds the decompressed size of one batch. After `decompressed_bytes` of decompressed records,
     the batches that follow are left for the next call: a decode that fits the processor's cache is faster.
     `memory` is for decompressed records, and may be given to the next call with `as_binary`; without it, each
     call takes memory of its own.
 
-    Raises `CorruptRecordError`, `UnsupportedMagicError`, `UnsupportedCompressionTypeError` or
+    Raises `CorruptRecordError`, `InvalidRecordError`, `UnsupportedCompressionTypeError` or
     `DecompressedSizeError`. Header bytes are checked only with `want_headers`.
 
     Continue by fetching from `next_offset`, with the new response's aborted list. To decode the rest of the
@@ -108,9 +110,16 @@ def decode_batches(
         # Views point into what is decompressed, so it must not be used again.
         memory = DecompressionBuffer()
     memory.clear()
+    consumed_bytes = 0
+    if is_message_set(data):
+        # The batches made of them are decoded at once, so that `consumed_bytes` is that of `buffer`.
+        data, consumed_bytes = up_convert(data, check_crc=check_crc, size_max=size_max)
+        check_crc, decompressed_bytes = False, _BUFFER_SIZE_MAX
     selection = select(
         data, start_offset, end_offset, aborted, check_crc, size_max, decompressed_bytes, memory
     )
+    if consumed_bytes:
+        selection.consumed_bytes = consumed_bytes
     if not selection.headers:
         return _empty(selection, want_headers, as_binary)
     wanted = WantedFields(keys=want_keys, values=want_values, headers=want_headers)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kalda.records.aborted_transactions import AbortedTransactions
-from kalda.records.batch import HEADER_SIZE, BatchHeader, Buffer, iter_headers, validate
+from kalda.records.batch import HEADER_SIZE, MAGIC, BatchHeader, Buffer, iter_headers, validate
 from kalda.records.compression import Compression
 from kalda.records.decompression_buffer import DecompressionBuffer
 
@@ -97,6 +97,9 @@ def select(
     for position, header in iter_headers(data):
         if end_offset is not None and header.base_offset >= end_offset:
             selection.next_offset = max(start_offset, end_offset)
+            break
+        if header.magic != MAGIC:
+            # Message sets are converted before; these are behind batches and left for the next call.
             break
         if check_crc:
             validate(data, position, header)

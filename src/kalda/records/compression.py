@@ -26,6 +26,10 @@ _XERIAL_BLOCK_SIZE: Final = 32 * 1024
 # Frame version 1, independent blocks, no checksums; 64 KiB blocks; then the descriptor's xxHash32 byte,
 # constant because the two bytes before it are.
 _LZ4_HEADER: Final = b"\x04\x22\x4d\x18\x60\x40\x82"
+_LZ4_CHECKSUM_AT: Final = 6
+_LZ4_CONTENT_SIZE: Final = 0x08
+# What clients of 0.8 and 0.9 write there for the header above.
+_LZ4_WRONG_CHECKSUM: Final = b"\x1a"
 _LZ4_BLOCK_SIZE: Final = 64 * 1024
 _LZ4_STORED: Final = 0x80000000
 _LZ4_DEFAULT_LEVEL: Final = 9
@@ -74,6 +78,49 @@ def compress(codec: Compression, data: Buffer, level: int | None = None) -> byte
             return _compress_lz4(data, level)
         case Compression.ZSTD:
             return bytes(cramjam.zstd.compress(data, _ZSTD_DEFAULT_LEVEL if level is None else level))
+
+
+def compress_message_set(codec: Compression, magic: int, data: Buffer, level: int | None = None) -> bytes:
+    """Compress the messages that a wrapper of format `magic` holds.
+
+    Clients that know format 0 only (0.8 and 0.9) expect their own wrong checksum in the header of lz4 frames.
+    """
+    packed = compress(codec, data, level)
+    if codec is Compression.LZ4 and magic == 0:
+        return packed[:_LZ4_CHECKSUM_AT] + _LZ4_WRONG_CHECKSUM + packed[_LZ4_CHECKSUM_AT + 1 :]
+    return packed
+
+
+def mend_lz4_header(data: Buffer) -> bytearray:
+    """Return the lz4 frame with the right checksum in its header, whatever is there.
+
+    Clients of 0.8 and 0.9 computed the checksum over the frame's magic number too (KAFKA-3160). Raises
+    `CorruptRecordError` if the header is not whole.
+    """
+    frame = bytearray(data)
+    # The flags say whether the size of the content, in 8 bytes, follows the two bytes of the descriptor.
+    at = _LZ4_CHECKSUM_AT + (8 if len(frame) > _LZ4_CHECKSUM_AT and frame[4] & _LZ4_CONTENT_SIZE else 0)
+    if at >= len(frame):
+        raise _corrupt(Compression.LZ4, "it ends inside the frame's header")
+    frame[at] = _xxhash32(frame[4:at]) >> 8 & 0xFF
+    return frame
+
+
+def _xxhash32(data: bytes | bytearray) -> int:
+    """Return the xxHash32 (seed 0) of at most 15 bytes, for which the algorithm has no main loop."""
+    assert len(data) < 16
+    mask = 0xFFFFFFFF
+    state = 374761393 + len(data)
+    whole = len(data) // 4 * 4
+    for lane in range(0, whole, 4):
+        state = state + int.from_bytes(data[lane : lane + 4], "little") * 3266489917 & mask
+        state = (state << 17 | state >> 15) * 668265263 & mask
+    for byte in data[whole:]:
+        state = state + byte * 374761393 & mask
+        state = (state << 11 | state >> 21) * 2654435761 & mask
+    state = (state ^ state >> 15) * 2246822519 & mask
+    state = (state ^ state >> 13) * 3266489917 & mask
+    return state ^ state >> 16
 
 
 def decompress(codec: Compression, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:

@@ -44,6 +44,7 @@ if is_built:
 
 Header = tuple[str, bytes | None]
 
+OFFSET_DELTA_MAX: Final = 0x7FFFFFFF
 _TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF
 _VARINTS_SIZE: Final = 2048
 _VARINTS: Final = tuple(varint(number) for number in range(_VARINTS_SIZE))
@@ -288,6 +289,10 @@ class RecordBatchBuilder:
             if offset < self._base_offset + self._next_delta:
                 raise ValueError(
                     f"offset {offset} does not follow {self._base_offset + self._next_delta - 1}"
+                )
+            if offset > self._base_offset + OFFSET_DELTA_MAX:
+                raise ValueError(
+                    f"offset {offset} is more than {OFFSET_DELTA_MAX} above the first, {self._base_offset}"
                 )
             self._next_delta = offset - self._base_offset
         self.append_next(key, value, timestamp, headers)

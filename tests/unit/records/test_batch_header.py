@@ -6,7 +6,6 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.records.batch import (
-    HEADER_SIZE,
     BatchHeader,
     TimestampType,
     increment_sequence,
@@ -27,7 +26,6 @@ from kalda.records.errors import (
     NeedMoreBytes,
     RecordsError,
     UnsupportedCompressionTypeError,
-    UnsupportedMagicError,
 )
 from kalda.records.record import RecordBatchBuilder, iter_records
 
@@ -124,15 +122,6 @@ def test_length_below_a_header_is_corrupt() -> None:
             read_header(batch)
         with pytest.raises(CorruptRecordError):
             list(iter_headers(batch))
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-def test_legacy_message_set_is_refused_even_if_shorter_than_a_header(magic: int) -> None:
-    message_set = struct.pack(">qiIbb", 0, 22, 0, magic, 0) + bytes(16)
-    assert len(message_set) < HEADER_SIZE
-    with pytest.raises(UnsupportedMagicError) as caught:
-        read_header(message_set)
-    assert caught.value.code is ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
 
 
 @pytest.mark.parametrize("magic", [3, 127, -1])

@@ -13,7 +13,8 @@ from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.crc import crc32c
 from kalda.records.decompression_buffer import DecompressionBuffer
-from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedMagicError
+from kalda.records.errors import CorruptRecordError, DecompressedSizeError
+from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import RecordBatchBuilder, iter_records
 
 pytestmark = pytest.mark.usefixtures("record_implementation")
@@ -298,9 +299,32 @@ def test_header_without_a_key_is_corrupt(rows: int) -> None:
         list(iter_records(batch))
 
 
-def test_legacy_message_sets_are_refused() -> None:
-    with pytest.raises(UnsupportedMagicError):
-        decode_batches(struct.pack(">qiIbb", 0, 22, 0, 1, 0) + bytes(16), start_offset=0)
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_message_sets_are_decoded_up_to_where_the_format_changes(magic: int, codec: Compression) -> None:
+    def message_set(base_offset: int) -> bytes:
+        builder = MessageSetBuilder(magic, base_offset=base_offset, compression=codec)
+        for offset in range(base_offset, base_offset + 3):
+            builder.append(b"k%d" % offset, b"v", 1_000 + offset)
+        return bytes(builder.build())
+
+    old = message_set(0) + message_set(3)
+    fetched = old + build(6, 2) + message_set(8)
+    decoded = decode_batches(fetched, start_offset=1, want_headers=True)
+    assert [1, 2, 3, 4, 5] == offsets(decoded)
+    assert (6, len(old)) == (decoded.next_offset, decoded.consumed_bytes)
+    assert [1_001 if magic else -1, b"k1"] == [decoded.timestamps_ms[0].as_py(), decoded.keys[0].as_py()]
+    rest = fetched[decoded.consumed_bytes :]
+    decoded = decode_batches(rest, start_offset=6)
+    assert [6, 7] == offsets(decoded)
+    decoded = decode_batches(rest[decoded.consumed_bytes :], start_offset=8, end_offset=10)
+    assert [8, 9] == offsets(decoded)
+    damaged = bytearray(old)
+    damaged[-1] ^= 1
+    front = decode_batches(damaged, start_offset=0)
+    assert front.next_offset == offsets(front)[-1] + 1 < 6
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        decode_batches(damaged[front.consumed_bytes :], start_offset=0)
 
 
 def test_decompressed_size_of_a_batch_is_bounded() -> None:

@@ -21,6 +21,7 @@ from kalda.common.types import TopicPartition
 from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.batch import LOG_OVERHEAD, MAGIC, BatchHeader, read_header, validate
 from kalda.records.errors import NeedMoreBytes, RecordsError
+from kalda.records.format_conversion import up_convert
 from kalda.records.record import record_bytes
 
 _BATCH_FRONT: Final = Struct(">qiib6xi")
@@ -44,6 +45,7 @@ class CompletedFetch:
         "_aborted",
         "_check_crcs",
         "_decoder",
+        "_end",
         "_header",
         "_position",
         "_records",
@@ -84,7 +86,9 @@ class CompletedFetch:
         """The position after what was taken so far."""
         self.last_epoch = NO_LEADER_EPOCH
         """The leader epoch of the last batch that was taken from."""
-        self._records: Final = records
+        # Message sets are replaced by batches when they are opened.
+        self._records = records
+        self._end = len(records)
         self._aborted: Final = AbortedTransactions(aborted)
         self._check_crcs: Final = check_crcs
         self._position = 0
@@ -103,7 +107,7 @@ class CompletedFetch:
     @property
     def is_consumed(self) -> bool:
         """Whether nothing is left."""
-        return self._decoder is None and self._position >= self.size and not self._returned
+        return self._decoder is None and self._position >= self._end and not self._returned
 
     @property
     def records(self) -> memoryview:
@@ -113,7 +117,7 @@ class CompletedFetch:
     @property
     def unread_bytes(self) -> int:
         """Bytes of the batches that were not opened yet."""
-        return self.size - self._position
+        return self._end - self._position
 
     def take(self, count: int, deserializers: Deserializers) -> list[ConsumerRecord[Any, Any]]:
         """Return up to `count` records; fewer only at the end, or before a record that cannot be read.
@@ -162,16 +166,18 @@ class CompletedFetch:
 
     def _open_next(self, deserializers: Deserializers) -> BatchDecoder | None:
         """Open the next batch with records to return; None at the end."""
-        records = self._records
-        while self._position < self.size:
-            position = self._position
+        while self._position < self._end:
+            position, records = self._position, self._records
             try:
                 header = read_header(records, position)
             except NeedMoreBytes:
                 break
             end = position + header.size
-            if end > self.size:
+            if end > self._end:
                 break
+            if header.magic != MAGIC:
+                self._convert_messages()
+                continue
             if self._check_crcs:
                 validate(records, position, header)
             is_dropped = self._aborted.drops(records, position, header)
@@ -187,8 +193,15 @@ class CompletedFetch:
                 decoder.skip_to(self.next_offset)
             self._decoder, self._header, self._position = decoder, header, end
             return decoder
-        self._position = self.size
+        self._position = self._end
         return None
+
+    def _convert_messages(self) -> None:
+        """Put batches in place of the messages of an older format that are next."""
+        rest = self._records[self._position :]
+        converted = up_convert(rest, check_crc=self._check_crcs)
+        self._records = memoryview(converted.batches + rest[converted.consumed_bytes :])
+        self._position, self._end = 0, len(self._records)
 
     def _close_batch(self) -> None:
         assert self._header is not None, "no batch is open"

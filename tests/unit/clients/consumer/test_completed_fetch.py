@@ -10,6 +10,7 @@ from kalda.clients.consumer.consumer_errors import FetchCorruptionError, RecordD
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
+from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import Header, RecordBatchBuilder
 
 PARTITION = TopicPartition("t", 0)
@@ -71,11 +72,34 @@ def test_bytes_behind_the_last_record_are_reported_after_it() -> None:
         completed.take(10, PLAIN)
 
 
-def test_the_message_format_of_before_kafka_0_11_is_named() -> None:
-    data = bytearray(batch(0, [b"a"]))
-    data[16] = 1
-    with pytest.raises(FetchCorruptionError, match="message format 1 is not supported"):
-        fetch(bytes(data)).take(1, PLAIN)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_messages_of_old_segments_are_handed_out_like_batches(magic: int) -> None:
+    """A log that was written by releases before 0.11 holds them, and a fetch returns them as they are."""
+    messages = MessageSetBuilder(magic, base_offset=3)
+    wrapper = MessageSetBuilder(magic, base_offset=5, compression=Compression.GZIP)
+    for builder, values in ((messages, [b"a", b"b"]), (wrapper, [b"c", None])):
+        for value in values:
+            builder.append(b"k", value, 1000)
+    completed = fetch(bytes(messages.build() + wrapper.build()) + batch(7, [b"d"]), 4)
+    assert [b"b", b"c"] == [record.value for record in completed.take(2, PLAIN)]
+    assert 6 == completed.next_offset
+    last_old, new = completed.take(5, PLAIN)
+    assert (6, None, 1000 if magic else -1) == (last_old.offset, last_old.value, last_old.timestamp_ms)
+    assert (7, b"d") == (new.offset, new.value)
+    assert completed.is_consumed
+
+
+def test_a_damaged_message_stops_before_it_and_again() -> None:
+    builder = MessageSetBuilder(1)
+    builder.append(None, b"a", 1)
+    builder.append(None, b"b", 1)
+    damaged = builder.build()
+    damaged[-1] ^= 1
+    completed = fetch(bytes(damaged))
+    assert [b"a"] == [record.value for record in completed.take(10, PLAIN)]
+    for _ in range(2):
+        with pytest.raises(FetchCorruptionError, match=r"t-0 at offset 1 cannot be read.*CRC"):
+            completed.take(10, PLAIN)
 
 
 def test_a_failing_deserializer_keeps_the_position_at_its_record() -> None:

@@ -1,0 +1,202 @@
+"""Reads message sets, the formats before record batches: magic 0 (Kafka 0.8) and magic 1 (0.10).
+
+A message set is a sequence of entries: an offset, a size and one message with its own CRC. A compressed
+message is a wrapper: its value is another message set under the codec. In magic 0 the inner messages have
+their absolute offsets; in magic 1 they count from 0, and the wrapper has the offset of the last one, so that
+a broker assigns offsets without decompressing.
+
+`batch.read_header` reads the header of an entry of any format. To a log, one entry is one batch.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+from kalda.records.batch import (
+    COMPRESSION_MASK,
+    LOG_APPEND_TIME_FLAG,
+    LOG_OVERHEAD,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    TimestampType,
+)
+from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression, decompress, mend_lz4_header
+from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes
+from kalda.records.record import Record
+
+MESSAGE_OVERHEAD: Final = (26, 34)
+"""Bytes of an entry without key and value, offset and size included, by magic."""
+
+CRC_START: Final = 16
+"""The CRC-32 of a message covers everything from its magic on."""
+
+ATTRIBUTES_POSITION: Final = 17
+TIMESTAMP_POSITION: Final = 18
+KEY_POSITION: Final = (18, 26)
+
+# Offset, size, CRC, magic, attributes.
+_ENTRY: Final = struct.Struct(">qiIbB")
+_INT32: Final = struct.Struct(">i")
+_INT64: Final = struct.Struct(">q")
+
+
+def check_codec(header: BatchHeader) -> None:
+    """Raise `InvalidRecordError` for zstd, which came with format 2 (KIP-110)."""
+    if header.compression is Compression.ZSTD:
+        raise InvalidRecordError(
+            f"message at offset {header.base_offset} has format {header.magic}, which has no zstd; "
+            "allowed are none, gzip, snappy, lz4"
+        )
+
+
+def iter_messages(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    size_max: int = DECOMPRESSED_SIZE_MAX,
+    check_inner_crcs: bool = False,
+) -> Iterator[Record]:
+    """Yield the message at `position`, or those that it wraps, with absolute offsets.
+
+    The caller checks the CRC of the entry (`batch.validate`); those of wrapped messages are checked with
+    `check_inner_crcs`, as a leader does for what a client sends.
+
+    Raises:
+        NeedMoreBytes: the entry is not whole.
+        CorruptRecordError, DecompressedSizeError: the entry or what it wraps is no message.
+        InvalidRecordError: a wrapper has no messages, compressed ones, or offsets beyond its own.
+    """
+    end = position + header.batch_length + LOG_OVERHEAD
+    if end > len(buffer):
+        raise NeedMoreBytes(f"message ends at byte {end}, the buffer at {len(buffer)}")
+    if not header.attributes & COMPRESSION_MASK:
+        key, value = _key_and_value(memoryview(buffer), position, end, header.magic, header.base_offset)
+        yield Record(header.base_offset, header.max_timestamp, header.timestamp_type, key, value, [])
+        return
+    data = inner_bytes(buffer, position, header, size_max)
+    inner = list(_iter_entries(data, header, check_crcs=check_inner_crcs))
+    if not inner:
+        raise InvalidRecordError(f"compressed message at offset {header.base_offset} wraps no messages")
+    if header.magic == 0:
+        yield from inner
+        return
+    base_offset = absolute_base(header, inner[-1].offset)
+    for record in inner:
+        yield record._replace(offset=base_offset + record.offset)
+
+
+def inner_bytes(
+    buffer: Buffer, position: int, header: BatchHeader, size_max: int = DECOMPRESSED_SIZE_MAX
+) -> bytes:
+    """Return the message set that the compressed message at `position` wraps; raises as `iter_messages`."""
+    check_codec(header)
+    end = position + header.batch_length + LOG_OVERHEAD
+    _, value = _spans(memoryview(buffer), position, end, header.magic, header.base_offset)
+    if value is None:
+        raise InvalidRecordError(f"compressed message at offset {header.base_offset} has no value")
+    data: Buffer = memoryview(buffer)[value[0] : value[1]]
+    if header.magic == 0 and header.compression is Compression.LZ4:
+        # Clients of 0.8 and 0.9 computed the checksum of the frame's header over the wrong bytes.
+        data = mend_lz4_header(data)
+    return decompress(header.compression, data, size_max)
+
+
+def absolute_base(wrapper: BatchHeader, last_inner_offset: int) -> int:
+    """Return the offset that the relative offsets in a wrapper of magic 1 count from.
+
+    Some versions of librdkafka produce wrappers with offset 0, which then count from 0.
+    """
+    if wrapper.base_offset == 0:
+        return 0
+    if wrapper.base_offset < last_inner_offset:
+        raise InvalidRecordError(
+            f"compressed message has offset {wrapper.base_offset}, its last inner message "
+            f"{last_inner_offset}; expected at most that of the wrapper"
+        )
+    return wrapper.base_offset - last_inner_offset
+
+
+def _iter_entries(data: bytes, wrapper: BatchHeader, *, check_crcs: bool) -> Iterator[Record]:
+    """Yield the messages in a wrapper with the offsets that they carry; a partial one at the end is left out.
+
+    With log-append time, the wrapper's timestamp counts for all.
+    """
+    view = memoryview(data)
+    position, size = 0, len(data)
+    by_wrapper = wrapper.attributes & LOG_APPEND_TIME_FLAG
+    while position + LOG_OVERHEAD <= size:
+        offset, length = _INT64.unpack_from(data, position)[0], _INT32.unpack_from(data, position + 8)[0]
+        end = position + LOG_OVERHEAD + length
+        if length < MESSAGE_OVERHEAD[0] - LOG_OVERHEAD:
+            raise CorruptRecordError(
+                f"inner message at byte {position} of the wrapper at offset {wrapper.base_offset} "
+                f"has {length} bytes; expected {MESSAGE_OVERHEAD[0] - LOG_OVERHEAD} or more"
+            )
+        if end > size:
+            return
+        _, _, crc, magic, attributes = _ENTRY.unpack_from(data, position)
+        if magic not in (0, 1) or magic > wrapper.magic:
+            raise InvalidRecordError(
+                f"inner message at offset {offset} has format {magic}, its wrapper {wrapper.magic}"
+            )
+        if attributes & COMPRESSION_MASK:
+            raise InvalidRecordError(f"inner message at offset {offset} is compressed itself")
+        if check_crcs:
+            _check_crc(view, position, end, crc, offset)
+        timestamp, timestamp_type = NO_TIMESTAMP, TimestampType.NO_TIMESTAMP_TYPE
+        if magic:
+            if end - position < MESSAGE_OVERHEAD[1]:
+                raise CorruptRecordError(f"inner message at offset {offset} ends inside its header")
+            timestamp_type = wrapper.timestamp_type
+            timestamp = (
+                wrapper.max_timestamp
+                if by_wrapper
+                else _INT64.unpack_from(data, position + TIMESTAMP_POSITION)[0]
+            )
+        key, value = _key_and_value(view, position, end, magic, offset)
+        yield Record(offset, timestamp, timestamp_type, key, value, [])
+        position = end
+
+
+def _key_and_value(
+    view: memoryview, position: int, end: int, magic: int, offset: int
+) -> tuple[bytes | None, bytes | None]:
+    key, value = _spans(view, position, end, magic, offset)
+    return (
+        None if key is None else bytes(view[key[0] : key[1]]),
+        None if value is None else bytes(view[value[0] : value[1]]),
+    )
+
+
+def _spans(
+    view: memoryview, position: int, end: int, magic: int, offset: int
+) -> tuple[tuple[int, int] | None, tuple[int, int] | None]:
+    """Return where key and value of the message lie, None for a null one."""
+    at = position + KEY_POSITION[magic]
+    spans: list[tuple[int, int] | None] = []
+    for _ in range(2):
+        if at + 4 > end:
+            raise CorruptRecordError(f"message at offset {offset} ends inside its key or value")
+        size: int = _INT32.unpack_from(view, at)[0]
+        at += 4
+        if size < 0:
+            spans.append(None)
+            continue
+        if at + size > end:
+            raise CorruptRecordError(f"key or value of the message at offset {offset} passes its end")
+        spans.append((at, at + size))
+        at += size
+    if at != end:
+        raise CorruptRecordError(f"message at offset {offset} has {end - at} bytes behind its value")
+    return spans[0], spans[1]
+
+
+def _check_crc(view: memoryview, position: int, end: int, expected: int, offset: int) -> None:
+    crc = zlib.crc32(view[position + CRC_START : end])
+    if crc != expected:
+        raise CorruptRecordError(
+            f"message at offset {offset} has CRC {expected:#010x}, its bytes give {crc:#010x}"
+        )

@@ -1,0 +1,131 @@
+"""Builds message sets (`message_set`), byte for byte as Kafka's own builder does."""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import Final
+
+from kalda.records.batch import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD, NO_TIMESTAMP, Buffer, TimestampType
+from kalda.records.compression import Compression, compress_message_set
+from kalda.records.record import Header
+
+# Offset, size, CRC, magic, attributes; in magic 1 the timestamp. The sizes of key and value are apart.
+_HEADS: Final = (struct.Struct(">qiIbB"), struct.Struct(">qiIbBq"))
+_CRC: Final = struct.Struct(">I")
+_CRC_POSITION: Final = 12
+_CRC_START: Final = 16
+_INT32: Final = struct.Struct(">i")
+_NULL: Final = b"\xff\xff\xff\xff"
+"""The size -1."""
+
+
+class MessageSetBuilder:
+    """Collects messages of one format; with a codec, one wrapper message holds them all.
+
+    It takes what `record.RecordBatchBuilder` takes, so that a conversion chooses the builder by the format.
+    Headers are left out, because these formats have none. With log-append time every message gets
+    `log_append_time` (milliseconds since the epoch) as its timestamp.
+    """
+
+    def __init__(
+        self,
+        magic: int,
+        *,
+        base_offset: int = 0,
+        compression: Compression = Compression.NONE,
+        compression_level: int | None = None,
+        timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+        log_append_time: int = NO_TIMESTAMP,
+    ) -> None:
+        if magic not in (0, 1):
+            raise ValueError(f"magic {magic} is no format of messages; expected 0 or 1")
+        if compression is Compression.ZSTD:
+            raise ValueError(f"format {magic} has no zstd; allowed are none, gzip, snappy, lz4")
+        self._magic = magic
+        self._base_offset = base_offset
+        self._compression = compression
+        self._compression_level = compression_level
+        appended = magic > 0 and timestamp_type is TimestampType.LOG_APPEND_TIME
+        self._append_time = log_append_time if appended else None
+        self._attributes = LOG_APPEND_TIME_FLAG if appended else 0
+        self._messages = bytearray()
+        self._next_offset = base_offset
+        self._max_timestamp = NO_TIMESTAMP
+        self.record_count = 0
+
+    @property
+    def size(self) -> int:
+        """Bytes of the message set if it were built now without compression."""
+        return len(self._messages)
+
+    @property
+    def max_timestamp(self) -> int:
+        """The largest timestamp of the messages, -1 without one."""
+        return self._max_timestamp
+
+    def append(
+        self,
+        key: Buffer | None,
+        value: Buffer | None,
+        timestamp: int,
+        headers: Sequence[Header] = (),
+        *,
+        offset: int | None = None,
+    ) -> int:
+        """Add a message; return its offset, which is the next one unless `offset` leaves a gap.
+
+        Raises `ValueError` for an offset that does not follow.
+        """
+        if offset is None:
+            offset = self._next_offset
+        elif offset < self._next_offset:
+            raise ValueError(f"offset {offset} does not follow {self._next_offset - 1}")
+        if self._append_time is not None:
+            timestamp = self._append_time
+        # Inside a wrapper of magic 1, offsets are relative to the first one.
+        is_relative = self._magic and self._compression is not Compression.NONE
+        self._messages += _message(
+            self._magic,
+            offset - self._base_offset if is_relative else offset,
+            self._attributes,
+            timestamp,
+            key,
+            value,
+        )
+        self._next_offset = offset + 1
+        self._max_timestamp = max(self._max_timestamp, timestamp if self._magic else NO_TIMESTAMP)
+        self.record_count += 1
+        return offset
+
+    def build(self) -> bytearray:
+        """Return the message set, writable for in-place patching.
+
+        Raises `ValueError` if no message was appended.
+        """
+        if not self.record_count:
+            raise ValueError("a message set needs at least one message")
+        if self._compression is Compression.NONE:
+            return self._messages
+        packed = compress_message_set(self._compression, self._magic, self._messages, self._compression_level)
+        return _message(
+            self._magic,
+            self._next_offset - 1,
+            self._attributes | self._compression,
+            self._max_timestamp,
+            None,
+            packed,
+        )
+
+
+def _message(
+    magic: int, offset: int, attributes: int, timestamp: int, key: Buffer | None, value: Buffer | None
+) -> bytearray:
+    head = _HEADS[magic]
+    key_size = _NULL if key is None else _INT32.pack(len(key))
+    value_size = _NULL if value is None else _INT32.pack(len(value))
+    size = head.size + 8 + len(key or b"") + len(value or b"") - LOG_OVERHEAD
+    fields = (offset, size, 0, magic, attributes)
+    packed = head.pack(*fields, timestamp) if magic else head.pack(*fields)
+    message = bytearray().join((packed, key_size, key or b"", value_size, value or b""))
+    _CRC.pack_into(message, _CRC_POSITION, zlib.crc32(memoryview(message)[_CRC_START:]))
+    return message

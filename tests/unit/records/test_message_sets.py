@@ -1,0 +1,284 @@
+"""Message sets of magic 0 and 1: bytes, wrappers, times, conversion, and what is refused."""
+
+import struct
+import zlib
+from typing import Any
+
+import pytest
+from aiokafka.record.legacy_records import LegacyRecordBatch as AiokafkaReader
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonReader
+
+from kalda.records.batch import MAGIC, TimestampType, iter_headers, read_header, validate
+from kalda.records.compression import Compression
+from kalda.records.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    NeedMoreBytes,
+    RecordsError,
+    UnsupportedCompressionTypeError,
+)
+from kalda.records.format_conversion import (
+    down_convert,
+    is_message_set,
+    iter_any_records,
+    new_builder,
+    up_convert,
+)
+from kalda.records.message_set import iter_messages
+from kalda.records.message_set_builder import MessageSetBuilder
+from kalda.records.record import Record, RecordBatchBuilder
+
+OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
+fields = st.none() | st.binary(max_size=40)
+rows = st.lists(st.tuples(fields, fields, st.integers(-1, 2**50), st.integers(0, 3)), min_size=1, max_size=20)
+codecs = st.sampled_from(OLD_CODECS)
+magics = st.sampled_from([0, 1])
+Row = tuple[bytes | None, bytes | None, int, int]
+
+
+def build(magic: int, records: list[Row], compression: Compression, base: int = 0, **options: Any) -> bytes:
+    """Build in `magic`; the last field of a row is the gap of offsets before it."""
+    builder = new_builder(
+        magic,
+        base_offset=base + records[0][3],
+        compression=compression,
+        timestamp_type=options.pop("timestamp_type", TimestampType.CREATE_TIME),
+        **options,
+    )
+    offset = base
+    for key, value, timestamp, gap in records:
+        offset += gap
+        builder.append(key, value, timestamp, offset=offset)
+        offset += 1
+    return bytes(builder.build())
+
+
+def read(buffer: bytes) -> list[Record]:
+    found: list[Record] = []
+    for position, header in iter_headers(buffer):
+        validate(buffer, position, header)
+        found += iter_any_records(buffer, position, header, check_inner_crcs=True)
+    return found
+
+
+def as_seen_in(magic: int, records: list[Record]) -> list[Record]:
+    """What a format keeps of records: format 0 has no times, only format 2 has headers."""
+    if magic == 0:
+        return [
+            record._replace(timestamp=-1, timestamp_type=TimestampType.NO_TIMESTAMP_TYPE)
+            for record in records
+        ]
+    return records
+
+
+def comparable(records: list[Record]) -> list[tuple[Any, ...]]:
+    return [(record.offset, record.timestamp, record.key, record.value) for record in records]
+
+
+@given(rows, magics, codecs)
+def test_what_is_built_is_read(records: list[Row], magic: int, compression: Compression) -> None:
+    expected: list[Record] = []
+    offset = 7
+    for key, value, timestamp, gap in records:
+        offset += gap
+        expected.append(Record(offset, timestamp, TimestampType.CREATE_TIME, key, value, []))
+        offset += 1
+    assert as_seen_in(magic, expected) == read(build(magic, records, compression, 7))
+
+
+@given(rows, magics, st.sampled_from([Compression.NONE, Compression.GZIP, Compression.SNAPPY]))
+@pytest.mark.parametrize("reader", [KafkaPythonReader, AiokafkaReader])
+def test_other_clients_read_what_is_built(
+    reader: Any, records: list[Row], magic: int, compression: Compression
+) -> None:
+    message_set = build(magic, records, compression)
+    expected = comparable(read(message_set))
+    found = []
+    for position, header in iter_headers(message_set):
+        batch = reader(message_set[position : position + header.size], magic)
+        assert batch.validate_crc()
+        found += [
+            (
+                record.offset,
+                -1 if record.timestamp is None else record.timestamp,
+                record.key if record.key is None else bytes(record.key),
+                record.value if record.value is None else bytes(record.value),
+            )
+            for record in batch
+        ]
+    assert expected == found
+
+
+@given(rows, codecs, st.sampled_from([0, 1, 2]), magics, st.integers(0, 30))
+def test_conversion_keeps_records(
+    records: list[Row], compression: Compression, stored: int, wanted: int, first: int
+) -> None:
+    batches = build(stored, records, compression)
+    converted = down_convert(batches, wanted, first)
+    assert all(header.magic <= max(wanted, 0) for _, header in iter_headers(converted))
+    expected = comparable(as_seen_in(min(wanted, stored), read(batches)))
+    found = comparable(read(converted))
+    if compression is Compression.NONE and stored > wanted:
+        expected = [record for record in expected if record[0] >= first]
+    assert expected == found
+    raised = up_convert(converted).batches if is_message_set(converted) else converted
+    assert all(header.magic == MAGIC for _, header in iter_headers(raised))
+    assert found == comparable(read(raised))
+
+
+@given(rows, codecs, st.sampled_from([1, 2]))
+def test_log_append_time_survives_conversion(
+    records: list[Row], compression: Compression, magic: int
+) -> None:
+    stored = build(
+        magic, records, compression, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=9_000
+    )
+    for converted in (down_convert(stored, 1, 0), up_convert(down_convert(stored, 1, 0)).batches):
+        times = {(record.timestamp, record.timestamp_type) for record in read(converted)}
+        assert {(9_000, TimestampType.LOG_APPEND_TIME)} == times
+
+
+@given(rows, magics, codecs, st.data())
+def test_damaged_bytes_raise_only_errors_of_this_package(
+    records: list[Row], magic: int, compression: Compression, data: st.DataObject
+) -> None:
+    damaged = bytearray(build(magic, records, compression))
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    with_crc = data.draw(st.booleans())
+    if with_crc and len(damaged) > 16:
+        struct.pack_into(">I", damaged, 12, zlib.crc32(damaged[16:]))
+    for operation in (
+        lambda: read(bytes(damaged)),
+        lambda: [list(iter_messages(damaged, at, header)) for at, header in iter_headers(damaged)],
+        lambda: up_convert(damaged),
+        lambda: down_convert(damaged, 0, 0),
+    ):
+        try:
+            operation()
+        except RecordsError:
+            continue
+
+
+@given(st.binary(max_size=200))
+def test_random_bytes_raise_only_errors_of_this_package(noise: bytes) -> None:
+    for magic in (0, 1):
+        message_set = bytearray(noise)
+        if len(message_set) > 16:
+            message_set[16] = magic
+        try:
+            read(bytes(message_set))
+        except RecordsError:
+            continue
+
+
+def test_bytes_of_one_message_are_kafkas() -> None:
+    """Offset, size, CRC, magic, attributes, timestamp in format 1, key and value with their sizes."""
+    built = build(1, [(b"k", b"v", 5, 0)], Compression.NONE)
+    body = struct.pack(">bbqi1si1s", 1, 0, 5, 1, b"k", 1, b"v")
+    assert struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body == built
+    built = build(0, [(None, b"", 5, 0)], Compression.NONE)
+    body = struct.pack(">bbii", 0, 0, -1, 0)
+    assert struct.pack(">qiI", 0, len(body) + 4, zlib.crc32(body)) + body == built
+
+
+def test_offsets_in_a_wrapper_are_absolute_in_format_0_and_relative_in_format_1() -> None:
+    records: list[Row] = [(None, b"a", 1, 0), (None, b"b", 2, 4)]
+    for magic, inner in ((0, [100, 105]), (1, [0, 5])):
+        wrapper = build(magic, records, Compression.GZIP, 100)
+        header = read_header(wrapper)
+        assert (105, 105) == (header.base_offset, header.last_offset)
+        (message,) = iter_messages(wrapper, 0, header_without_codec(header))
+        contents = zlib.decompress(message.value or b"", wbits=31)
+        assert inner == [header.base_offset for _, header in iter_headers(contents)]
+        assert [100, 105] == [record.offset for record in read(wrapper)]
+
+
+def header_without_codec(header: Any) -> Any:
+    header.attributes = 0
+    return header
+
+
+def test_librdkafkas_wrapper_with_offset_0_counts_from_0() -> None:
+    wrapper = bytearray(build(1, [(None, b"a", 1, 0), (None, b"b", 2, 0)], Compression.SNAPPY))
+    struct.pack_into(">q", wrapper, 0, 0)
+    assert [0, 1] == [record.offset for record in read(bytes(wrapper))]
+
+
+def test_wrapper_below_its_last_inner_offset_is_refused() -> None:
+    wrapper = bytearray(build(1, [(None, b"a", 1, 0)] * 5, Compression.SNAPPY))
+    struct.pack_into(">q", wrapper, 0, 3)
+    with pytest.raises(InvalidRecordError, match="offset 3"):
+        read(bytes(wrapper))
+
+
+def test_lz4_of_format_0_has_the_wrong_header_checksum_and_any_is_read() -> None:
+    records: list[Row] = [(None, b"value" * 50, 1, 0)]
+    checksum_at = 26 + 6
+    old = bytearray(build(0, records, Compression.LZ4))
+    new = build(1, records, Compression.LZ4)
+    assert (0x1A, 0x82) == (old[checksum_at], new[checksum_at + 8])
+    old[checksum_at] = 0x82
+    struct.pack_into(">I", old, 12, zlib.crc32(old[16:]))
+    assert b"value" * 50 == read(bytes(old))[0].value
+    damaged = bytearray(new)
+    damaged[checksum_at + 8] = 0x1A
+    struct.pack_into(">I", damaged, 12, zlib.crc32(damaged[16:]))
+    with pytest.raises(CorruptRecordError):
+        read(bytes(damaged))
+
+
+def test_inner_crc_is_checked_where_a_client_sent_the_wrapper() -> None:
+    inner = bytearray(build(1, [(None, b"abc", 1, 0)], Compression.NONE))
+    inner[-1] ^= 1
+    builder = MessageSetBuilder(1)
+    builder.append(None, zlib.compress(inner, wbits=31), 1)
+    wrapper = bytearray(builder.build())
+    wrapper[17] = Compression.GZIP
+    struct.pack_into(">I", wrapper, 12, zlib.crc32(wrapper[16:]))
+    header = read_header(wrapper)
+    validate(wrapper, 0, header)
+    assert 1 == len(list(iter_messages(wrapper, 0, header)))
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        list(iter_messages(wrapper, 0, header, check_inner_crcs=True))
+
+
+def test_message_is_not_whole_until_its_last_byte() -> None:
+    message = build(1, [(b"k", b"value", 1, 0)], Compression.NONE)
+    for size in range(17, len(message)):
+        assert [] == list(iter_headers(message[:size]))
+        if size < 26:
+            with pytest.raises(NeedMoreBytes):
+                read_header(message[:size])
+
+
+def test_headers_and_markers_are_left_out_going_down() -> None:
+    builder = RecordBatchBuilder()
+    builder.append(b"k", b"v", 5, [("trace", b"1")])
+    batch = bytes(builder.build())
+    control = RecordBatchBuilder(base_offset=1, is_control=True)
+    control.append(b"\0\0\0\0", b"\0\0\0\0\0\0", 6)
+    converted = down_convert(batch + bytes(control.build()), 1, 0)
+    assert [Record(0, 5, TimestampType.CREATE_TIME, b"k", b"v", [])] == read(converted)
+
+
+def test_zstd_has_no_older_format() -> None:
+    batch = build(2, [(None, b"v", 1, 0)], Compression.ZSTD)
+    with pytest.raises(UnsupportedCompressionTypeError, match="zstd"):
+        down_convert(batch, 1, 0)
+
+
+def test_runs_of_messages_become_batches_of_one_time_type() -> None:
+    """With log-append time a batch has one timestamp, so a new time begins a new batch."""
+    message_set = b"".join(
+        build(
+            1, [(None, b"v", 0, 0)], Compression.NONE, offset,
+            timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=time,
+        )
+        for offset, time in enumerate((1_000, 1_000, 2_000))
+    )  # fmt: skip
+    raised = up_convert(message_set).batches
+    assert [(0, 2), (2, 1)] == [(h.base_offset, h.record_count) for _, h in iter_headers(raised)]
+    assert [1_000, 1_000, 2_000] == [record.timestamp for record in read(raised)]
