@@ -46,7 +46,30 @@ class FileRegion(Protocol):
         ...
 
 
-Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion
+class PieceSource:
+    """Bytes that are made while they are sent; `size` of them in all, in pieces."""
+
+    __slots__ = ("_on_ready", "size")
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._on_ready: Callable[[], None] | None = None
+
+    def take(self) -> bytes | None:
+        """Return the next piece, which has at least one byte, or None if it is not ready."""
+        raise NotImplementedError
+
+    def when_ready(self, on_ready: Callable[[], None]) -> None:
+        """Call `on_ready` once, when the piece that `take` did not return is there."""
+        self._on_ready = on_ready
+
+    def _signal(self) -> None:
+        on_ready, self._on_ready = self._on_ready, None
+        if on_ready is not None:
+            on_ready()
+
+
+Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion | PieceSource
 """One piece of a reply."""
 
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], None]"

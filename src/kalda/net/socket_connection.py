@@ -20,6 +20,7 @@ from kalda.net.connection import (
     ConnectionOwner,
     FileRegion,
     FrameHandler,
+    PieceSource,
 )
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -49,7 +50,7 @@ class SocketConnection(Connection):
         self._descriptor: Final = sock.fileno()
         self._loop: Final = loop
         self._shared: Final = owner.buffers.shared
-        # Bytes of the first chunk of `_out` that are gone; only a file region is left partly sent in place.
+        # Bytes of the first file region or source of `_out` that are gone; such a chunk stays in place.
         self._sent_of_first = 0
         self._start_reading()
 
@@ -159,6 +160,20 @@ class SocketConnection(Connection):
                         out[done] = memoryview(data)[sent:]
                         return
                     done = end
+                elif isinstance(chunk, PieceSource):
+                    if from_files >= SEND_TURN_BYTES_MAX:
+                        return
+                    piece = chunk.take() if self._sent_of_first < chunk.size else b""
+                    if piece is None:
+                        self._wait_for(chunk)
+                        return
+                    self._sent_of_first += len(piece)
+                    from_files += len(piece)
+                    if self._sent_of_first == chunk.size:
+                        self._sent_of_first = 0
+                        out[done] = piece
+                    else:
+                        out.insert(done, piece)
                 elif chunk.size <= self._sent_of_first:
                     self._sent_of_first = 0
                     done += 1
@@ -170,6 +185,19 @@ class SocketConnection(Connection):
                         return
         finally:
             del out[:done]
+
+    def _wait_for(self, source: PieceSource) -> None:
+        """Send no more until `source` has its next piece; a writable socket changes nothing about that."""
+
+        def resume() -> None:
+            if not self._closed:
+                self._blocked = False
+                self._on_writable()
+
+        if self._blocked:
+            self._loop.remove_writer(self._descriptor)
+        self._blocked = True
+        source.when_ready(resume)
 
     def _join(self, out: list[Chunk], start: int) -> tuple[int, bytes | bytearray | memoryview]:
         """Join neighbouring small chunks, so that pipelined replies leave in one send."""

@@ -77,47 +77,65 @@ def new_builder(
     )
 
 
-def down_convert(buffer: Buffer, magic: int, first_offset: int) -> bytes:
-    """Return the batches in `buffer` in format `magic` (0 or 1) at most.
+class DownConverted(NamedTuple):
+    """Message sets, and how many bytes of batches they were made from."""
+
+    messages: bytes
+    consumed_bytes: int
+
+
+def down_convert(buffer: Buffer, magic: int, first_offset: int = 0) -> DownConverted:
+    """Return the whole batches at the front of `buffer` in format `magic` (0 or 1) at most.
 
     Batches that are old enough are taken as they are. Transaction markers and barriers have no equivalent
-    and are left out, as are headers, and a partial batch at the end. A client that asks for `first_offset`
-    gets no uncompressed record below it; old clients drop only what precedes it inside a wrapper.
+    and are left out, as are headers. A client that asks for `first_offset` gets no uncompressed record below
+    it; old clients drop only what precedes it inside a wrapper. The conversion stops before a batch that
+    cannot be converted; what is wrong with the first one is raised.
 
     Raises:
-        UnsupportedCompressionTypeError: a batch is compressed with zstd, which old formats do not have.
+        UnsupportedCompressionTypeError: the batch is compressed with zstd, which old formats do not have.
         RecordsError: another subclass, for bytes that are no batch.
     """
     parts: list[Buffer] = []
+    consumed_bytes = 0
     view = memoryview(buffer)
-    for position, header in iter_headers(buffer):
-        if header.is_control:
+    try:
+        for position, header in iter_headers(buffer):
+            end = position + header.size
+            if header.magic <= magic:
+                parts.append(view[position:end])
+            elif not header.is_control:
+                parts.append(_down_converted(buffer, position, header, magic, first_offset))
+            consumed_bytes = end
+    except RecordsError:
+        if not consumed_bytes:
+            raise
+    return DownConverted(b"".join(parts), consumed_bytes)
+
+
+def _down_converted(
+    buffer: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
+) -> Buffer:
+    compression = header.compression
+    if compression is Compression.ZSTD:
+        raise UnsupportedCompressionTypeError(
+            f"batch at offset {header.base_offset} is compressed with zstd, which format {magic} "
+            "does not have; expected none, gzip, snappy or lz4"
+        )
+    builder: MessageSetBuilder | None = None
+    for record in iter_any_records(buffer, position, header):
+        if compression is Compression.NONE and record.offset < first_offset:
             continue
-        if header.magic <= magic:
-            parts.append(view[position : position + header.size])
-            continue
-        compression = header.compression
-        if compression is Compression.ZSTD:
-            raise UnsupportedCompressionTypeError(
-                f"batch at offset {header.base_offset} is compressed with zstd, which format {magic} "
-                "does not have; expected none, gzip, snappy or lz4"
+        if builder is None:
+            builder = MessageSetBuilder(
+                magic,
+                base_offset=record.offset,
+                compression=compression,
+                timestamp_type=header.timestamp_type,
+                log_append_time=header.max_timestamp,
             )
-        builder: MessageSetBuilder | None = None
-        for record in iter_any_records(buffer, position, header):
-            if compression is Compression.NONE and record.offset < first_offset:
-                continue
-            if builder is None:
-                builder = MessageSetBuilder(
-                    magic,
-                    base_offset=record.offset,
-                    compression=compression,
-                    timestamp_type=header.timestamp_type,
-                    log_append_time=header.max_timestamp,
-                )
-            _append(builder, record)
-        if builder is not None:
-            parts.append(builder.build())
-    return b"".join(parts)
+        _append(builder, record)
+    return b"" if builder is None else builder.build()
 
 
 def is_message_set(buffer: Buffer) -> bool:

@@ -17,6 +17,7 @@ from kalda.records.batch import (
     COMPRESSION_MASK,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MAGIC,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -102,6 +103,16 @@ def inner_bytes(
         # Clients of 0.8 and 0.9 computed the checksum of the frame's header over the wrong bytes.
         data = mend_lz4_header(data)
     return decompress(header.compression, data, size_max)
+
+
+def first_offset(buffer: Buffer, position: int, header: BatchHeader) -> int:
+    """Return the offset of the first record of a batch or message of any format.
+
+    The header of a wrapper has the last one, so its messages are read; raises as `iter_messages` does.
+    """
+    if header.magic == MAGIC or not header.attributes & COMPRESSION_MASK:
+        return header.base_offset
+    return next(iter_messages(buffer, position, header)).offset
 
 
 def absolute_base(wrapper: BatchHeader, last_inner_offset: int) -> int:

@@ -42,6 +42,12 @@ class MessageTooLargeError(StorageError):
     code = ErrorCode.MESSAGE_TOO_LARGE
 
 
+class UnsupportedForMessageFormatError(StorageError):
+    """The log's message format (``message.format.version``) has no place for what was sent."""
+
+    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+
+
 class RecordListTooLargeError(StorageError):
     """The append is larger than a whole segment may be (``segment.bytes``)."""
 

@@ -11,14 +11,17 @@ import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, BatchHeader, read_header
+from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
 from kalda.records.errors import NeedMoreBytes
 from kalda.storage.filesystem import Buffer, File, FileSystem
 from kalda.storage.log_caches import FifoCache
 
-# Base offset, batch length, leader epoch, magic, crc, attributes, last offset delta: enough to find the next.
-_HOP: Final = struct.Struct(">qi11xi")
+# Base offset, batch length, magic, last offset delta: enough to find the next.
+_HOP: Final = struct.Struct(">qi4xb6xi")
 _HOP_SIZE: Final = 27
+_LENGTH: Final = struct.Struct(">qi")
+# A message of format 0 without key and value, the smallest entry of a log.
+_ENTRY_SIZE_MIN: Final = 26
 # Headers are read in chunks of this size; one covers the usual distance between two index entries.
 _SCAN_CHUNK: Final = 4096
 # Recovery reads the whole file, so it reads larger chunks.
@@ -26,7 +29,10 @@ _RECOVERY_CHUNK: Final = 1024 * 1024
 
 
 class BatchPosition(NamedTuple):
-    """The place of a batch: `position` and `size` in bytes, `base_offset` and `last_offset` logical."""
+    """The place of a batch: `position` and `size` in bytes, `base_offset` and `last_offset` logical.
+
+    Of a message that wraps others (formats 0 and 1), both are the offset of the last one.
+    """
 
     base_offset: int
     last_offset: int
@@ -51,9 +57,14 @@ class FileSlice:
 
     def read(self) -> bytes:
         """Return the bytes; fewer than `size` if the file was truncated meanwhile."""
-        if self.file is None or self.size == 0:
+        return self.read_part(0, self.size)
+
+    def read_part(self, start: int, size: int) -> bytes:
+        """Return up to `size` bytes from `start`, counted from the front of the slice."""
+        size = min(size, self.size - start)
+        if self.file is None or size <= 0:
             return b""
-        return self.file.read_at(self.size, self.position)
+        return self.file.read_at(size, self.position + start)
 
     def __repr__(self) -> str:
         return f"FileSlice(position={self.position}, size={self.size})"
@@ -163,25 +174,31 @@ class FileRecords:
 
     def batch_size_at(self, position: int) -> int:
         """Return the size of the batch at `position`, or 0 at the end of the file."""
-        if position + _HOP_SIZE > self.size:
+        if position + _ENTRY_SIZE_MIN > self.size:
             return 0
-        _, batch_length, _ = _HOP.unpack(self.file().read_at(_HOP_SIZE, position))
+        _, batch_length = _LENGTH.unpack(self.file().read_at(LOG_OVERHEAD, position))
         return int(batch_length) + LOG_OVERHEAD
 
     def iter_positions(self, position: int) -> Iterator[BatchPosition]:
         """Yield the place of each batch from `position` on, reading only headers; stops at an invalid one."""
         file, end = self.file(), self.size
         chunk, chunk_position = b"", position
-        while position + _HOP_SIZE <= end:
+        while position + _ENTRY_SIZE_MIN <= end:
             at = position - chunk_position
             if at + _HOP_SIZE > len(chunk):
                 chunk = file.read_at(min(_SCAN_CHUNK, end - position), position)
                 chunk_position, at = position, 0
-                if len(chunk) < _HOP_SIZE:
+                if len(chunk) < _ENTRY_SIZE_MIN:
                     return
-            base_offset, batch_length, last_offset_delta = _HOP.unpack_from(chunk, at)
+                chunk = chunk.ljust(_HOP_SIZE, b"\0")
+            base_offset, batch_length, magic, last_offset_delta = _HOP.unpack_from(chunk, at)
             size = batch_length + LOG_OVERHEAD
-            if batch_length < HEADER_SIZE - LOG_OVERHEAD or position + size > end:
+            if magic != MAGIC:
+                # A message, or a wrapper, whose offset is its last.
+                last_offset_delta, size_min = 0, _ENTRY_SIZE_MIN
+            else:
+                size_min = HEADER_SIZE
+            if size < size_min or position + size > end:
                 return
             yield BatchPosition(base_offset, base_offset + last_offset_delta, position, size)
             position += size
@@ -193,11 +210,10 @@ class FileRecords:
 
         Raises:
             CorruptRecordError: a header is invalid.
-            UnsupportedMagicError: a legacy message set.
         """
         file, end = self.file(), self.size
         chunk, chunk_position = b"", position
-        while position + HEADER_SIZE <= end:
+        while position + _ENTRY_SIZE_MIN <= end:
             at = position - chunk_position
             if at + HEADER_SIZE > len(chunk):
                 chunk = file.read_at(min(_SCAN_CHUNK, end - position), position)
@@ -220,14 +236,15 @@ class FileRecords:
         file, end = self.file(), self.size
         position = chunk_position = 0
         chunk = memoryview(b"")
-        while position + HEADER_SIZE <= end:
+        while position + _ENTRY_SIZE_MIN <= end:
             at = position - chunk_position
             if at + HEADER_SIZE > len(chunk):
                 chunk = memoryview(file.read_at(min(_RECOVERY_CHUNK, end - position), position))
                 chunk_position, at = position, 0
-                if len(chunk) < HEADER_SIZE:
-                    return
-            header = read_header(chunk, at)
+            try:
+                header = read_header(chunk, at)
+            except NeedMoreBytes:
+                return
             size = header.size
             if position + size > end:
                 return

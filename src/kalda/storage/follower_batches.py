@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from kalda.common.types import TopicPartition
 from kalda.records.batch import BatchHeader, iter_headers, validate
+from kalda.records.message_set import first_offset
 from kalda.storage.errors import UnexpectedAppendOffsetError
 from kalda.storage.log_validator import WritableBuffer
 
@@ -50,9 +51,10 @@ def read_follower_batches(
     """
     headers: list[tuple[int, BatchHeader]] = []
     expected, epoch = end.offset, end.latest_epoch
+    first = end.offset
     for position, header in iter_headers(records):
         validate(records, position, header)
-        base = header.base_offset
+        base = first_offset(records, position, header)
         if base < expected:
             raise UnexpectedAppendOffsetError(
                 f"{end.topic_partition}: batch [{base}, {header.last_offset}] does not follow offset "
@@ -60,6 +62,8 @@ def read_follower_batches(
             )
         if header.partition_leader_epoch != epoch:
             epoch = _check_epoch(end.topic_partition, header, epoch, leader_epoch)
+        if not headers:
+            first = base
         expected = header.next_offset
         headers.append((position, header))
     if not headers:
@@ -68,7 +72,7 @@ def read_follower_batches(
     latest = max((header for _, header in headers), key=_max_timestamp)
     return FollowerBatches(
         headers,
-        headers[0][1].base_offset,
+        first,
         last.last_offset,
         position + last.size,
         sum(header.record_count for _, header in headers),

@@ -12,6 +12,7 @@ from typing import Final
 from kalda.common.error_text import error_text
 from kalda.records.batch import Buffer, iter_headers, validate
 from kalda.records.errors import RecordsError
+from kalda.records.message_set import first_offset
 from kalda.storage.errors import (
     CorruptIndexError,
     GapChangedError,
@@ -80,11 +81,11 @@ class GapFiller:
         try:
             for position, header in iter_headers(records):
                 if header.last_offset >= self._end:
-                    if is_compacted and header.base_offset >= self.next_offset:
+                    if is_compacted and first_offset(records, position, header) >= self.next_offset:
                         self.next_offset = self._end
                     break
                 validate(records, position, header)
-                base, epoch = header.base_offset, header.partition_leader_epoch
+                base, epoch = first_offset(records, position, header), header.partition_leader_epoch
                 if base < self.next_offset or not self._epoch_min <= max(epoch, 0) <= max(self._epoch_max, 0):
                     raise UnexpectedAppendOffsetError(
                         f"{self._log.topic_partition}: batch [{base}, {header.last_offset}] of leader epoch "

@@ -53,6 +53,8 @@ class LogConfig:
     message_timestamp_before_max_ms: int = INT64_MAX
     message_timestamp_after_max_ms: int = INT64_MAX
     message_downconversion_enable: bool = True
+    message_magic: int = 2
+    """The format that records are stored in, from ``message.format.version``."""
     unclean_leader_election_enable: bool = False
     min_insync_replicas: int = 1
     preallocate: bool = False

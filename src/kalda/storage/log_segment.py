@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 from kalda.records.batch import BatchHeader, read_header, validate
 from kalda.records.errors import RecordsError
-from kalda.records.record import iter_records
+from kalda.records.format_conversion import iter_any_records
+from kalda.records.message_set import first_offset
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.file_names import (
     DELETED_SUFFIX,
@@ -270,7 +271,7 @@ class LogSegment:
         for at, header in self.records.iter_headers(position):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for record in iter_records(self.records.read_batch(at, header.size)):
+            for record in iter_any_records(self.records.read_batch(at, header.size), 0, header):
                 if record.timestamp >= timestamp and record.offset >= start_offset:
                     return record.timestamp, record.offset, header.partition_leader_epoch
         return None
@@ -284,7 +285,7 @@ class LogSegment:
         for at, header in self.records.iter_headers(position):
             if header.max_timestamp != largest.timestamp:
                 continue
-            for record in iter_records(self.records.read_batch(at, header.size)):
+            for record in iter_any_records(self.records.read_batch(at, header.size), 0, header):
                 if record.timestamp == largest.timestamp:
                     return record.timestamp, record.offset, header.partition_leader_epoch
         return None
@@ -400,8 +401,9 @@ class LogSegment:
             if next_offset <= found.base_offset and found.last_offset <= last_offset_max:
                 batch = self.records.read_batch(found.position, found.size)
                 with contextlib.suppress(RecordsError):
-                    validate(batch, 0, read_header(batch))
-                    return found
+                    header = read_header(batch)
+                    validate(batch, 0, header)
+                    return found._replace(base_offset=first_offset(batch, 0, header))
         return None
 
     def finish_indexes(self) -> None:

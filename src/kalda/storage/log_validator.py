@@ -13,9 +13,14 @@ from kalda.records.batch import (
     CONTROL_FLAG,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
     NO_TIMESTAMP,
     BatchHeader,
+    Buffer,
+    iter_headers,
     read_header,
+    set_base_offset_and_leader_epoch,
     set_log_append_time,
     set_max_timestamp,
     validate,
@@ -26,9 +31,15 @@ from kalda.records.compression import Compression
 from kalda.records.control import check_barrier
 from kalda.records.conversion import recompress
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
-from kalda.records.record import iter_records
+from kalda.records.format_conversion import down_convert, is_message_set
+from kalda.records.message_set import iter_messages
+from kalda.records.record import Record, RecordBatchBuilder, iter_records
 from kalda.records.validation import TimestampBounds, validate_records
-from kalda.storage.errors import MessageTooLargeError, RecordListTooLargeError
+from kalda.storage.errors import (
+    MessageTooLargeError,
+    RecordListTooLargeError,
+    UnsupportedForMessageFormatError,
+)
 from kalda.storage.log_config import INT64_MAX, LogConfig, TimestampTypeConfig
 from kalda.storage.producer_state_manager import AppendOrigin
 
@@ -50,11 +61,13 @@ class LogValidator:
         "_level",
         "_opens_records",
         "_segment_bytes",
+        "magic",
         "uses_log_append_time",
     )
 
     def __init__(self, config: LogConfig) -> None:
         self._bytes_max = config.max_message_bytes
+        self.magic = config.message_magic
         self._segment_bytes = config.segment_bytes
         self._is_compacted = config.is_compacted
         self.uses_log_append_time = config.message_timestamp_type is TimestampTypeConfig.LOG_APPEND_TIME
@@ -82,10 +95,7 @@ class LogValidator:
         header = read_header(records)
         size = header.batch_length + LOG_OVERHEAD
         if size > self._bytes_max:
-            raise MessageTooLargeError(
-                f"batch of {size} bytes is above max.message.bytes={self._bytes_max}; "
-                "send smaller batches or raise the limit"
-            )
+            raise self._too_large(size)
         if origin is AppendOrigin.CLIENT:
             validate_bytes(records, 0, header)
             validate_produced(header)
@@ -114,6 +124,89 @@ class LogValidator:
             header.attributes |= LOG_APPEND_TIME_FLAG
             header.max_timestamp = now_ms
         return header, records
+
+    def convert(
+        self, records: WritableBuffer, now_ms: int, first_offset: int, leader_epoch: int
+    ) -> tuple[bytes, list[tuple[int, BatchHeader]], int]:
+        """Check what a client sent where its format or the log's is an old one, and convert it.
+
+        Returns the bytes to write, with offsets from `first_offset` on, each batch in them with its position,
+        and the number of records.
+
+        Raises:
+            MessageTooLargeError, RecordListTooLargeError: a message or what it becomes is above a limit.
+            UnsupportedForMessageFormatError: the records of an idempotent producer, in an old format.
+            RecordsError: a subclass for invalid bytes.
+        """
+        is_old = is_message_set(records)
+        batches = self._batches_of_messages(records) if is_old else [records]
+        parts: list[Buffer] = []
+        offset = first_offset
+        for batch in batches:
+            header, checked = self.validate(batch, AppendOrigin.CLIENT, now_ms)
+            set_base_offset_and_leader_epoch(checked, 0, offset, leader_epoch)
+            offset += header.record_count
+            if self.magic == MAGIC:
+                parts.append(checked)
+                continue
+            if header.producer_id >= 0 or header.is_transactional:
+                raise UnsupportedForMessageFormatError(
+                    f"format {self.magic} has no idempotence, so records of producer {header.producer_id} "
+                    "cannot be stored; set message.format.version to 0.11 or later"
+                )
+            parts.append(down_convert(checked, self.magic).messages)
+        written = b"".join(parts)
+        headers = list(iter_headers(written))
+        for _, header in headers:
+            if header.size > self._bytes_max:
+                raise self._too_large(header.size)
+        if len(written) > self._segment_bytes:
+            raise RecordListTooLargeError(
+                f"messages of {len(written)} bytes are above segment.bytes={self._segment_bytes}; "
+                "send fewer at once"
+            )
+        return written, headers, offset - first_offset
+
+    def _batches_of_messages(self, records: WritableBuffer) -> list[bytearray]:
+        """Return a message set as batches that a client could have sent: offsets from 0, no gaps.
+
+        Uncompressed messages share batches up to ``max.message.bytes``; a wrapper becomes one batch.
+        """
+        batches: list[bytearray] = []
+        run: RecordBatchBuilder | None = None
+        magic = records[MAGIC_POSITION]
+        for position, header in iter_headers(records):
+            if header.magic != magic:
+                raise InvalidRecordError(
+                    f"a message of format {header.magic} follows one of format {magic}; expected one format"
+                )
+            if header.size > self._bytes_max:
+                raise self._too_large(header.size)
+            validate(records, position, header)
+            size = header.size
+            if run is not None and (
+                header.compression is not Compression.NONE or run.size + size > self._bytes_max
+            ):
+                batches.append(run.build())
+                run = None
+            builder = run or RecordBatchBuilder(compression=header.compression, compression_level=self._level)
+            for record in iter_messages(records, position, header, check_inner_crcs=True):
+                _append(builder, record)
+            if header.compression is Compression.NONE:
+                run = builder
+            else:
+                batches.append(builder.build())
+        if run is not None:
+            batches.append(run.build())
+        if not batches:
+            raise InvalidRecordError("a partition's records must hold one whole message")
+        return batches
+
+    def _too_large(self, size: int) -> MessageTooLargeError:
+        return MessageTooLargeError(
+            f"batch of {size} bytes is above max.message.bytes={self._bytes_max}; "
+            "send smaller batches or raise the limit"
+        )
 
     def _open(self, records: WritableBuffer, header: BatchHeader, now_ms: int) -> None:
         """Open the records and check keys and timestamps."""
@@ -146,6 +239,13 @@ class LogValidator:
                 f"batch of {len(packed)} bytes, recompressed, is above max.message.bytes={self._bytes_max}"
             )
         return packed, read_header(packed)
+
+
+def _append(builder: RecordBatchBuilder, record: Record) -> None:
+    try:
+        builder.append(record.key, record.value, record.timestamp)
+    except ValueError as error:
+        raise InvalidTimestampError(str(error)) from None
 
 
 def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader) -> None:

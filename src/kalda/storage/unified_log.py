@@ -21,12 +21,14 @@ from kalda.common.types import TopicPartition
 from kalda.records.batch import (
     CONTROL_FLAG,
     LOG_OVERHEAD,
+    MAGIC,
     BatchHeader,
     read_header,
     set_base_offset_and_leader_epoch,
 )
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
 from kalda.records.errors import RecordsError
+from kalda.records.format_conversion import is_message_set
 from kalda.storage import retention
 from kalda.storage.checkpoints import write_partition_metadata
 from kalda.storage.directory_failures import is_out_of_space
@@ -172,6 +174,9 @@ class UnifiedLog:
     ) -> LogAppendInfo:
         """Append one batch at the log's end; its base offset and leader epoch are patched in `records`.
 
+        A client may also send messages of format 0 or 1. They are converted to the log's format, as batches
+        are for a log of an old format.
+
         A duplicate of one of the producer's last five batches is not appended; the result names the offsets
         of the first copy.
 
@@ -181,6 +186,8 @@ class UnifiedLog:
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
         now_ms = self._resources.clock.time_ms()
+        if origin is AppendOrigin.CLIENT and (self._validator.magic != MAGIC or is_message_set(records)):
+            return self._append_converted(records, leader_epoch, now_ms)
         header, records = self._validator.validate(records, origin, now_ms)
         marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
@@ -217,6 +224,39 @@ class UnifiedLog:
             False,
             size,
             header.record_count,
+        )
+
+    def _append_converted(self, records: WritableBuffer, leader_epoch: int, now_ms: int) -> LogAppendInfo:
+        """Append what a client sent in another format than the log's, or in an old one."""
+        first_offset = self._local.log_end_offset
+        converted, headers, count = self._validator.convert(records, now_ms, first_offset, leader_epoch)
+        last_offset = first_offset + count - 1
+        latest = max((header for _, header in headers), key=lambda header: header.max_timestamp)
+        try:
+            has_epochs = headers[0][1].magic == MAGIC
+            if has_epochs and leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
+                self.leader_epochs.assign(leader_epoch, first_offset)
+            self._write(
+                bytearray(converted),
+                len(converted),
+                first_offset,
+                last_offset,
+                latest.max_timestamp,
+                latest.last_offset,
+                now_ms,
+                headers,
+            )
+        except OSError as error:
+            raise self.disk_errors.error("append to", error) from error
+        self._note_appended()
+        return LogAppendInfo(
+            first_offset,
+            last_offset,
+            now_ms if self._validator.uses_log_append_time else -1,
+            self.log_start_offset,
+            False,
+            len(converted),
+            count,
         )
 
     def is_retry(self, records: WritableBuffer) -> bool:

@@ -23,6 +23,7 @@ from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, UpdateMetadata
+from kalda.net.connection import PieceSource
 from kalda.protocol import codec
 from kalda.protocol.messages.fetch import (
     FetchPartition,
@@ -39,6 +40,7 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
 )
 from kalda.records.record import RecordBatchBuilder
+from kalda.storage.background import InlineExecutor
 from kalda.storage.file_records import FileSlice
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
@@ -146,6 +148,7 @@ class DataPath:
             **replication,
         )
         self.services = services_with(
+            executor=InlineExecutor(),
             broker_id=BROKER_ID,
             clock=self.clock,
             log_manager=self.logs,
@@ -303,8 +306,21 @@ def _body(reply: object, flexible: bool) -> bytes:
     """Join a reply's chunks, check its frame and return the body."""
     if isinstance(reply, Pending):
         reply = reply.value
-    chunks = [reply] if isinstance(reply, bytes) else cast("list[bytes | FileSlice]", reply)
-    frame = b"".join(chunk.read() if isinstance(chunk, FileSlice) else bytes(chunk) for chunk in chunks)
+    chunks = [reply] if isinstance(reply, bytes) else cast("list[bytes | FileSlice | PieceSource]", reply)
+    frame = b"".join(map(_bytes_of, chunks))
     assert len(frame) - 4 == int.from_bytes(frame[:4], "big")
     assert 77 == int.from_bytes(frame[4:8], "big")
     return frame[9:] if flexible else frame[8:]
+
+
+def _bytes_of(chunk: bytes | FileSlice | PieceSource) -> bytes:
+    if isinstance(chunk, FileSlice):
+        return chunk.read()
+    if not isinstance(chunk, PieceSource):
+        return chunk
+    sent = b""
+    while len(sent) < chunk.size:
+        piece = chunk.take()
+        assert piece, "the executor of these tests works at once"
+        sent += piece
+    return sent

@@ -11,6 +11,9 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
 from kalda.protocol.messages.fetch import ForgottenTopic, PartitionData
+from kalda.records.batch import iter_headers
+from kalda.records.compression import Compression
+from kalda.records.format_conversion import iter_any_records
 from kalda.records.record import iter_records
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership, records_of
 
@@ -144,12 +147,58 @@ def test_the_leader_is_named_from_version_16_only(broker: DataPath) -> None:
     assert -1 == old.responses[0].partitions[0].current_leader.leader_id
 
 
-@pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_versions_before_record_batches_are_refused_by_partition(broker: DataPath, version: int) -> None:
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+def test_versions_before_record_batches_get_messages(broker: DataPath, version: int, magic: int) -> None:
+    broker.produce(batch(b"a", b"b"))
+    broker.produce(batch(b"c", b"d", compression=Compression.GZIP))
+    for offset, expected in ((1, [1, 2, 3]), (3, [2, 3])):
+        data = records_of(broker.fetch({0: offset}, version=version).responses[0].partitions[0])
+        found = list(iter_headers(data))
+        assert {magic} == {header.magic for _, header in found}
+        # An old client skips what precedes its offset inside a wrapper, and nothing else.
+        assert expected == [r.offset for at, header in found for r in iter_any_records(data, at, header)]
+
+
+@pytest.mark.parametrize("version", [0, 3])
+def test_conversion_may_be_switched_off(broker: DataPath, version: int) -> None:
+    broker.configure(message_downconversion_enable=False)
     broker.produce(batch(b"a"))
     data = broker.fetch(version=version).responses[0].partitions[0]
     assert ErrorCode.UNSUPPORTED_VERSION == data.error_code
     assert 0 == size(data)
+
+
+def test_records_that_cannot_be_converted_are_an_error_only_where_they_are_first(broker: DataPath) -> None:
+    broker.produce(batch(b"a"))
+    broker.produce(batch(b"b", compression=Compression.ZSTD))
+    data = records_of(broker.fetch(version=3).responses[0].partitions[0])
+    assert [0] == [header.base_offset for _, header in iter_headers(data)]
+    refused = broker.fetch({0: 1}, version=3).responses[0].partitions[0]
+    assert ErrorCode.UNSUPPORTED_COMPRESSION_TYPE == refused.error_code
+
+
+def test_response_to_an_old_client_is_filled_up_with_what_it_ignores(broker: DataPath) -> None:
+    """The size of the records is sent before they are converted; less may come out of them."""
+    broker.produce({0: batch(*[b"x" * 100] * 5000, compression=Compression.NONE), 1: batch(b"b")})
+    broker.produce(batch(*[b"y" * 5000] * 500, compression=Compression.SNAPPY))
+    first, second = broker.fetch({0: 0, 1: 0}, version=2).responses[0].partitions
+    data = records_of(first)
+    assert broker.partition().log.size <= len(data)
+    offsets = [r.offset for at, header in iter_headers(data) for r in iter_any_records(data, at, header)]
+    assert list(range(len(offsets))) == offsets
+    other = records_of(second)
+    assert [b"b"] == [
+        r.value for at, header in iter_headers(other) for r in iter_any_records(other, at, header)
+    ]
+
+
+@pytest.mark.parametrize("version", [0, 2])
+def test_each_partition_of_an_old_fetch_has_a_batch_however_small_the_limits(
+    broker: DataPath, version: int
+) -> None:
+    broker.produce({0: batch(b"x" * 500), 1: batch(b"y" * 500)})
+    (topic,) = broker.fetch({0: 0, 1: 0}, version=version, partition_max_bytes=1).responses
+    assert all(size(each) > 500 for each in topic.partitions)
 
 
 def test_a_zstd_topic_is_refused_below_version_10(broker: DataPath) -> None:

@@ -1,6 +1,7 @@
 """Produce: what is appended, and which error each refusal has."""
 
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,13 @@ import pytest
 from kalda.broker.replicas.delayed_produce import ProduceWait
 from kalda.broker.requests.api import Pending
 from kalda.common.errors import ErrorCode
+from kalda.records.batch import iter_headers
 from kalda.records.compression import Compression
-from kalda.records.record import RecordBatchBuilder
+from kalda.records.format_conversion import iter_any_records
+from kalda.records.message_set_builder import MessageSetBuilder
+from kalda.records.record import Record, RecordBatchBuilder
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
+from kalda.storage.unified_log import FetchIsolation
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership, records_of
 
 
@@ -66,6 +71,79 @@ def test_acks_that_do_not_exist_are_refused(broker: DataPath, acks: int) -> None
     assert 0 == broker.partition().log.log_end_offset
 
 
+def messages(magic: int, *values: bytes, **options: Any) -> bytes:
+    builder = MessageSetBuilder(magic, **options)
+    for value in values:
+        builder.append(b"k", value, 1_000)
+    return bytes(builder.build())
+
+
+def stored(broker: DataPath) -> list[Record]:
+    """Return the records of the log, which has none of the older formats unless it is configured to."""
+    data = broker.partition().log.read(0, 1_000_000, FetchIsolation.LOG_END).records.read()
+    return [record for at, header in iter_headers(data) for record in iter_any_records(data, at, header)]
+
+
+@pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (2, 0)])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4])
+def test_messages_of_old_clients_are_converted_to_batches(
+    broker: DataPath, version: int, magic: int, codec: Compression
+) -> None:
+    broker.produce(batch(b"a"))
+    answer = broker.produce(messages(magic, b"b", b"c", compression=codec), version=version)
+    assert (0, 1) == (answer.error_code, answer.base_offset)
+    found = stored(broker)
+    assert [(0, b"a"), (1, b"b"), (2, b"c")] == [(record.offset, record.value) for record in found]
+    assert (1_000 if magic else -1) == found[2].timestamp
+    assert 3 == broker.partition().log.log_end_offset
+    assert 0 == broker.produce(batch(b"d")).error_code
+
+
+def test_small_messages_of_one_request_may_exceed_the_limit_of_a_batch_together(broker: DataPath) -> None:
+    """The limit was one of each message; a request of an old producer held many."""
+    broker.configure(max_message_bytes=300)
+    assert 0 == broker.produce(messages(1, *[b"x" * 100] * 20), version=2).error_code
+    assert 20 == len(stored(broker))
+    answer = broker.produce(messages(1, b"x" * 300), version=2)
+    assert ErrorCode.MESSAGE_TOO_LARGE == answer.error_code
+
+
+def test_wrapper_with_a_damaged_message_inside_is_refused(broker: DataPath) -> None:
+    inner = bytearray(messages(1, b"abc"))
+    inner[-1] ^= 1
+    wrapper = bytearray(messages(1, zlib.compress(inner, wbits=31)))
+    wrapper[17] = Compression.GZIP
+    wrapper[12:16] = zlib.crc32(wrapper[16:]).to_bytes(4, "big")
+    assert ErrorCode.CORRUPT_MESSAGE == broker.produce(bytes(wrapper), version=2).error_code
+    assert 0 == broker.partition().log.log_end_offset
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [Compression.NONE, Compression.LZ4])
+def test_log_of_an_old_format_keeps_it_whatever_clients_send(
+    broker: DataPath, magic: int, codec: Compression
+) -> None:
+    broker.configure(message_magic=magic)
+    broker.produce(batch(b"a", b"b", compression=codec))
+    broker.produce(messages(0, b"c", compression=codec), version=0)
+    broker.produce(messages(1, b"d", b"e", compression=codec), version=2)
+    log = broker.partition().log
+    data = log.read(0, 1_000_000, FetchIsolation.LOG_END).records.read()
+    assert {magic} == {header.magic for _, header in iter_headers(data)}
+    assert [b"a", b"b", b"c", b"d", b"e"] == [record.value for record in stored(broker)]
+    assert list(range(5)) == [record.offset for record in stored(broker)]
+    assert 5 == log.log_end_offset
+
+
+def test_log_of_an_old_format_has_no_place_for_idempotence(broker: DataPath) -> None:
+    broker.configure(message_magic=1)
+    builder = RecordBatchBuilder(producer_id=5, producer_epoch=0, base_sequence=0)
+    builder.append(None, b"v", 1)
+    answer = broker.produce(bytes(builder.build()))
+    assert ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT == answer.error_code
+    assert "message.format.version" in (answer.error_message or "")
+
+
 def corrupt(records: bytes) -> bytes:
     return records[:-1] + bytes([records[-1] ^ 0xFF])
 
@@ -84,8 +162,11 @@ def corrupt(records: bytes) -> bytes:
         (batch(b"a")[:16] + b"\x09" + batch(b"a")[17:], 9, ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a")[:8] + b"\x00\x00\x00\x05" + batch(b"a")[12:], 9, ErrorCode.CORRUPT_MESSAGE),
         (batch(b"a", compression=Compression.ZSTD), 6, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-        (batch(b"a"), 0, ErrorCode.UNSUPPORTED_VERSION),
-        (batch(b"a"), 2, ErrorCode.UNSUPPORTED_VERSION),
+        (b"", 0, ErrorCode.INVALID_RECORD),
+        (messages(1, b"a")[:-1], 2, ErrorCode.INVALID_RECORD),
+        (corrupt(messages(0, b"a")), 0, ErrorCode.CORRUPT_MESSAGE),
+        (messages(0, b"a") + messages(1, b"a"), 2, ErrorCode.INVALID_RECORD),
+        (messages(1, b"a"), 3, ErrorCode.INVALID_RECORD),
     ],
 )
 def test_what_is_not_one_sound_batch_is_refused(

@@ -116,7 +116,7 @@ def test_conversion_keeps_records(
     records: list[Row], compression: Compression, stored: int, wanted: int, first: int
 ) -> None:
     batches = build(stored, records, compression)
-    converted = down_convert(batches, wanted, first)
+    converted = down_convert(batches, wanted, first).messages
     assert all(header.magic <= max(wanted, 0) for _, header in iter_headers(converted))
     expected = comparable(as_seen_in(min(wanted, stored), read(batches)))
     found = comparable(read(converted))
@@ -135,7 +135,8 @@ def test_log_append_time_survives_conversion(
     stored = build(
         magic, records, compression, timestamp_type=TimestampType.LOG_APPEND_TIME, log_append_time=9_000
     )
-    for converted in (down_convert(stored, 1, 0), up_convert(down_convert(stored, 1, 0)).batches):
+    old = down_convert(stored, 1).messages
+    for converted in (old, up_convert(old).batches):
         times = {(record.timestamp, record.timestamp_type) for record in read(converted)}
         assert {(9_000, TimestampType.LOG_APPEND_TIME)} == times
 
@@ -260,7 +261,7 @@ def test_headers_and_markers_are_left_out_going_down() -> None:
     batch = bytes(builder.build())
     control = RecordBatchBuilder(base_offset=1, is_control=True)
     control.append(b"\0\0\0\0", b"\0\0\0\0\0\0", 6)
-    converted = down_convert(batch + bytes(control.build()), 1, 0)
+    converted = down_convert(batch + bytes(control.build()), 1).messages
     assert [Record(0, 5, TimestampType.CREATE_TIME, b"k", b"v", [])] == read(converted)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kalda.broker.config.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError, ConfigValue
+from kalda.records.batch import MAGIC
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 
 _LOG_FIELDS: Final = {
@@ -92,6 +93,7 @@ class TopicConfigs:
         for field in ("message_timestamp_before_max_ms", "message_timestamp_after_max_ms"):
             if fields[field] == _TIMESTAMP_BOUND_DEFAULT:
                 fields[field] = values["message.timestamp.difference.max.ms"]
+        fields["message_magic"] = _magic(str(values["message.format.version"]))
         fields["producer_id_expiration_ms"] = self._broker_value("producer.id.expiration.ms")
         return LogConfig(**fields)
 
@@ -104,3 +106,9 @@ class TopicConfigs:
                 return value * factor
             return value
         return TOPIC_CONFIG.defaults[name]
+
+
+def _magic(version: str) -> int:
+    """Return the message format of a release: 0 before 0.10, 1 before 0.11 (KIP-31, KIP-98)."""
+    major, minor = (int(part) for part in version.partition("-")[0].split(".")[:2])
+    return MAGIC if major or minor >= 11 else int(minor >= 10)

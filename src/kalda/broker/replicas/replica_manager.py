@@ -78,8 +78,9 @@ class FetchParams:
     max_wait_ms: int
     min_bytes: int
     max_bytes: int
-    min_one_batch: bool
-    """Whether the first batch is returned however large it is (Fetch v3 on, KIP-74)."""
+    one_batch_each: bool
+    """Whether each partition's first batch is returned however large it is, as before Fetch v3; from then on
+    only the first one of the response is (KIP-74)."""
     names_leader: bool
     """Whether an error names the partition's new leader (Fetch v16 on, KIP-951)."""
 
@@ -276,7 +277,7 @@ class ReplicaManager:
         """
         answers: list[FetchAnswer] = []
         left = params.max_bytes
-        min_one_batch = params.min_one_batch
+        min_one_batch = True
         total = 0
         urgent = False
         table = self._by_id if params.by_id else self._by_name
@@ -295,7 +296,7 @@ class ReplicaManager:
                 if records is not None:
                     size = records.size
                     if size:
-                        min_one_batch = False
+                        min_one_batch = params.one_batch_each
                         total += size
                         left = left - size if left > size else 0
                 if (

@@ -21,6 +21,7 @@ from kalda.records.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
     HEADER_SIZE,
+    MAGIC,
     TRANSACTIONAL_FLAG,
     BatchHeader,
     read_header,
@@ -28,6 +29,9 @@ from kalda.records.batch import (
 )
 from kalda.records.control import read_end_transaction_marker
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
+from kalda.records.format_conversion import up_convert
+from kalda.records.message_set import iter_messages
+from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import record_bytes
 from kalda.storage.cleaner.batch_rewriter import (
     empty_batch,
@@ -85,6 +89,9 @@ class Cleaner:
         self._chunk_bytes: Final = max(job.io_buffer_bytes, _CHUNK_BYTES_MIN)
         self._survivors: Survivors = self._map.survivors()
         self._is_full = False
+        # Tombstones of formats 0 and 1 in segments written before this time are removed, as in Kafka.
+        self._old_delete_horizon_ms = 0
+        self._keeps_old_tombstones = True
         # Base offset -> the last write of the log file.
         self._modified_ms: dict[int, int] = {}
         self._bytes_read = self._bytes_written = self._records_without_key = 0
@@ -109,6 +116,10 @@ class Cleaner:
         map_seconds = time.monotonic() - started
         end_offset = max(table.latest_offset + 1, job.first_dirty_offset)
         transactions = CleanedTransactionMetadata(aborted)
+        clean = [segment for segment in job.segments if segment.end_offset <= job.first_dirty_offset]
+        if clean:
+            last_modified_ms = self._modified_ms.get(clean[-1].base_offset, 0)
+            self._old_delete_horizon_ms = last_modified_ms - job.delete_retention_ms
         cleanable = [segment for segment in job.segments if segment.base_offset < end_offset]
         for group in group_segments(cleanable, job.segment_bytes, job.segment_index_bytes):
             yield self._clean_group(group, transactions)
@@ -238,6 +249,11 @@ class Cleaner:
         return index.lookup(self._job.first_dirty_offset).position
 
     def _map_batch(self, chunk: bytes, position: int, header: BatchHeader) -> bool:
+        if header.magic != MAGIC:
+            # As the batch that a client would make of it: a message, or those that one wraps.
+            message = memoryview(chunk)[position : position + header.size]
+            chunk, position = up_convert(message, check_crc=False).batches, 0
+            header = read_header(chunk)
         count = header.record_count
         if not count:
             return True
@@ -273,6 +289,8 @@ class Cleaner:
             self._file_system, job.directory, group[0].base_offset, job.index_interval_bytes
         )
         for segment in group:
+            modified_ms = self._modified_ms.get(segment.base_offset, self._job.now_ms)
+            self._keeps_old_tombstones = modified_ms > self._old_delete_horizon_ms
             self._read(segment, 0, lambda chunk: self._clean_chunk(chunk, cleaned, transactions))
         self._wrote(cleaned.finish(transactions.retained, self._modified_ms.get(group[-1].base_offset)))
         transactions.retained = []
@@ -339,12 +357,14 @@ class Cleaner:
             return self._clean_marker(chunk, position, header, transactions)
         last_offset = header.base_offset + header.last_offset_delta
         is_dirty = self._job.first_dirty_offset <= last_offset <= self._map.latest_offset
-        # Called in any case, so that the walk through the survivors continues behind this batch.
+        # Taken in any case, so that the walk through the survivors continues behind this batch.
         survivors = self._survivors.take(self._place_behind(last_offset) - 1) if is_dirty else []
         if transactions.on_data(header.producer_id, last_offset, header.attributes & TRANSACTIONAL_FLAG != 0):
             return self._without_records(header)
         if last_offset > self._map.latest_offset:
             return None
+        if header.magic != MAGIC:
+            return self._clean_messages(chunk, position, header, survivors if is_dirty else None)
         count = header.record_count
         if not count:
             return None if self._is_last_of_producer(header) else bytearray()
@@ -356,6 +376,44 @@ class Cleaner:
         if not survivors:
             return self._without_records(header)
         return self._clean_dirty(chunk, position, header, survivors, has_tombstones)
+
+    def _clean_messages(
+        self, chunk: bytes, position: int, header: BatchHeader, survivors: list[int] | None
+    ) -> bytearray | None:
+        """Clean a message of format 0 or 1 with those that it wraps; no `survivors` is below the dirty part.
+
+        These formats have no place for a delete horizon. Tombstones go with the age of the segment.
+        """
+        records = list(iter_messages(chunk, position, header))
+        if survivors is None:
+            superseding = self._map.keys
+            keys = _table_keys([record.key for record in records])
+            self._records_without_key += keys.count(None)
+            kept = [
+                record
+                for record, key in zip(records, keys, strict=True)
+                if key is not None and key not in superseding
+            ]
+        else:
+            first_dirty = self._job.first_dirty_offset
+            alive = {first_dirty + place // PLACES_PER_OFFSET for place in survivors}
+            kept = [record for record in records if record.offset in alive]
+        if not self._keeps_old_tombstones:
+            kept = [record for record in kept if record.value is not None]
+        if len(kept) == len(records):
+            return None
+        if not kept:
+            return bytearray()
+        builder = MessageSetBuilder(
+            header.magic,
+            base_offset=kept[0].offset,
+            compression=header.compression,
+            timestamp_type=header.timestamp_type,
+            log_append_time=header.max_timestamp,
+        )
+        for record in kept:
+            builder.append(record.key, record.value, record.timestamp, offset=record.offset)
+        return builder.build()
 
     def _place_behind(self, offset: int) -> int:
         return (offset + 1 - self._job.first_dirty_offset) * PLACES_PER_OFFSET

@@ -60,6 +60,7 @@ def test_every_topic_setting_in_effect_is_read() -> None:
         "cleanup_policy",
         "segment_ms",
         "unclean_leader_election_enable",
+        "message_format_version",
         "message_timestamp_difference_max_ms",
     }
 

@@ -1,10 +1,11 @@
 """Declares the broker's settings of logs and of log compaction, many of them defaults of topics' settings."""
 
-from kalda.broker.config.definitions.validators import DOUBLE_MAX, GZIP_LEVEL
+from kalda.broker.config.definitions.validators import DOUBLE_MAX, GZIP_LEVEL, KAFKA_VERSION
 from kalda.common.config_def import UpdateMode, at_least, between, list_of, one_of
 from kalda.common.settings import (
     HIGH,
     LONG_MAX,
+    LOW,
     Settings,
     boolean,
     double,
@@ -141,6 +142,17 @@ class ServerLogConfig(Settings):
         "The size at which an index is full and its segment is rolled.",
         at_least(4),
         update_mode=UpdateMode.CLUSTER_WIDE,
+    )
+    log_message_downconversion_enable = boolean(
+        True,
+        "Whether records are converted to the older format that an old consumer knows.",
+        importance=LOW,
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
+    log_message_format_version = string(
+        "3.0-IV1",
+        "The release whose message format is stored: below 0.10 without times, below 0.11 without headers.",
+        KAFKA_VERSION,
     )
     log_message_timestamp_after_max_ms = long(
         LONG_MAX,

@@ -64,15 +64,13 @@ class TopicConfig(Settings):
     )
     message_downconversion_enable = boolean(
         True,
-        "Whether batches are rewritten in an older format for old consumers.",
+        "Whether records are converted to the older format that an old consumer knows.",
         importance=LOW,
-        without_effect="older message formats",
     )
     message_format_version = string(
         "3.0-IV1",
-        "The format of stored messages; only the current format is written.",
+        "The release whose message format is stored: below 0.10 without times, below 0.11 without headers.",
         KAFKA_VERSION,
-        without_effect="older message formats",
     )
     message_timestamp_after_max_ms = long(
         LONG_MAX, "How far a record's timestamp may lie after the broker's clock.", at_least(0)

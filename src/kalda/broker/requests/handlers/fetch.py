@@ -4,13 +4,16 @@ The handler parses the request from its frame, gets the partitions from the fetc
 them, and responds with header bytes and slices of segment files, which leave through ``sendfile``. A request
 that finds less than its minimum waits in the purgatory.
 
-Versions 0-3 are not implemented, because they need messages of the formats before 0.11. Their partitions get
-UNSUPPORTED_VERSION, as from a Kafka broker with ``message.downconversion.enable=false``.
+Clients of versions 0-3 know the message formats before 0.11, so their records are converted (KIP-31, KIP-98)
+unless the topic has ``message.downconversion.enable=false``: then they get UNSUPPORTED_VERSION.
 """
 
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from kalda.broker.fetching.delayed_fetch import DelayedFetch
+from kalda.broker.fetching.down_conversion import DownConvertedRecords, prepare_all
 from kalda.broker.fetching.fetch_session import FetchContext, IncrementalContext
 from kalda.broker.fetching.follower_watch import DelayedFollowerFetch, FollowerWatch
 from kalda.broker.replicas.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
@@ -32,14 +35,21 @@ from kalda.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from kalda.records.errors import RecordsError
+from kalda.storage.file_records import FileSlice
 from kalda.storage.unified_log import FetchIsolation
 
 if TYPE_CHECKING:
     from kalda.broker.requests.services import BrokerServices
     from kalda.net.connection import Chunk
 
+logger: Final = logging.getLogger(__name__)
+
+MAGIC_1_FROM: Final = 2
+"""The first version with messages of format 1; the ones before have format 0."""
 MAX_BYTES_FROM: Final = 3
-"""The first version with a size limit for the response, which has at least one batch (KIP-74)."""
+"""The first version with a size limit for the response, which has at least one batch (KIP-74). Before, a
+partition had as many bytes as the client wanted, and a part of a batch at least."""
 RECORD_BATCHES_FROM: Final = 4
 STORAGE_ERROR_FROM: Final = 6
 """The first version with KAFKA_STORAGE_ERROR."""
@@ -67,13 +77,13 @@ def handle_fetch(
     entries, replica_manager = session.entries, services.replica_manager
     answers, size, urgent = replica_manager.read(params, entries)
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0 or not entries:
-        return _reply(services, context, session, params, answers, size)
+        return _result(services, context, session, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
     operation = DelayedFetch(
         replica_manager,
         params,
         entries,
-        lambda *read: pending.complete(_reply(services, context, session, params, *read)),
+        lambda *read: _complete(pending, _result(services, context, session, params, *read)),
     )
     pending.on_abandoned = operation.cancel
     services.purgatories["fetch"].try_complete_else_watch(operation, operation.keys)
@@ -131,12 +141,63 @@ def _params(
         max_wait_ms=fields.max_wait_ms,
         min_bytes=min(fields.min_bytes, max_bytes),
         max_bytes=max_bytes,
-        min_one_batch=version >= MAX_BYTES_FROM,
+        one_batch_each=version < MAX_BYTES_FROM,
         names_leader=version >= LEADER_FROM,
         replica_epoch=fields.replica_epoch,
         may_read_follower=version >= FOLLOWERS_FROM,
         place=place,
     )
+
+
+def _result(
+    services: "BrokerServices",
+    context: RequestContext,
+    session: FetchContext,
+    params: FetchParams,
+    answers: list[FetchAnswer],
+    size: int,
+) -> RawResult:
+    """Respond at once, or when the first records are converted for a client of an old version."""
+    if context.api_version >= RECORD_BATCHES_FROM:
+        return _reply(services, context, session, params, answers, size)
+    answers = [_for_old_version(services, context.api_version, answer) for answer in answers]
+    magic = 1 if context.api_version >= MAGIC_1_FROM else 0
+    offsets = {(key, fields.partition): fields.fetch_offset for key, fields in session.entries}
+    converted = {
+        index: DownConvertedRecords(
+            cast("FileSlice", result.records), magic, offsets[key, result.partition], services.executor
+        )
+        for index, (key, result) in enumerate(answers)
+        if result.records is not None and result.records.size
+    }
+    pending: Pending[RawReply | None] = Pending()
+
+    def respond(errors: Sequence[Exception | None]) -> None:
+        for (index, records), error in zip(converted.items(), errors, strict=True):
+            key, result = answers[index]
+            answers[index] = key, _converted(result, records, error)
+        pending.complete(_reply(services, context, session, params, answers, size))
+
+    prepare_all(tuple(converted.values()), respond)
+    return pending
+
+
+def _converted(
+    result: PartitionFetchResult, records: DownConvertedRecords, error: Exception | None
+) -> PartitionFetchResult:
+    if error is None:
+        return result._replace(records=records)
+    if not isinstance(error, RecordsError):
+        logger.error("Cannot convert records for an old client: %s", error)
+    code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+    return PartitionFetchResult(result.partition, int(code))
+
+
+def _complete(pending: "Pending[RawReply | None]", result: RawResult) -> None:
+    if isinstance(result, Pending):
+        result.add_done(lambda done: pending.complete(done.value))
+    else:
+        pending.complete(result)
 
 
 def _reply(
@@ -149,7 +210,7 @@ def _reply(
 ) -> "list[Chunk]":
     version = context.api_version
     leaders: set[int] = set()
-    if version < ZSTD_FROM:
+    if RECORD_BATCHES_FROM <= version < ZSTD_FROM:
         answers = [_for_old_version(services, version, answer) for answer in answers]
     for _, result in answers:
         if result.error_code != 0:
@@ -184,7 +245,9 @@ def _for_old_version(services: "BrokerServices", version: int, answer: FetchAnsw
     partition = services.replica_manager.find(key, result.partition)
     if partition is not None and partition.log.config.compression_type == "zstd":
         return key, PartitionFetchResult(result.partition, int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
-    if version < RECORD_BATCHES_FROM:
+    if version < RECORD_BATCHES_FROM and not (
+        partition is not None and partition.log.config.message_downconversion_enable
+    ):
         return key, PartitionFetchResult(result.partition, int(ErrorCode.UNSUPPORTED_VERSION))
     return answer
 

@@ -3,12 +3,11 @@
 `handle_produce` is the path of the usual request, with one batch for one partition: it parses, looks up,
 appends and responds, and makes nothing per record. `_handle_general` handles every other request.
 
-Versions 0-2 carry message sets of the formats before 0.11. The broker advertises them, because librdkafka
-before 2.11.1 does not compress without version 0 (KAFKA-18659), and refuses them per partition with
-UNSUPPORTED_VERSION. Below version 7 it refuses zstd (KIP-110). A transactional batch waits until its
-coordinator has confirmed that the transaction is open (KIP-890), unless the log has the transaction; without
-a transactional id in the request it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From version 12 on, the first
-batch of a transaction adds the partition to it (transactions V2).
+Versions 0-2 carry message sets of the formats before 0.11, which the log converts to its own. Below version 7
+the broker refuses zstd (KIP-110). A transactional batch waits until its coordinator has confirmed that the
+transaction is open (KIP-890), unless the log has the transaction; without a transactional id in the request
+it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From version 12 on, the first batch of a transaction adds the
+partition to it (transactions V2).
 """
 
 import logging
@@ -46,6 +45,7 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
+from kalda.records.format_conversion import is_message_set
 from kalda.storage.errors import LOG_ERRORS, OutOfOrderSequenceError
 from kalda.storage.unified_log import LogAppendInfo
 
@@ -106,7 +106,7 @@ def handle_produce(
         if partition is not None and not partition.followers and not partition.is_internal:
             try:
                 checked = _checked_batch(records, version, fields.transactional_id)
-                if services.refused_batches.by_producer:
+                if services.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
                     _check_order(services, partition, checked)
                 info = replica_manager.append(partition, checked, fields.acks)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
@@ -215,7 +215,7 @@ def _append(
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     checked = _checked_batch(records, context.api_version, fields.transactional_id)
-    if services.refused_batches.by_producer:
+    if services.refused_batches.by_producer and context.api_version >= RECORD_BATCHES_FROM:
         _check_order(services, partition, checked)
     return services.replica_manager.append(partition, checked, fields.acks)
 
@@ -232,10 +232,10 @@ def _checked_batch(records: memoryview | None, version: int, transactional_id: b
     """Check the records against the rules of the request's version; the log checks the batch itself.
 
     From version 3 on, the records of a partition are exactly one batch of format 2. An incomplete second one
-    is cut off, as in Kafka.
+    is cut off, as in Kafka. Before, they are messages of format 0 or 1, which the log converts.
     """
-    if version < RECORD_BATCHES_FROM:
-        raise _RefusedError(ErrorCode.UNSUPPORTED_VERSION)
+    if version < RECORD_BATCHES_FROM and records is not None and is_message_set(records):
+        return records
     if records is None or len(records) < HEADER_SIZE:
         if records is not None and len(records) > MAGIC_POSITION and records[MAGIC_POSITION] != MAGIC:
             raise _RefusedError(ErrorCode.INVALID_RECORD, "Records must be batches of format 2.")
@@ -293,6 +293,9 @@ def _refused(
 ) -> PartitionProduceResult:
     """Return the answer for a refused batch, and note the refusal for the producer's later batches."""
     index, records = batch
+    if records is not None and is_message_set(records):
+        # Messages have no producer id.
+        return _failure(partition, index, error)
     if (
         isinstance(error, OutOfOrderSequenceError)
         and partition is not None
