@@ -1,5 +1,6 @@
-"""Reads, checks, patches and builds record batches: the bytes that producers send and the log stores.
+"""Reads, checks, patches and builds records: the bytes that producers send and the log stores.
 
-The package performs no I/O. It refuses legacy message sets (magic 0 and 1) and knows nothing of requests
-(`kalda.protocol`) or files (`kalda.storage`). It imports only `kalda.common`.
+They are record batches (magic 2), and the message sets of Kafka before 0.11 (magic 0 and 1). The package
+performs no I/O. It knows nothing of requests (`kalda.protocol`) or files (`kalda.storage`), and imports only
+`kalda.common`.
 """

@@ -275,7 +275,7 @@ def validate_produced(header: BatchHeader) -> None:
 def iter_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, BatchHeader]]:
     """Yield position and header of each whole batch; a partial batch at the end is left out.
 
-    The CRC is not checked. Raises `CorruptRecordError` or `UnsupportedMagicError` where a header is invalid.
+    The CRC is not checked. Raises `CorruptRecordError` where a header is invalid.
     """
     size = len(buffer)
     while True:

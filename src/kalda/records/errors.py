@@ -22,12 +22,6 @@ class NeedMoreBytes(RecordsError):  # noqa: N818 - a state of the input rather t
     """The buffer ends inside a batch: a torn tail of a log, or a fetch that ended at its byte limit."""
 
 
-class UnsupportedMagicError(RecordsError):
-    """A legacy message set (magic 0 or 1), or a magic that does not exist yet."""
-
-    code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-
-
 class UnsupportedCompressionTypeError(RecordsError):
     """The attributes name a codec that the protocol does not have."""
 

@@ -6,8 +6,9 @@ timestamps and headers too; a property test compares the two.
 
 from collections.abc import Iterator
 
-from kalda.records.batch import BatchHeader, Buffer
+from kalda.records.batch import MAGIC, BatchHeader, Buffer
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
+from kalda.records.message_set import iter_messages
 from kalda.records.record import record_bytes
 from kalda.records.varint import read_raw_varint, read_raw_varlong
 
@@ -19,6 +20,10 @@ def iter_key_values(
 
     Raises as `iter_records` does; headers of records are skipped unread.
     """
+    if header.magic != MAGIC:
+        for record in iter_messages(buffer, position, header):
+            yield record.offset, record.key, record.value
+        return
     data = record_bytes(buffer, position, header)
     base_offset = header.base_offset
     size = len(data)

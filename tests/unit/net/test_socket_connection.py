@@ -8,7 +8,7 @@ import pytest
 
 from kalda.net import connection as connection_module
 from kalda.net import socket_connection
-from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
+from kalda.net.connection import NO_REPLY, Chunk, Connection, PieceSource, Ticket
 from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import SPARE_BUFFERS_MAX, ReceiveBuffers
 from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
@@ -28,6 +28,30 @@ class Collector:
     def __call__(self, connection: Connection, frame: memoryview) -> None:
         self.frames.append(bytes(frame))
         self.tickets.append(connection.open_reply())
+
+
+class Pieces(PieceSource):
+    """Pieces of which the first `ready` are there; `make_ready` brings one more."""
+
+    def __init__(self, pieces: list[bytes], ready: int) -> None:
+        super().__init__()
+        self.size = sum(map(len, pieces))
+        self.pieces = pieces
+        self.ready = ready
+
+    @property
+    def is_done(self) -> bool:
+        return not self.pieces
+
+    def take(self) -> bytes | None:
+        if not self.ready:
+            return None
+        self.ready -= 1
+        return self.pieces.pop(0)
+
+    def make_ready(self) -> None:
+        self.ready += 1
+        self._signal()
 
 
 @pytest.fixture(autouse=True)
@@ -288,6 +312,36 @@ class TestPartialSends:
             harness.make_room(step)
         assert expected + b"second" == harness.take_sent()
         assert len(expected) + 6 == harness.owner.bytes_out
+
+    @pytest.mark.parametrize("step", [1, 7, 1000])
+    @pytest.mark.parametrize("ready", [0, 1, 3])
+    def test_bytes_that_are_made_while_they_are_sent_come_in_order(
+        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]], step: int, ready: int
+    ) -> None:
+        """The loop is not called for a socket with room while a piece is not ready."""
+        harness, fake, replies = files
+        first, second = Pieces([b"abc", b"defgh", b"i"], ready), Pieces([b"xyz"], ready)
+        region = fake.add(Region(b"f" * 20))
+        replies += [[b"header", first, second, b"between", region, b"tail"], b"next"]
+        harness.socket.room = step
+        harness.receive(framed(b"a") + framed(b"b"))
+        for _ in range(100):
+            harness.make_room(step)
+            if step == 1000 and not ready:
+                assert harness.loop.writer is None or first.is_done
+            first.make_ready()
+            second.make_ready()
+        expected = b"headerabcdefghixyzbetween" + b"f" * 20 + b"tailnext"
+        assert expected == harness.take_sent()
+        assert len(expected) == harness.owner.bytes_out
+
+    def test_piece_for_a_closed_connection_is_dropped(self) -> None:
+        pieces = Pieces([b"abc"], 0)
+        harness = Harness(lambda connection, _: connection.send([b"header", pieces]))
+        harness.receive(framed(b"a"))
+        harness.connection.close("the test ends it")
+        pieces.make_ready()
+        assert b"header" == harness.take_sent()
 
     def test_large_file_region_leaves_in_turns(
         self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]

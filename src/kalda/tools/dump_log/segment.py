@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from kalda.records.batch import NO_SEQUENCE, BatchHeader, TimestampType, increment_sequence, validate
 from kalda.records.control import ControlRecordType, read_control_type, read_end_transaction_marker
 from kalda.records.errors import RecordsError
-from kalda.records.record import Record, iter_records
+from kalda.records.format_conversion import iter_any_records
+from kalda.records.record import Record
 from kalda.storage.file_names import parse_offset_file_name
 from kalda.storage.file_records import FileRecords
 from kalda.storage.log_caches import FifoCache
@@ -59,7 +60,7 @@ def dump_segment(path: str, options: SegmentOptions) -> Iterator[DumpLine]:
                 yield Problem(path, position, reason)
                 last_offset = header.last_offset
             elif options.is_deep:
-                for record in iter_records(data, 0, header):
+                for record in iter_any_records(data, 0, header):
                     if last_offset is not None and record.offset != last_offset + 1:
                         gaps.append((last_offset, record.offset))
                     last_offset = record.offset
@@ -88,9 +89,16 @@ def _reason(data: memoryview, header: BatchHeader) -> str | None:
     return None
 
 
+_TIMESTAMP_TYPES: Final = {
+    TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
+    TimestampType.CREATE_TIME: "CreateTime",
+    TimestampType.LOG_APPEND_TIME: "LogAppendTime",
+}
+
+
 def timestamp_type_name(timestamp_type: TimestampType) -> str:
     """Return Java's name of a timestamp type."""
-    return "LogAppendTime" if timestamp_type is TimestampType.LOG_APPEND_TIME else "CreateTime"
+    return _TIMESTAMP_TYPES[timestamp_type]
 
 
 def _batch_entry(position: int, header: BatchHeader, *, is_valid: bool) -> Entry:
