@@ -7,6 +7,7 @@ the dump of the file, because nothing says where the next batch starts.
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from kalda.records.batch import NO_SEQUENCE, BatchHeader, TimestampType, increment_sequence, validate
 from kalda.records.control import ControlRecordType, read_control_type, read_end_transaction_marker
@@ -89,7 +90,7 @@ def _reason(data: memoryview, header: BatchHeader) -> str | None:
     return None
 
 
-_TIMESTAMP_TYPES: Final = {
+_TIMESTAMP_TYPES: Final[dict[TimestampType, str]] = {
     TimestampType.NO_TIMESTAMP_TYPE: "NoTimestampType",
     TimestampType.CREATE_TIME: "CreateTime",
     TimestampType.LOG_APPEND_TIME: "LogAppendTime",
