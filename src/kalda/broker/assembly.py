@@ -142,7 +142,6 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         consumer_groups=build_consumer_group_coordinator(config, groups),
         controller=control.controller,
         controller_requests=control.requests,
-        executor=foundation.executor,
         features=foundation.features,
         fetch_sessions=_build_fetch_sessions(foundation),
         group_coordinator=groups,

@@ -247,7 +247,6 @@ class BrokerServer:
             clock=self._clock,
             metrics=Metrics(),
             cluster_store=cluster_store,
-            executor=self._executor,
             features=features,
             log_manager=log_manager,
             registration=registration,

@@ -35,6 +35,7 @@ from kalda.records.format_conversion import down_convert, is_message_set
 from kalda.records.message_set import iter_messages
 from kalda.records.record import Record, RecordBatchBuilder, iter_records
 from kalda.records.validation import TimestampBounds, validate_records
+from kalda.storage.checked_batches import CheckedBatches, describe
 from kalda.storage.errors import (
     MessageTooLargeError,
     RecordListTooLargeError,
@@ -127,11 +128,10 @@ class LogValidator:
 
     def convert(
         self, records: WritableBuffer, now_ms: int, first_offset: int, leader_epoch: int
-    ) -> tuple[bytes, list[tuple[int, BatchHeader]], int]:
+    ) -> tuple[memoryview, CheckedBatches]:
         """Check what a client sent where its format or the log's is an old one, and convert it.
 
-        Returns the bytes to write, with offsets from `first_offset` on, each batch in them with its position,
-        and the number of records.
+        Returns the bytes to write, with offsets from `first_offset` on, and what they hold.
 
         Raises:
             MessageTooLargeError, RecordListTooLargeError: a message or what it becomes is above a limit.
@@ -155,7 +155,7 @@ class LogValidator:
                     "cannot be stored; set message.format.version to 0.11 or later"
                 )
             parts.append(down_convert(checked, self.magic).messages)
-        written = b"".join(parts)
+        written = bytearray().join(parts)
         headers = list(iter_headers(written))
         for _, header in headers:
             if header.size > self._bytes_max:
@@ -165,7 +165,7 @@ class LogValidator:
                 f"messages of {len(written)} bytes are above segment.bytes={self._segment_bytes}; "
                 "send fewer at once"
             )
-        return written, headers, offset - first_offset
+        return memoryview(written), describe(headers, first_offset, offset - first_offset)
 
     def _batches_of_messages(self, records: WritableBuffer) -> list[bytearray]:
         """Return a message set as batches that a client could have sent: offsets from 0, no gaps.

@@ -30,6 +30,7 @@ from kalda.records.control import EndTransactionMarker, read_end_transaction_mar
 from kalda.records.errors import RecordsError
 from kalda.records.format_conversion import is_message_set
 from kalda.storage import retention
+from kalda.storage.checked_batches import CheckedBatches, LogEnd, read_follower_batches
 from kalda.storage.checkpoints import write_partition_metadata
 from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.disk_errors import DiskErrors
@@ -40,7 +41,6 @@ from kalda.storage.errors import (
     RecordsMissingError,
 )
 from kalda.storage.file_records import EMPTY_SLICE
-from kalda.storage.follower_batches import LogEnd, read_follower_batches
 from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_config import LogConfig
@@ -174,8 +174,7 @@ class UnifiedLog:
     ) -> LogAppendInfo:
         """Append one batch at the log's end; its base offset and leader epoch are patched in `records`.
 
-        A client may also send messages of format 0 or 1. They are converted to the log's format, as batches
-        are for a log of an old format.
+        What a client sends in another format than the log's is converted.
 
         A duplicate of one of the producer's last five batches is not appended; the result names the offsets
         of the first copy.
@@ -187,7 +186,9 @@ class UnifiedLog:
             raise LogStorageError(self._flusher.failure)
         now_ms = self._resources.clock.time_ms()
         if origin is AppendOrigin.CLIENT and (self._validator.magic != MAGIC or is_message_set(records)):
-            return self._append_converted(records, leader_epoch, now_ms)
+            converted = self._validator.convert(records, now_ms, self.log_end_offset, leader_epoch)
+            append_time_ms = now_ms if self._validator.uses_log_append_time else -1
+            return self._append_batches(*converted, append_time_ms)
         header, records = self._validator.validate(records, origin, now_ms)
         marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
@@ -226,39 +227,6 @@ class UnifiedLog:
             header.record_count,
         )
 
-    def _append_converted(self, records: WritableBuffer, leader_epoch: int, now_ms: int) -> LogAppendInfo:
-        """Append what a client sent in another format than the log's, or in an old one."""
-        first_offset = self._local.log_end_offset
-        converted, headers, count = self._validator.convert(records, now_ms, first_offset, leader_epoch)
-        last_offset = first_offset + count - 1
-        latest = max((header for _, header in headers), key=lambda header: header.max_timestamp)
-        try:
-            has_epochs = headers[0][1].magic == MAGIC
-            if has_epochs and leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
-                self.leader_epochs.assign(leader_epoch, first_offset)
-            self._write(
-                bytearray(converted),
-                len(converted),
-                first_offset,
-                last_offset,
-                latest.max_timestamp,
-                latest.last_offset,
-                now_ms,
-                headers,
-            )
-        except OSError as error:
-            raise self.disk_errors.error("append to", error) from error
-        self._note_appended()
-        return LogAppendInfo(
-            first_offset,
-            last_offset,
-            now_ms if self._validator.uses_log_append_time else -1,
-            self.log_start_offset,
-            False,
-            len(converted),
-            count,
-        )
-
     def is_retry(self, records: WritableBuffer) -> bool:
         """Return whether a batch is one of its producer's last five, which the producer retries."""
         try:
@@ -286,17 +254,22 @@ class UnifiedLog:
         )
         if batches is None:
             return LogAppendInfo(end, end - 1, -1, self.log_start_offset, False, 0, 0)
-        first_offset, last_offset, size = batches.first_offset, batches.last_offset, batches.size
+        return self._append_batches(memoryview(records)[: batches.size], batches)
+
+    def _append_batches(
+        self, records: memoryview, batches: CheckedBatches, append_time_ms: int = -1
+    ) -> LogAppendInfo:
+        """Append batches that have their offsets and leader epochs."""
         try:
             for _, header in batches.headers:
                 epoch = header.partition_leader_epoch
                 if epoch >= 0 and epoch != self.leader_epochs.latest_epoch:
                     self.leader_epochs.assign(epoch, header.base_offset)
             self._write(
-                memoryview(records)[:size],
-                size,
-                first_offset,
-                last_offset,
+                records,
+                batches.size,
+                batches.first_offset,
+                batches.last_offset,
                 batches.timestamp,
                 batches.timestamp_offset,
                 self._resources.clock.time_ms(),
@@ -309,9 +282,7 @@ class UnifiedLog:
                 marker = read_end_transaction_marker(records, position, header) if header.is_control else None
                 self._update_producer(header, marker, header.base_offset, header.last_offset)
         self._note_appended()
-        return LogAppendInfo(
-            first_offset, last_offset, -1, self.log_start_offset, False, size, batches.record_count
-        )
+        return batches.appended(append_time_ms, self.log_start_offset)
 
     def read(
         self,

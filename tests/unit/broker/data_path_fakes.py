@@ -40,7 +40,6 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
 )
 from kalda.records.record import RecordBatchBuilder
-from kalda.storage.background import InlineExecutor
 from kalda.storage.file_records import FileSlice
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
@@ -148,7 +147,6 @@ class DataPath:
             **replication,
         )
         self.services = services_with(
-            executor=InlineExecutor(),
             broker_id=BROKER_ID,
             clock=self.clock,
             log_manager=self.logs,

@@ -11,7 +11,6 @@ from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.registration import BrokerRegistration
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
-from kalda.storage.background import BackgroundExecutor
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client.cluster_store import ClusterStore
 
@@ -27,7 +26,6 @@ class Foundation:
     clock: Clock
     metrics: Metrics
     cluster_store: ClusterStore
-    executor: BackgroundExecutor
     features: Features
     log_manager: LogManager
     registration: BrokerRegistration

@@ -27,7 +27,6 @@ from kalda.coordinator.group.consumer.consumer_group_coordinator import Consumer
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.protocol.messages.api_versions import ApiVersion
-from kalda.storage.background import BackgroundExecutor
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client.cluster_store import ClusterStore
 
@@ -47,8 +46,6 @@ class BrokerServices:
     consumer_groups: ConsumerGroupCoordinator
     controller: ControllerDriver
     controller_requests: ControllerRequests
-    executor: BackgroundExecutor
-    """Runs what would hold the event loop."""
     features: Features
     fetch_sessions: FetchSessionCache
     group_coordinator: GroupCoordinator

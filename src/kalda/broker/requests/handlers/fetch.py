@@ -165,7 +165,10 @@ def _result(
     offsets = {(key, fields.partition): fields.fetch_offset for key, fields in session.entries}
     converted = {
         index: DownConvertedRecords(
-            cast("FileSlice", result.records), magic, offsets[key, result.partition], services.executor
+            cast("FileSlice", result.records),
+            magic,
+            offsets[key, result.partition],
+            services.log_manager.resources.executor,
         )
         for index, (key, result) in enumerate(answers)
         if result.records is not None and result.records.size

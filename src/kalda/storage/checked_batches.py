@@ -1,16 +1,16 @@
-"""Checks the batches that a follower fetched from its leader against the end of its own log.
+"""Describes batches that are ready to be appended at once, and checks those that a follower fetched.
 
-All batches are checked before the first one is written, so an append that fails leaves nothing behind. This
-module writes and patches nothing.
+A follower's batches are compared with the end of its own log, all of them before the first one is written, so
+an append that fails leaves nothing behind. This module writes and patches nothing.
 """
 
 from typing import NamedTuple
 
 from kalda.common.types import TopicPartition
-from kalda.records.batch import BatchHeader, iter_headers, validate
+from kalda.records.batch import BatchHeader, WritableBuffer, iter_headers, validate
 from kalda.records.message_set import first_offset
 from kalda.storage.errors import UnexpectedAppendOffsetError
-from kalda.storage.log_validator import WritableBuffer
+from kalda.storage.log_types import LogAppendInfo
 
 
 class LogEnd(NamedTuple):
@@ -22,7 +22,7 @@ class LogEnd(NamedTuple):
     """-1 if the log has none."""
 
 
-class FollowerBatches(NamedTuple):
+class CheckedBatches(NamedTuple):
     """At least one batch to append, with the values that a segment needs."""
 
     headers: list[tuple[int, BatchHeader]]
@@ -35,10 +35,17 @@ class FollowerBatches(NamedTuple):
     """The largest timestamp, and the last offset of its batch."""
     timestamp_offset: int
 
+    def appended(self, append_time_ms: int, log_start_offset: int) -> LogAppendInfo:
+        """Return the result of their append."""
+        first, last = self.first_offset, self.last_offset
+        return LogAppendInfo(
+            first, last, append_time_ms, log_start_offset, False, self.size, self.record_count
+        )
+
 
 def read_follower_batches(
     records: WritableBuffer, end: LogEnd, leader_epoch: int | None
-) -> FollowerBatches | None:
+) -> CheckedBatches | None:
     """Check that the whole batches in `records` continue the log; return ``None`` if there are none.
 
     `leader_epoch` is the epoch of the leader that sent them, if a leader did: no batch has a later one. A
@@ -68,14 +75,19 @@ def read_follower_batches(
         headers.append((position, header))
     if not headers:
         return None
+    return describe(headers, first, sum(header.record_count for _, header in headers))
+
+
+def describe(headers: list[tuple[int, BatchHeader]], first_offset: int, record_count: int) -> CheckedBatches:
+    """Return the values of batches at these positions of one buffer."""
     position, last = headers[-1]
     latest = max((header for _, header in headers), key=_max_timestamp)
-    return FollowerBatches(
+    return CheckedBatches(
         headers,
-        first,
+        first_offset,
         last.last_offset,
         position + last.size,
-        sum(header.record_count for _, header in headers),
+        record_count,
         latest.max_timestamp,
         latest.last_offset,
     )
