@@ -11,6 +11,7 @@ from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
 from kalda.pipelines.spec.values import suggestion
 from kalda.tools.framework.command import Tool
 from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.output import Form, Json
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -45,7 +46,21 @@ def read_file(tool: Tool, path: Path) -> PipelineFile:
 
 
 def file_error(tool: Tool, error: PipelineFileError) -> ToolUsageError:
-    """Return the error of a wrong file, after a line for each fault but the last."""
+    """Return the error of a wrong file, after a line for each fault but the last.
+
+    With ``--json``, the faults are also the result, for editors and other programs.
+    """
+    if tool.output.form is Form.JSON:
+        faults: list[Json] = [
+            {
+                "file": each.place.file,
+                "line": each.place.line,
+                "column": each.place.column,
+                "message": each.message,
+            }
+            for each in error.faults
+        ]
+        tool.output.result({"faults": faults})
     *others, last = map(str, error.faults)
     for line in others:
         tool.output.failure(line)
