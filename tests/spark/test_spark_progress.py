@@ -110,7 +110,7 @@ def test_filters_narrow_what_is_read(spark: "SparkSession", options: Any, topics
 
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        pushed = rows(pushdown="true")
+        pushed = rows(pushdown="per-frame")
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
     assert pushed

@@ -139,6 +139,7 @@ class SourceOptions:
     columns: tuple[str, ...] | None = None
     """The columns of the source's schema, in order; None for all."""
     push_down: bool = False
+    """Whether filters narrow what is read; right only for a frame that is read with one filter."""
     value: ValueOptions | None = None
     """None for values as bytes."""
     read_mode: ReadMode = ReadMode.AUTO
@@ -233,7 +234,7 @@ def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
         fetch_offset_wait_ms=_or_default(parse_number(lowered, "fetchOffset.retryIntervalMs", least=0), 1000),
         rows=parse_choice(lowered, "rows", RowKind.RECORDS),
         columns=_parse_columns(lowered),
-        push_down=parse_boolean(lowered, "pushdown", default=False),
+        push_down=_parse_push_down(lowered),
         value=_parse_value(lowered),
         read_mode=parse_choice(lowered, "readMode", ReadMode.AUTO),
     )
@@ -330,6 +331,27 @@ def _parse_columns(lowered: Lowered) -> tuple[str, ...] | None:
     if not columns:
         raise OptionError(f"`columns`={text!r} names no column")
     return columns
+
+
+def _parse_push_down(lowered: Lowered) -> bool:
+    """Read `pushdown`, which has no plain ``true``.
+
+    Spark 4.3 keeps the plan of a filter with the frame that was loaded, for the frame's other reads.
+    The source is not called for those, so only the user can know that there are none.
+    """
+    text = lowered.get("pushdown", "false")
+    match text.strip().lower():
+        case "false":
+            return False
+        case "per-frame":
+            return True
+        case "true":
+            raise OptionError(
+                "`pushdown`=true is not supported: Spark would use the filter of one read of a frame for the "
+                "frame's other reads as well; set `pushdown`=per-frame if each loaded frame is used with one "
+                "filter only, or narrow the frame with `startingTimestamp`, `endingTimestamp` or `assign`"
+            )
+    raise OptionError(f"`pushdown`={text!r} is neither false nor per-frame")
 
 
 def _parse_client(lowered: Lowered) -> LogReaderConfig:

@@ -1,4 +1,4 @@
-"""Turns filters of a batch query into bounds on topics, partitions, offsets and times (`pushdown=true`).
+"""Turns filters of a batch query into bounds on topics, partitions, offsets, times (`pushdown=per-frame`).
 
 No I/O. A filter on topic, partition or offset is applied in full by the ranges that are read, so Spark need
 not apply it again. A filter on the timestamp only moves the starts, and Spark applies it again.

@@ -114,9 +114,10 @@ class KaldaBatchReader(DataSourceReader):
 
 
 class KaldaFilteringReader(KaldaBatchReader):
-    """A batch reader that takes filters (`pushdown=true`).
+    """A batch reader that takes filters (`pushdown=per-frame`).
 
-    It is a class of its own because Spark refuses every query on a reader with `pushFilters` unless
+    Spark uses its plan for all scans of a frame, so the user has to ask for it. It is a class of its own
+    because Spark refuses every query on a reader with `pushFilters` unless
     `spark.sql.python.filterPushdown.enabled` is true.
     """
 

@@ -99,7 +99,9 @@ def test_all_filters_apply() -> None:
 
 def kept_offsets(cluster: FakeCluster, filters: list[Filter]) -> dict[TopicPartition, set[int]]:
     """The offsets that a reader with these filters plans to read."""
-    options = parse_batch_options({"kafka.bootstrap.servers": "b:1", "subscribe": "t", "pushdown": "true"})
+    options = parse_batch_options(
+        {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "pushdown": "per-frame"}
+    )
     reader = KaldaFilteringReader(options, source_schema(include_headers=False))
     reader.pushFilters(filters)
     discovery = Discovery(options, client=cluster, group=FakeGroup())

@@ -210,6 +210,7 @@ def test_limits_of_a_trigger() -> None:
         ({"kafka.max.poll.records": "many"}, "max.poll.records"),
         ({"kafka.group.id": " "}, "`kafka.group.id` is empty"),
         ({"columns": " , "}, "`columns`=' , ' names no column"),
+        ({"pushdown": "perframe"}, "`pushdown`='perframe' is neither false nor per-frame"),
         ({"kafka.security.protocol": "SSL"}, "security.protocol"),
         ({"kafka.sasl.mechanism": "PLAIN"}, "sasl.mechanism"),
     ],
@@ -235,6 +236,20 @@ def test_refused_values_of_further_options(given: dict[str, str], message: str) 
 def test_relative_starts(text: str, span_ms: int) -> None:
     assert Ago(span_ms) == parse_stream_options({**BASE, "startingOffsets": text}).starting
     assert Ago(span_ms) == parse_batch_options({**BASE, "startingOffsets": text}).starting
+
+
+def test_pushdown_is_for_frames_that_are_read_with_one_filter() -> None:
+    """Spark 4.3 reads a frame again with the filter of an earlier read, and a source cannot see it."""
+    assert parse_batch_options({**BASE, "pushdown": " Per-Frame "}).push_down
+    assert not parse_batch_options({**BASE, "pushdown": "False"}).push_down
+    assert not parse_batch_options(BASE).push_down
+
+    with pytest.raises(OptionError, match="`pushdown`=true is not supported: ") as refused:
+        parse_common_options({**BASE, "pushdown": "TRUE"})
+
+    assert 1 == len(str(refused.value).splitlines())
+    for alternative in ("`pushdown`=per-frame", "`startingTimestamp`", "`endingTimestamp`", "`assign`"):
+        assert alternative in str(refused.value)
 
 
 def test_start_at_the_group() -> None:
