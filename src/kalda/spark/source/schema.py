@@ -38,7 +38,7 @@ def source_schema(
     Args:
         include_headers: `includeHeaders`.
         rows: `rows`.
-        columns: `columns`: only these of a record's columns, in this order.
+        columns: `columns`: only these of a record's columns, in this order, in upper or lower case.
         value_type: The type of decoded values; None for bytes.
         has_value_error: Whether there is a column that says why a value is bad.
 
@@ -63,14 +63,14 @@ def source_schema(
         fields.append(StructField(VALUE_ERROR, StringType()))
     if columns is None:
         return StructType(fields)
-    by_name = {field.name: field for field in fields}
+    by_lower_name = {field.name.lower(): field for field in fields}
     for name in columns:
-        if name not in by_name:
+        if name.lower() not in by_lower_name:
             raise OptionError(
-                f"`columns` names {name}; the columns are {', '.join(by_name)}"
+                f"`columns` names {name}; the columns are {', '.join(field.name for field in fields)}"
                 + ("" if include_headers else ", and headers with `includeHeaders`=true")
             )
-    return StructType([by_name[name] for name in columns])
+    return StructType([by_lower_name[name] for name in dict.fromkeys(each.lower() for each in columns)])
 
 
 def range_schema() -> StructType:

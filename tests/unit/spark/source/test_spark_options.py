@@ -17,6 +17,7 @@ from kalda.spark.source.options import (
     parse_stream_options,
 )
 from kalda.spark.source.positions import Ago, AtCommitted, AtOffsets, AtTimestamp, AtTimestamps, Edge, NoMatch
+from kalda.spark.source.schema import source_schema
 
 BASE = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
 T0 = TopicPartition("t", 0)
@@ -236,6 +237,15 @@ def test_refused_values_of_further_options(given: dict[str, str], message: str) 
 def test_relative_starts(text: str, span_ms: int) -> None:
     assert Ago(span_ms) == parse_stream_options({**BASE, "startingOffsets": text}).starting
     assert Ago(span_ms) == parse_batch_options({**BASE, "startingOffsets": text}).starting
+
+
+def test_columns_do_not_depend_on_case() -> None:
+    """Neither do Spark's own names of columns, unless `spark.sql.caseSensitive` is set."""
+    asked = parse_batch_options({**BASE, "columns": "VALUE, timestamptype, value"}).columns
+
+    assert ["value", "timestampType"] == source_schema(include_headers=False, columns=asked).names
+    with pytest.raises(OptionError, match="`columns` names Valu; the columns are key, value, "):
+        source_schema(include_headers=False, columns=["Valu"])
 
 
 def test_pushdown_is_for_frames_that_are_read_with_one_filter() -> None:
