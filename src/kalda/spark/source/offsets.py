@@ -153,18 +153,33 @@ def _partition_numbers(
             # bool is an int for isinstance, and JSON's true is no offset.
             if type(number) is not int or not least <= number <= _OFFSET_MAX:
                 fail()
-            result[TopicPartition(topic, int(partition))] = number
+            topic_partition = TopicPartition(topic, int(partition))
+            if topic_partition in result:
+                raise OffsetFormatError(f"the JSON names {topic_partition} twice; remove one of the two")
+            result[topic_partition] = number
     return result
 
 
 def _load_object(text: str, fail: Callable[[], NoReturn]) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_without_doubles)
+    except OffsetFormatError:
+        raise
     except (ValueError, RecursionError):
         fail()
     if not isinstance(value, dict):
         fail()
     return value
+
+
+def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of a JSON object; of a key that is there twice, nothing says which value is meant."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise OffsetFormatError(f"the JSON names {key[:500]!r} twice; remove one of the two")
+        found[key] = value
+    return found
 
 
 def _refuse(text: str, example: str, words: str = "") -> NoReturn:

@@ -91,6 +91,26 @@ def test_junk_assignments_are_refused(text: str) -> None:
         parse_partitions(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ('{"a":{"0":1},"b":{"0":1},"a":{"1":1}}', "names 'a' twice"),
+        ('{"a":{"0":1,"2":1,"0":5}}', "names '0' twice"),
+        ('{"a":{"0":1,"00":5}}', "names a-0 twice"),
+    ],
+)
+def test_a_doubled_key_is_refused(text: str, named: str) -> None:
+    """JSON's parser would take the last value, and the offset that was meant may be the first."""
+    for parse in (parse_offsets, parse_timestamps):
+        with pytest.raises(OffsetFormatError, match=named):
+            parse(text)
+
+
+def test_a_doubled_topic_of_an_assignment_is_refused() -> None:
+    with pytest.raises(OffsetFormatError, match="names 'a' twice"):
+        parse_partitions('{"a":[0],"a":[1]}')
+
+
 def test_a_checkpoint_of_another_source_is_refused() -> None:
     with pytest.raises(OffsetFormatError, match="expected JSON such as"):
         from_spark_offset({"logOffset": 3})
