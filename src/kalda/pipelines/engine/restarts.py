@@ -2,8 +2,8 @@
 
 A decision without clock or threads. What a maintainer must not break: failures are counted for each batch, so
 that a pipeline which makes progress between failures is restarted for ever, and one that cannot pass a batch
-is not. Mirrors, publishers and pipelines of a quiet topic have no batches that would show progress: theirs is a
-pass that ended well, or a long time without a failure.
+is not. Mirrors, publishers and pipelines of a quiet topic have no batches that would show progress:
+theirs is a pass that ended well, or a long time without a failure.
 """
 
 import re
