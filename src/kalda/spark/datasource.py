@@ -4,6 +4,8 @@ It accepts the options of Spark's own Kafka connector and has the same columns. 
 the package `pyspark_kalda`, so that no registration is needed.
 """
 
+import sys
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -25,7 +27,7 @@ from kalda.spark.source.options import (
 from kalda.spark.source.reader import KaldaBatchReader, KaldaFilteringReader, KaldaStreamReader
 from kalda.spark.source.refused_stream import RefusedStreamReader
 from kalda.spark.source.schema import check_schema, source_schema
-from kalda.spark.worker import prepare_planner
+from kalda.spark.worker import STREAM_COMMIT_MODULE, prepare_planner
 
 
 class KaldaDataSource(DataSource):
@@ -74,10 +76,14 @@ class KaldaDataSource(DataSource):
             raise OptionError("save mode overwrite is not allowed for topics; use mode append")
         # Imported where it is used, here and below: a process that only reads starts in less time.
         from kalda.spark.sink.options import parse_sink_options
+        from kalda.spark.sink.topic_check import check_topic
         from kalda.spark.sink.writers import KaldaBatchWriter
 
         prepare_planner()
-        return KaldaBatchWriter(parse_sink_options(self.options, is_stream=False), schema)
+        options = parse_sink_options(self.options, is_stream=False)
+        writer = KaldaBatchWriter(options, schema)
+        check_topic(options)
+        return writer
 
     @one_line_errors
     def streamWriter(  # noqa: N802  # the API's name
@@ -85,10 +91,16 @@ class KaldaDataSource(DataSource):
     ) -> DataSourceStreamWriter:
         """Return the writer of a streaming query; output mode complete appends all rows of each result."""
         from kalda.spark.sink.options import parse_sink_options
+        from kalda.spark.sink.topic_check import check_topic
         from kalda.spark.sink.writers import KaldaStreamWriter
 
         prepare_planner()
-        return KaldaStreamWriter(parse_sink_options(self.options, is_stream=True), schema)
+        options = parse_sink_options(self.options, is_stream=True)
+        writer = KaldaStreamWriter(options, schema)
+        # Spark makes a writer for each commit and abort as well, which must not depend on the topic.
+        if STREAM_COMMIT_MODULE not in sys.orig_argv:
+            check_topic(options)
+        return writer
 
 
 def _checked(schema: StructType, options: SourceOptions) -> StructType:

@@ -32,6 +32,9 @@ broker; one process rarely reads more clusters (or one cluster with more setting
 DAEMON_MODULE: Final = "pyspark.daemon"
 """What Spark runs with ``-m`` in the process that forks workers and planners."""
 
+STREAM_COMMIT_MODULE: Final = "pyspark.sql.worker.python_streaming_sink_runner"
+"""What Spark runs in the process that commits and aborts the batches of a stream."""
+
 ConfigIdentity = tuple[tuple[str, object], ...]
 """The settings of a log reader, in the order of their names."""
 
