@@ -21,5 +21,9 @@ class ProgressLostError(PipelineStoppedError):
     """Nothing says reliably where the pipeline goes on; the message says how to mend that."""
 
 
+class SourceLostError(PipelineStoppedError):
+    """Records that the pipeline has not read are gone, and `failOnDataLoss` is true."""
+
+
 class SparkEndedError(PipelineStoppedError):
     """The Java virtual machine of the Spark application ended beneath the pipelines."""

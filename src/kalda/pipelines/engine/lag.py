@@ -19,7 +19,8 @@ class PartitionLag:
 
     topic_partition: TopicPartition
     processed: int | None
-    """The next offset; None for a partition of which no batch has been committed."""
+    """The next offset; None for a partition of which no batch has been committed. A topic that was created
+    again has none: the offsets of the former one say nothing about it."""
     end: int
     lag: int
 
@@ -33,17 +34,21 @@ def lag_of(plan: TopicPlan, file: PipelineFile) -> list[PartitionLag]:
     """
     checkpoint = Checkpoint(file.checkpoint(plan.spec.name))
     committed = checkpoint.last_committed()
-    processed = checkpoint.offsets(committed) if committed is not None else None
+    processed = (checkpoint.offsets(committed) if committed is not None else None) or {}
+    topic_ids = checkpoint.topic_ids(committed) if committed is not None else {}
     discovery = quick_discovery(plan.options)
     try:
-        partitions = discovery.find_partitions().partitions
+        found = discovery.find_partitions()
+        partitions = found.partitions
         ends = discovery.end_offsets(partitions)
-        new = [each for each in partitions if each not in (processed or {})]
+        again = {name for name, known in topic_ids.items() if found.topic_ids.get(name, known) != known}
+        processed = {each: at for each, at in processed.items() if each.topic not in again}
+        new = [each for each in partitions if each not in processed]
         starts = discovery.beginning_offsets(new)
     finally:
         discovery.close()
     return [
         PartitionLag(each, at, ends[each], max(ends[each] - (starts[each] if at is None else at), 0))
         for each in partitions
-        for at in ((processed or {}).get(each),)
+        for at in (processed.get(each),)
     ]

@@ -11,15 +11,22 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
-from kalda.pipelines.engine.errors import NotThereYetError, PipelineStoppedError, PoisonBatchError
+from kalda.pipelines.engine.errors import (
+    NotThereYetError,
+    PipelineStoppedError,
+    PoisonBatchError,
+    SourceLostError,
+)
 from kalda.pipelines.spec.model import Restart
+from kalda.spark.source.data_loss import RecordsGoneError
 
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)")
 """The line of a traceback that names the exception."""
 _CHAINED: Final = ("The above exception was the direct cause", "During handling of the above exception")
 _JAVA: Final = re.compile(r"at [\w.$]+|Driver stacktrace|Caused by: ")
 """A line that ends a Python traceback."""
-
+_OURS: Final = re.compile(r"\bkalda(?:\.\w+)+\.(?P<name>\w+(?:Error|Exception)): (?P<text>.+)")
+"""An error of ours without its traceback, behind what Spark says of the call that raised it."""
 
 HEALTHY_MS: Final = 600_000
 """A run of this length was healthy, and its end is a first failure: ten minutes, as Kubernetes has for its
@@ -49,14 +56,16 @@ class Restarts:
         """
         if isinstance(error, PipelineStoppedError):
             raise error
+        name, reason = _name_and_text(error)
+        if name == RecordsGoneError.__name__:
+            raise SourceLostError(f"{self.pipeline}: {reason}") from error
         if batch_id != self.batch_id or ran_ms >= HEALTHY_MS:
             self.batch_id, self.failures = batch_id, 0
         self.failures += 1
         if self.failures >= self.policy.tries and not isinstance(error, NotThereYetError):
             what = "before its first batch" if batch_id is None else f"in batch {batch_id}"
-            reason = first_line(error).rstrip(".")
             raise PoisonBatchError(
-                f"{self.pipeline} failed {self.failures} times {what}, last with: {reason}. It "
+                f"{self.pipeline} failed {self.failures} times {what}, last with: {reason.rstrip('.')}. It "
                 "stays stopped; correct the cause and start it again, it goes on with the same batch"
             ) from error
         return min(self.policy.backoff_ms << min(self.failures - 1, 30), self.policy.backoff_max_ms)
@@ -64,9 +73,14 @@ class Restarts:
 
 def first_line(error: BaseException) -> str:
     """Return what an error says in one line: the last line of a traceback that a worker sent."""
+    return _name_and_text(error)[1]
+
+
+def _name_and_text(error: BaseException) -> tuple[str, str]:
+    """Return the name of an error's class, without its module, and what it says in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
-        return type(error).__name__
+        return type(error).__name__, type(error).__name__
     # Spark puts the traceback of a Python worker into the message, before Java's. Its last line is the error
     # itself; of errors that were raised from each other, Python prints the cause first.
     for index, line in enumerate(lines):
@@ -78,5 +92,8 @@ def first_line(error: BaseException) -> str:
                 elif named is None and _ERROR.match(each):
                     named = each
             if named is not None:
-                return named.partition(": ")[2] or named
-    return lines[0]
+                name, _, text = named.partition(": ")
+                return name.rpartition(".")[2], text or named
+        elif (found := _OURS.search(line)) is not None:
+            return found["name"], found["text"]
+    return type(error).__name__, lines[0]

@@ -14,7 +14,7 @@ from typing import Final
 from uuid import UUID
 
 from kalda.common.types import ZERO_UUID, TopicPartition
-from kalda.spark.source.data_loss import report_data_loss
+from kalda.spark.source.data_loss import RecordsGoneError, report_data_loss
 from kalda.spark.source.group_offsets import Committed
 from kalda.spark.source.offsets import PartitionOffsets
 
@@ -116,7 +116,7 @@ def check_reincarnations(
         group_id: The group that the offsets come from; None for those of a checkpoint.
 
     Raises:
-        DataLossError: there is one, and `fail` is true.
+        RecordsGoneError: there is one, and `fail` is true.
     """
     advice = (
         "Start with a new checkpoint to read the new topic from its beginning"
@@ -131,6 +131,7 @@ def check_reincarnations(
                 f"of {'this query' if group_id is None else f'group {group_id}'} belong to the former topic",
                 cause=advice,
                 fail=fail,
+                error=RecordsGoneError,
             )
 
 
@@ -145,7 +146,7 @@ def check_truncations(
         fail: `failOnDataLoss`.
 
     Raises:
-        DataLossError: there is one, and `fail` is true.
+        RecordsGoneError: there is one, and `fail` is true.
     """
     for each, end in _sorted(ends.items()):
         if end is not None and end < known[each]:
@@ -154,6 +155,7 @@ def check_truncations(
                 cause="An unclean leader election may have dropped the records, and others have taken their "
                 "place. Start with a new checkpoint to read the log as it is now",
                 fail=fail,
+                error=RecordsGoneError,
             )
 
 

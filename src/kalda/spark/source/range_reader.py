@@ -20,7 +20,7 @@ from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.arrow_rows import RowBatches
-from kalda.spark.source.data_loss import report_data_loss
+from kalda.spark.source.data_loss import DataLossError, RecordsGoneError, report_data_loss
 from kalda.spark.source.options import ReadMode, SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.read_counters import ReadCounters
@@ -179,25 +179,34 @@ def fetch_range(
 def _skip_lost(reader: LogReader, options: SourceOptions, offset_range: OffsetRange, position: int) -> int:
     """Return where to go on when the log does not hold `position`: at its start, or at the range's end."""
     topic_partition = offset_range.topic_partition
+    kind: type[DataLossError]
     beginning = reader.beginning_offsets([topic_partition])[topic_partition]
     if position < beginning:
         next_position = min(beginning, offset_range.end)
         if offset_range.is_start_open:
             return next_position
-        reason = f"the log starts at {beginning}"
+        reason, kind = f"the log starts at {beginning}", RecordsGoneError
     else:
         end = reader.end_offsets([topic_partition])[topic_partition]
         # An end that has grown past the position since is no loss: the leader was behind.
         if position <= end:
             return position
         next_position = offset_range.end
-        reason = f"the log ends at {end}"
-    _report(options, offset_range, position, next_position, reason)
+        reason, kind = f"the log ends at {end}", DataLossError
+    _report(options, offset_range, position, next_position, reason, kind)
     return next_position
 
 
-def _report(options: SourceOptions, offset_range: OffsetRange, start: int, end: int, reason: str) -> None:
+def _report(
+    options: SourceOptions,
+    offset_range: OffsetRange,
+    start: int,
+    end: int,
+    reason: str,
+    error: type[DataLossError] = DataLossError,
+) -> None:
     report_data_loss(
         f"offsets {start} to {end - 1} of {offset_range.topic_partition} cannot be read: {reason}",
         fail=options.fail_on_data_loss,
+        error=error,
     )

@@ -2,7 +2,12 @@
 
 import pytest
 
-from kalda.pipelines.engine.errors import BreakerOpenError, NotThereYetError, PoisonBatchError
+from kalda.pipelines.engine.errors import (
+    BreakerOpenError,
+    NotThereYetError,
+    PoisonBatchError,
+    SourceLostError,
+)
 from kalda.pipelines.engine.restarts import Restarts, first_line
 from kalda.pipelines.spec.model import Restart
 
@@ -94,3 +99,23 @@ Driver stacktrace:
 Caused by: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
 OSError: other"""
     assert "[Errno 28] No space left on device: 's3://lake/orders'" == first_line(RuntimeError(text))
+
+
+OF_THE_SOURCE = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when Python streaming data source \
+perform latestOffset: kalda.spark.source.data_loss.RecordsGoneError: topic src was created again. Advice.
+=== Streaming Query ===
+Identifier: orders"""
+OF_A_TASK = """Job aborted:
+Traceback (most recent call last):
+  File "reader.py", line 3, in read
+kalda.spark.source.data_loss.RecordsGoneError: topic src was created again. Advice.
+
+\tat org.apache.spark.api.python.BasePythonRunner"""
+
+
+@pytest.mark.parametrize("text", [OF_THE_SOURCE, OF_A_TASK], ids=["of the source", "of a task"])
+def test_records_that_are_gone_stop_the_pipeline_at_the_first_failure(text: str) -> None:
+    """No further try finds them, and "it goes on with the same batch" would be wrong advice."""
+    with pytest.raises(SourceLostError) as caught:
+        Restarts("orders", POLICY).wait_ms(RuntimeError(text), 7)
+    assert "orders: topic src was created again. Advice." == str(caught.value)
