@@ -41,7 +41,11 @@ def run(tool: Tool, file: Path, names: tuple[str, ...], master: str | None, metr
 @pipeline_arguments
 @_MASTER
 def once(tool: Tool, file: Path, names: tuple[str, ...], master: str | None) -> None:
-    """Process what is there now, then end."""
+    """Process what is there now, then end.
+
+    A pipeline that reads a table or a named topic which another one of them writes starts when that one has
+    ended.
+    """
     _run(tool, file, names, master, None, is_once=True)
 
 

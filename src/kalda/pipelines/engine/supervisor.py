@@ -15,6 +15,7 @@ from kalda.pipelines.engine.batch_runner import BatchOutcome
 from kalda.pipelines.engine.copies import CopyRun
 from kalda.pipelines.engine.errors import PipelineStoppedError, SparkEndedError
 from kalda.pipelines.engine.lag import lag_of
+from kalda.pipelines.engine.once_order import writers_before
 from kalda.pipelines.engine.pipeline_run import PipelineRun
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.engine.restarts import Restarts, first_line
@@ -279,6 +280,7 @@ class Supervisor:
         if session is not None:
             ship_modules(session, file, specs)
         self.managed: Final = [Managed(session, spec, file, is_once=is_once) for spec in specs]
+        self._writers_before: Final = writers_before(specs) if is_once else {}
         self._session: Final = session
         self._files: Final = StatusFiles(file.storage)
         self._show: Final = show
@@ -323,13 +325,18 @@ class Supervisor:
             for each in self.managed:
                 # One after the other: each starts Python processes, and Spark waits ten seconds for them.
                 is_another_starting = any(other.is_starting(now_ms) for other in self.managed)
-                each.step(now_ms, may_start=not is_another_starting)
+                each.step(now_ms, may_start=not is_another_starting and not self._is_waiting(each))
             if now_ms - shown_ms >= STATUS_EVERY_MS:
                 shown_ms = now_ms
                 self._publish()
             waiting = [each for each in self.managed if not each.is_done]
             if waiting:
                 waiting[0].wait(POLL_S)
+
+    def _is_waiting(self, managed: Managed) -> bool:
+        """Return whether a pipeline that runs once reads what another one has yet to write."""
+        writers = self._writers_before.get(managed.status.pipeline, frozenset())
+        return any(each.status.pipeline in writers and not each.is_done for each in self.managed)
 
     def _spark_end(self, wait_s: float) -> SparkEndedError | None:
         """Return how Spark's virtual machine ended; None while it runs, or if none is needed."""

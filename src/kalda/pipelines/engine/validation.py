@@ -7,6 +7,7 @@ from typing import Final
 import pyarrow as pa
 
 from kalda.clients.errors import ClientError
+from kalda.pipelines.engine.once_order import writes_for
 from kalda.pipelines.engine.planner import TopicPlan, each_or_all_faults, plan_topic_pipeline
 from kalda.pipelines.engine.source_settings import quick_discovery
 from kalda.pipelines.engine.targets import source_table
@@ -155,7 +156,7 @@ def _table_report(spec: PipelineSpec, source: TableSource, file: PipelineFile) -
     try:
         schema = open_table(source_table(source)).schema()
         if schema is None:
-            writers = [each.name for each in file.pipelines if _writes(each, source)]
+            writers = [each.name for each in file.pipelines if writes_for(each, spec)]
             if writers:
                 notes.append(f"the table {source.table} does not exist yet; {writers[0]} creates it")
             else:
@@ -178,7 +179,3 @@ def _table_report(spec: PipelineSpec, source: TableSource, file: PipelineFile) -
         tuple(problems),
         tuple(notes),
     )
-
-
-def _writes(spec: PipelineSpec, source: TableSource) -> bool:
-    return isinstance(spec.target, TableSpec) and spec.target.path == source.path
