@@ -62,7 +62,7 @@ pipelines:
 
     assert refill.begin_at(ends)
     assert not refill.begin_at(ends)
-    run = PipelineRun(spark, plan, file, is_once=True, report=lambda outcome: None)
+    run = PipelineRun(spark, plan, file, is_once=True, report=lambda outcome: None, logged=set())
     run.start()
     assert run._query is not None
     run._query.awaitTermination(120)
@@ -83,7 +83,7 @@ pipelines:
     checkpoint = Path(file.checkpoint(topic).removeprefix("file://"))
     checkpoint.rename(tmp_path / "away")
     with pytest.raises(ProgressLostError, match="has rows of it, which would come twice"):
-        PipelineRun(spark, plan, file, is_once=True, report=lambda outcome: None).start()
+        PipelineRun(spark, plan, file, is_once=True, report=lambda outcome: None, logged=set()).start()
     (tmp_path / "away").rename(checkpoint)
 
     # The table is lost: without its checkpoint too, a rebuild fills it with all that is there.

@@ -53,7 +53,7 @@ class FunctionStep:
         function = load_function(self.function)
         try:
             returned = function(rows)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # the end of a worker would hide which step wanted it
             size = f"{rows.num_rows} rows" if rows.num_rows else "no rows, by which its columns are found"
             raise StepError(
                 f"{self.function} raised {type(error).__name__}: {error}; its batch had {size}"

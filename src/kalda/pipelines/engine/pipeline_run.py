@@ -49,12 +49,25 @@ class PipelineRun:
         *,
         is_once: bool,
         report: Callable[[BatchOutcome], None],
+        logged: set[str],
     ) -> None:
+        """Take what to run.
+
+        Args:
+            session: Where it runs.
+            plan: How.
+            file: The pipeline file.
+            is_once: Whether the run ends with what is there now.
+            report: Gets the outcome of each batch.
+            logged: The errors whose traceback is in the log since the last batch that succeeded; kept by the
+                caller from one run to the next.
+        """
         self._session: Final = session
         self._plan: Final = plan
         self._file: Final = file
         self._is_once: Final = is_once
         self._report: Final = report
+        self._logged: Final = logged
         self._runner: Final = BatchRunner(plan, file)
         self._idle: Final = threading.Event()
         self._idle.set()
@@ -167,12 +180,16 @@ class PipelineRun:
         try:
             outcome = self._runner.run(frame, batch_id)
             self.failure = None
+            self._logged.clear()
             if outcome is not None:
                 self._report(outcome)
         except Exception as error:
             self.failure = error
-            # The supervisor reports the failure in one line, which is enough for these.
-            if not isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError)):
+            # The supervisor reports each failure in one line, which is enough for these and for repeats.
+            reason = first_line(error)
+            is_one_line = isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError))
+            if not is_one_line and reason not in self._logged:
+                self._logged.add(reason)
                 logger.exception("batch %d of %s failed", batch_id, self._plan.spec.name)
             raise
         finally:

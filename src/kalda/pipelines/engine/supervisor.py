@@ -97,6 +97,8 @@ class Managed:
         self._plan: Final = plan_topic_pipeline(spec, file) if isinstance(spec.source, TopicSource) else None
         self._run: Run | None = None
         self._restarts: Final = Restarts(spec.name, spec.restart)
+        self._logged: Final[set[str]] = set()
+        """Errors whose traceback is in the log, for the runs; a run lasts from one failure to the next."""
         self._started_ms = 0
         self._next_start_ms = 0
         self._lag_ms = 0
@@ -192,7 +194,14 @@ class Managed:
         if self._plan is None:
             return CopyRun(self._spec, self._file, is_once=self._is_once, report=self._report_copies)
         assert self._session is not None, "a pipeline that reads topics needs Spark"
-        return PipelineRun(self._session, self._plan, self._file, is_once=self._is_once, report=self._report)
+        return PipelineRun(
+            self._session,
+            self._plan,
+            self._file,
+            is_once=self._is_once,
+            report=self._report,
+            logged=self._logged,
+        )
 
     def _failed(self, error: Exception, batch_id: int | None, now_ms: int) -> None:
         self.status.error = first_line(error)

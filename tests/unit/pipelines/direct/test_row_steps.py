@@ -1,5 +1,7 @@
 """The steps of a transform on Arrow batches, and how dropped rows are counted."""
 
+import sys
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -41,6 +43,10 @@ def invented(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 def wrong(rows: pa.RecordBatch) -> list[int]:
     return [1]
+
+
+def leaves(rows: pa.RecordBatch) -> pa.RecordBatch:
+    sys.exit("no rates today")
 
 
 def named(function: object) -> FunctionStep:
@@ -124,3 +130,9 @@ def test_no_step_runs_behind_the_one_that_dropped_all() -> None:
     rows, dropped = apply_steps(ROWS, [sql("select * where amount > 100"), named(wrong)])
 
     assert (0, 4) == (rows.num_rows, dropped)
+
+
+def test_a_step_that_exits_has_failed() -> None:
+    """Else the worker ends, and Spark's error does not name the step."""
+    with pytest.raises(StepError, match="leaves raised SystemExit: no rates today; its batch had 4 rows"):
+        named(leaves).apply(ROWS)
