@@ -1,6 +1,8 @@
 """`kalda pipeline run` and `once`: run the pipelines of a file in one Spark application."""
 
 import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -29,7 +31,7 @@ _METRICS = click.option(
 @_MASTER
 @_METRICS
 def run(tool: Tool, file: Path, names: tuple[str, ...], master: str | None, metrics_port: int | None) -> None:
-    """Run pipelines until SIGTERM or Ctrl-C, each by its trigger.
+    """Run pipelines until SIGTERM, SIGHUP or Ctrl-C, each by its trigger.
 
     Without names, all pipelines of the file run. A pipeline ends after its current batch; a failed one starts
     again. The command ends when all have ended.
@@ -73,19 +75,30 @@ def _run(
         application = Application(file, specs, master=master, metrics_port=metrics_port, is_once=is_once)
     except PipelineFileError as error:
         raise file_error(tool, error) from None
-    before = {
-        number: signal.signal(number, lambda *_: application.request_stop())
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
     try:
-        errors = application.run(view.show, note=tool.output.note)
+        with stop_signals(application.request_stop):
+            errors = application.run(view.show, note=tool.output.note)
     except RunLockError as error:
         raise ToolError(str(error)) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
     view.finish(application.statuses())
     if errors:
         for each in errors:
             tool.output.failure(str(each))
         raise PartialFailureError
+
+
+@contextmanager
+def stop_signals(request_stop: Callable[[], None]) -> Iterator[None]:
+    """Call a function at each signal that ends a command, also a repeated one.
+
+    A terminal that closes sends SIGHUP; under `nohup` it is ignored, and stays so.
+    """
+    numbers = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: request_stop()) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
