@@ -17,17 +17,19 @@ from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
 from kalda.spark.sink.transaction_control import TransactionControl, TransactionHandle
 from kalda.spark.worker import close_readers
-from kalda.testing import Cluster as Brokers
+from tests.shared_broker import shared_broker
 
 QUERY = "3f0c7d1e"
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b", b"c"])})
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker that allows two-phase commit."""
-    with Brokers(brokers=1, settings={"transaction.two.phase.commit.enable": "true"}) as cluster:
-        yield cluster.bootstrap
+    with shared_broker(
+        tmp_path_factory.mktemp("two-phase"), {"transaction.two.phase.commit.enable": "true"}
+    ) as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from kalda.spark.sink import topic_check
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.worker import STREAM_COMMIT_MODULE, close_readers
 from kalda.testing import Cluster
+from tests.shared_broker import shared_broker
 
 VALUE = StructType([StructField("value", StringType())])
 TOPIC_AND_VALUE = StructType([StructField("topic", StringType()), *VALUE])
@@ -19,10 +20,12 @@ UNREACHABLE = "127.0.0.1:1"
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker that creates no topics by itself."""
-    with Cluster(brokers=1, settings={"auto.create.topics.enable": "false"}) as cluster:
-        yield cluster.bootstrap
+    with shared_broker(
+        tmp_path_factory.mktemp("no-topics"), {"auto.create.topics.enable": "false"}
+    ) as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)

@@ -19,17 +19,19 @@ from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.transaction_control import TransactionControl
 from kalda.spark.worker import close_readers
-from kalda.testing import Cluster
+from tests.shared_broker import shared_broker
 
 PARTITIONS = 3
 ROWS = 30
 
 
 @pytest.fixture(scope="module")
-def bootstrap() -> Iterator[str]:
+def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A broker that allows two-phase commit."""
-    with Cluster(brokers=1, settings={"transaction.two.phase.commit.enable": "true"}) as cluster:
-        yield cluster.bootstrap
+    with shared_broker(
+        tmp_path_factory.mktemp("two-phase"), {"transaction.two.phase.commit.enable": "true"}
+    ) as address:
+        yield address
 
 
 @pytest.fixture(autouse=True)

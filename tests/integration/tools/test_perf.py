@@ -67,14 +67,14 @@ def test_consume_prints_kafkas_columns(kalda: Commands, topic: str) -> None:
 
 def test_consume_shows_intervals_and_says_when_records_are_missing(kalda: Commands, topic: str) -> None:
     kalda("perf", "produce", "--topic", topic, "--num-records", 100, "--record-size", 10)
-    options = ("--timeout", 800, "--reporting-interval", 1, "--show-detailed-stats")
+    options = ("--timeout", 3000, "--reporting-interval", 1, "--show-detailed-stats")
     done = kalda.refused("perf", "consume", "--topic", topic, "--messages", 200, *options)
 
     header, *lines = done.stdout.splitlines()
     assert header.startswith("time, threadId, data.consumed.in.MB, ")
     assert len(lines) >= 1
     assert "100" == lines[-1].split(", ")[4]
-    assert "kalda: only 100 of 200 records came: there was none for 800 ms (--timeout)\n" == done.stderr
+    assert "kalda: only 100 of 200 records came: there was none for 3000 ms (--timeout)\n" == done.stderr
 
 
 def test_end_to_end_creates_its_topic_and_prints_kafkas_lines(kalda: Commands) -> None:
