@@ -4,6 +4,7 @@ import base64
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import confluent_kafka
@@ -309,13 +310,24 @@ def test_franz_go_reads_on_after_a_crash(go_programs: Path, kalda: KaldaProcess)
     assert sorted(values) == sorted(found)
 
 
-def test_clients_before_0_11_are_refused(go_programs: Path, bootstrap: str, topic_name: TopicName) -> None:
-    """Their message formats are not built; they must hear that instead of waiting."""
-    client = ProgramClient("sarama-0.10.2", [go_programs / "sarama"], bootstrap, {"version": "0.10.2.0"})
+@pytest.mark.parametrize("codec", CODECS[:-1])
+@pytest.mark.parametrize("version", ["0.8.2.2", "0.10.2.0"])
+def test_clients_before_0_11_and_new_ones_read_what_the_others_wrote(
+    version: str, codec: str, go_programs: Path, bootstrap: str, topic_name: TopicName
+) -> None:
+    """They know messages without headers; format 0 has no timestamps either."""
+    if (version, codec) == ("0.8.2.2", "lz4"):
+        pytest.skip("Sarama itself refuses to write lz4 before Kafka 0.10")
+    old = ProgramClient(f"sarama-{version}", [go_programs / "sarama"], bootstrap, {"version": version})
     topic = topic_name("legacy")
-    ConfluentClient(bootstrap).produce(topic, texts(1))
+    written = [replace(message, headers=()) for message in texts(50)]
+    old.produce(topic, written, codec=codec, idempotent=False)
+    ConfluentClient(bootstrap).produce(topic, written, codec=codec)
 
-    with pytest.raises(ProgramError, match="version of API is not supported"):
-        client.consume(topic, 1)
-    with pytest.raises(ProgramError, match="version of API is not supported"):
-        client.produce(topic, [Message(b"k", b"v", (), 1)], idempotent=False)
+    expected = [(message.key, message.value) for message in 2 * written]
+    for reader in (old, ConfluentClient(bootstrap)):
+        read = reader.consume(topic, 100)
+        assert expected == [(message.key, message.value) for message in read]
+    assert list(range(70, 80)) == [message.offset for message in old.consume(topic, 10, offset=70)]
+    if version == "0.10.2.0":
+        assert 2 * written == old.consume(topic, 100)
