@@ -18,7 +18,7 @@ from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.engine.batch_runner import BatchOutcome, BatchRunner
 from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.planner import TopicPlan
-from kalda.pipelines.engine.restarts import first_line
+from kalda.pipelines.engine.restarts import first_line, is_explained
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicSource, TriggerKind
 from kalda.pipelines.tables import TableError
 
@@ -188,7 +188,7 @@ class PipelineRun:
             # The supervisor reports each failure in one line, which is enough for these and for repeats.
             reason = first_line(error)
             is_one_line = isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError))
-            if not is_one_line and reason not in self._logged:
+            if not is_one_line and not is_explained(error) and reason not in self._logged:
                 self._logged.add(reason)
                 logger.exception("batch %d of %s failed", batch_id, self._plan.spec.name)
             raise

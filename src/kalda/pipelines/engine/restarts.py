@@ -25,8 +25,11 @@ _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b
 _CHAINED: Final = ("The above exception was the direct cause", "During handling of the above exception")
 _JAVA: Final = re.compile(r"at [\w.$]+|Driver stacktrace|Caused by: ")
 """A line that ends a Python traceback."""
-_OURS: Final = re.compile(r"\bkalda(?:\.\w+)+\.(?P<name>\w+(?:Error|Exception)): (?P<text>.+)")
+_OURS: Final = re.compile(r"\b(?P<name>kalda(?:\.\w+)+\.\w+(?:Error|Exception)): (?P<text>.+)")
 """An error of ours without its traceback, behind what Spark says of the call that raised it."""
+_RECORDS_GONE: Final = f"{RecordsGoneError.__module__}.{RecordsGoneError.__qualname__}"
+_EXPLAINED: Final = (f"{RecordsGoneError.__module__}.", "kalda.clients.")
+"""Where the errors are defined whose message says all that a user needs."""
 
 HEALTHY_MS: Final = 600_000
 """A run of this length was healthy, and its end is a first failure: ten minutes, as Kubernetes has for its
@@ -57,7 +60,7 @@ class Restarts:
         if isinstance(error, PipelineStoppedError):
             raise error
         name, reason = _name_and_text(error)
-        if name == RecordsGoneError.__name__:
+        if name == _RECORDS_GONE:
             raise SourceLostError(f"{self.pipeline}: {reason}") from error
         if batch_id != self.batch_id or ran_ms >= HEALTHY_MS:
             self.batch_id, self.failures = batch_id, 0
@@ -76,8 +79,13 @@ def first_line(error: BaseException) -> str:
     return _name_and_text(error)[1]
 
 
+def is_explained(error: BaseException) -> bool:
+    """Return whether a worker failed with an error that needs no traceback: of the source, or of a client."""
+    return _name_and_text(error)[0].startswith(_EXPLAINED)
+
+
 def _name_and_text(error: BaseException) -> tuple[str, str]:
-    """Return the name of an error's class, without its module, and what it says in one line."""
+    """Return the name of an error's class, of a worker's with its module, and what it says in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__, type(error).__name__
@@ -93,7 +101,7 @@ def _name_and_text(error: BaseException) -> tuple[str, str]:
                     named = each
             if named is not None:
                 name, _, text = named.partition(": ")
-                return name.rpartition(".")[2], text or named
+                return name, text or named
         elif (found := _OURS.search(line)) is not None:
             return found["name"], found["text"]
     return type(error).__name__, lines[0]

@@ -8,7 +8,7 @@ from kalda.pipelines.engine.errors import (
     PoisonBatchError,
     SourceLostError,
 )
-from kalda.pipelines.engine.restarts import Restarts, first_line
+from kalda.pipelines.engine.restarts import Restarts, first_line, is_explained
 from kalda.pipelines.spec.model import Restart
 
 POLICY = Restart(tries=4, backoff_ms=100, backoff_max_ms=300)
@@ -119,3 +119,7 @@ def test_records_that_are_gone_stop_the_pipeline_at_the_first_failure(text: str)
     with pytest.raises(SourceLostError) as caught:
         Restarts("orders", POLICY).wait_ms(RuntimeError(text), 7)
     assert "orders: topic src was created again. Advice." == str(caught.value)
+    assert is_explained(RuntimeError(text))
+    assert not is_explained(
+        RuntimeError("kalda.pipelines.direct.row_steps.StepError: f raised ValueError: x")
+    )
