@@ -18,6 +18,7 @@ from kalda.pipelines.engine.errors import (
     SourceLostError,
 )
 from kalda.pipelines.spec.model import Restart
+from kalda.pipelines.tables import SchemaRefusedError
 from kalda.spark.source.data_loss import RecordsGoneError
 
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)")
@@ -65,11 +66,16 @@ class Restarts:
         if batch_id != self.batch_id or ran_ms >= HEALTHY_MS:
             self.batch_id, self.failures = batch_id, 0
         self.failures += 1
-        if self.failures >= self.policy.tries and not isinstance(error, NotThereYetError):
+        # The batch has the same columns at each try.
+        is_permanent = name.rpartition(".")[2] == SchemaRefusedError.__name__
+        is_last = self.failures >= self.policy.tries and not isinstance(error, NotThereYetError)
+        if is_permanent or is_last:
             what = "before its first batch" if batch_id is None else f"in batch {batch_id}"
+            how = "failed" if is_permanent else f"failed {self.failures} times"
+            last = "with" if is_permanent else "last with"
             raise PoisonBatchError(
-                f"{self.pipeline} failed {self.failures} times {what}, last with: {reason.rstrip('.')}. It "
-                "stays stopped; correct the cause and start it again, it goes on with the same batch"
+                f"{self.pipeline} {how} {what}, {last}: {reason.rstrip('.')}. It stays stopped; "
+                "correct the cause and start it again, it goes on with the same batch"
             ) from error
         return min(self.policy.backoff_ms << min(self.failures - 1, 30), self.policy.backoff_max_ms)
 

@@ -10,6 +10,7 @@ from kalda.pipelines.engine.errors import (
 )
 from kalda.pipelines.engine.restarts import Restarts, first_line, is_explained
 from kalda.pipelines.spec.model import Restart
+from kalda.pipelines.tables import SchemaRefusedError
 
 POLICY = Restart(tries=4, backoff_ms=100, backoff_max_ms=300)
 
@@ -123,3 +124,13 @@ def test_records_that_are_gone_stop_the_pipeline_at_the_first_failure(text: str)
     assert not is_explained(
         RuntimeError("kalda.pipelines.direct.row_steps.StepError: f raised ValueError: x")
     )
+
+
+def test_a_refused_schema_stops_the_pipeline_at_the_first_failure() -> None:
+    """Each try would read the same columns; fifteen seconds of restarts only hide the message."""
+    with pytest.raises(PoisonBatchError) as caught:
+        Restarts("orders", POLICY).wait_ms(SchemaRefusedError("column 'new': it is new.", ("new",)), 7)
+    assert (
+        "orders failed in batch 7, with: column 'new': it is new. It stays stopped; correct the cause "
+        "and start it again, it goes on with the same batch"
+    ) == str(caught.value)
