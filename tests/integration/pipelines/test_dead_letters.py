@@ -13,10 +13,11 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import ConfigResource, ConfigResourceType
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_record import ConsumerRecord
+from kalda.clients.errors import ProducerFencedError
 from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
 from kalda.formats import DecodeFailure
-from kalda.pipelines.dlq.letters import read_letter
+from kalda.pipelines.dlq.letters import Letter, read_letter
 from kalda.pipelines.dlq.replay import LetterFilter, open_letters, replay
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.spec.model import Cluster
@@ -212,3 +213,27 @@ def test_replayed_records_still_name_their_cause(servers: str, letters: DeadLett
     letter = read_letter(record.headers)
     assert letter is not None
     assert ("orders", 0, 0) == (letter.topic, letter.partition, letter.offset)
+
+
+class TakenOver(LetterFilter):
+    """Means every letter, and lets a second command begin while the first one is in its transaction."""
+
+    servers = ""
+    topic = ""
+
+    def means(self, letter: Letter | None) -> bool:
+        with Producer(bootstrap_servers=self.servers, transactional_id=f"kalda-{self.topic}") as second:
+            second.init_transactions()
+        return True
+
+
+def test_a_command_that_another_one_takes_over_says_so(servers: str, tmp_path: Path) -> None:
+    """The error of the fenced write names the broker and the epoch, which says nothing to an operator."""
+    topic = f"orders-{uuid.uuid4().hex[:8]}.dlq"
+    written(output(servers, topic, tmp_path), 0, 0, 1)
+    TakenOver.servers, TakenOver.topic = servers, topic
+
+    with pytest.raises(ProducerFencedError, match=f"another retry or drop of the dead letters of {topic}"):
+        replay({"bootstrap.servers": servers}, topic, TakenOver())
+
+    assert 1 == len(list(open_letters({"bootstrap.servers": servers}, topic)))

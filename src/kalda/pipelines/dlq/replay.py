@@ -16,7 +16,12 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_record import ConsumerRecord
-from kalda.clients.errors import BrokerResponseError, RequestTimedOutError
+from kalda.clients.errors import (
+    BrokerResponseError,
+    ProducerFencedError,
+    RequestTimedOutError,
+    TransactionError,
+)
 from kalda.clients.producer.producer import Producer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
@@ -136,6 +141,20 @@ def drop(properties: Mapping[str, str], dlq_topic: str, chosen: LetterFilter) ->
 def _handle(
     properties: Mapping[str, str], dlq_topic: str, chosen: LetterFilter, target: str | None
 ) -> Handled:
+    try:
+        return _move(properties, dlq_topic, chosen, target)
+    except TransactionError as error:
+        # A write that the fence meets first fails with the code, and only the abort after it is fenced.
+        if isinstance(error, ProducerFencedError) or error.code is ErrorCode.INVALID_PRODUCER_EPOCH:
+            raise ProducerFencedError(
+                f"another retry or drop of the dead letters of {dlq_topic} took over; what this command "
+                "did until then stays, and no letter is moved twice",
+                error.code,
+            ) from error
+        raise
+
+
+def _move(properties: Mapping[str, str], dlq_topic: str, chosen: LetterFilter, target: str | None) -> Handled:
     settings = {
         **properties,
         "client.id": _CLIENT_ID,
