@@ -30,10 +30,14 @@ RETENTION_HOURS = 7 * 24
 )
 @click.option(
     "--retention",
-    type=Integer(0, INT32_MAX),
+    # A running pipeline has files that no commit names yet. They must not go as if they were abandoned.
+    type=Integer(1, INT32_MAX),
     default=RETENTION_HOURS,
     metavar="HOURS",
-    help=f"Keep replaced files this long for readers of old versions. Default: {RETENTION_HOURS}.",
+    help=(
+        "Keep replaced files this long for readers of old versions, and those of unfinished batches; "
+        f"at least 1. Default: {RETENTION_HOURS}."
+    ),
 )
 def compact(tool: Tool, /, file: Path, names: tuple[str, ...], newest: int | None, retention: int) -> None:
     """Join small files of the tables that the pipelines of FILE write, and delete replaced ones.

@@ -57,3 +57,11 @@ def test_the_small_files_of_a_pipeline_s_table_are_joined(
 
     assert 0 != run(monkeypatch, "pipeline", "compact", str(path), "gold")
     assert "has no pipeline gold that writes a table; it has bronze, silver" in capsys.readouterr().err
+
+
+def test_a_retention_of_no_time_is_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would delete the files of a batch that a running pipeline has not committed yet."""
+    assert 2 == run(monkeypatch, "pipeline", "compact", "f.yml", "--retention", "0")
+    assert "--retention=0 is not allowed: it takes an int, at least 1" in capsys.readouterr().err
