@@ -151,6 +151,8 @@ def _report(row: Row, ours: Side, theirs: Side | None, bootstrap: str, runs: int
     try:
         for _ in range(runs + 1):
             for (side, query), taken in zip(sides, runs_taken, strict=True):
+                # Else one side waits for the disk to take what the other has written.
+                os.sync()
                 with _topic(bootstrap, row.creates_topic):
                     taken.append(side.measure(query))
     except QueryFailedError as error:
