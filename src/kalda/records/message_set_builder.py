@@ -53,16 +53,6 @@ class MessageSetBuilder:
         self._max_timestamp = NO_TIMESTAMP
         self.record_count = 0
 
-    @property
-    def size(self) -> int:
-        """Bytes of the message set if it were built now without compression."""
-        return len(self._messages)
-
-    @property
-    def max_timestamp(self) -> int:
-        """The largest timestamp of the messages, -1 without one."""
-        return self._max_timestamp
-
     def append(
         self,
         key: Buffer | None,

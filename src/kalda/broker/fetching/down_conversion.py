@@ -17,6 +17,7 @@ from kalda.net.connection import PieceSource
 from kalda.records.batch import HEADER_SIZE, read_header
 from kalda.records.errors import NeedMoreBytes, RecordsError
 from kalda.records.format_conversion import down_convert
+from kalda.records.message_set import MESSAGE_OVERHEAD
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.file_records import FileSlice
 
@@ -127,10 +128,10 @@ def _size_of_first(chunk: bytes) -> int:
 
 
 def _filling(size: int) -> bytes:
-    """Return `size` bytes that begin a message which passes their end."""
+    """Return `size` bytes that begin a message which passes their end and has a length that messages have."""
     if size < _FILL.size:
         return bytes(size)
-    return _FILL.pack(0, size).ljust(size, b"\0")
+    return _FILL.pack(0, size + MESSAGE_OVERHEAD[0]).ljust(size, b"\0")
 
 
 def prepare_all(
