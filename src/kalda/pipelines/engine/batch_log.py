@@ -10,8 +10,9 @@ task committed is not written again. So the ranges are written down before the t
 """
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import AccountError, BatchAccount
@@ -20,6 +21,7 @@ from kalda.spark.source.plan import OffsetRange
 
 _LAST: Final = "last.json"
 _PLANNED: Final = "planned.json"
+_RecordT = TypeVar("_RecordT")
 
 
 class BatchLogError(ValueError):
@@ -61,14 +63,7 @@ class BatchLog:
         Raises:
             BatchLogError: the file holds something else.
         """
-        content = self._storage.read(_LAST)
-        if content is None:
-            return None
-        try:
-            document = json.loads(content)
-            return BatchIntent(BatchAccount.from_json(document["account"]), tuple(document["dead_letters"]))
-        except (ValueError, KeyError, TypeError, AccountError) as error:
-            raise BatchLogError(f"{self._storage.full_path(_LAST)} is damaged: {error}") from error
+        return self._read(_LAST, _intent)
 
     def write_plan(self, planned: PlannedBatch) -> None:
         """Replace the plan; durable as an intent is."""
@@ -82,20 +77,30 @@ class BatchLog:
         Raises:
             BatchLogError: the file holds something else.
         """
-        content = self._storage.read(_PLANNED)
-        if content is None:
-            return None
-        try:
-            document = json.loads(content)
-            ranges = tuple(
-                OffsetRange(TopicPartition(str(topic), int(partition)), int(start), int(end))
-                for topic, partition, start, end in document["ranges"]
-            )
-            return PlannedBatch(str(document["query_id"]), int(document["batch_id"]), ranges)
-        except (ValueError, KeyError, TypeError) as error:
-            raise BatchLogError(f"{self._storage.full_path(_PLANNED)} is damaged: {error}") from error
+        return self._read(_PLANNED, _planned)
 
     def clear(self) -> None:
         """Forget the last batch: its target does not exist any more."""
         self._storage.delete(_PLANNED)
         self._storage.delete(_LAST)
+
+    def _read(self, name: str, parse: Callable[[Any], _RecordT]) -> _RecordT | None:
+        content = self._storage.read(name)
+        if content is None:
+            return None
+        try:
+            return parse(json.loads(content))
+        except (ValueError, KeyError, TypeError, AccountError) as error:
+            raise BatchLogError(f"{self._storage.full_path(name)} is damaged: {error}") from error
+
+
+def _intent(document: Any) -> BatchIntent:
+    return BatchIntent(BatchAccount.from_json(document["account"]), tuple(document["dead_letters"]))
+
+
+def _planned(document: Any) -> PlannedBatch:
+    ranges = tuple(
+        OffsetRange(TopicPartition(str(topic), int(partition)), int(start), int(end))
+        for topic, partition, start, end in document["ranges"]
+    )
+    return PlannedBatch(str(document["query_id"]), int(document["batch_id"]), ranges)
