@@ -19,6 +19,24 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
+@pytest.fixture(scope="module")
+def two_phase_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a broker that allows two-phase commit (KIP-939)."""
+    settings = {"transaction.two.phase.commit.enable": "true"}
+    with shared_broker(tmp_path_factory.mktemp("two-phase"), settings) as address:
+        yield address
+
+
+@pytest.fixture
+def closed_readers() -> Iterator[None]:
+    """Closes the log readers that a worker of Spark keeps open, behind the test."""
+    yield
+    # Imported where it is used: it needs pyarrow, and most tests here do not.
+    from kalda.spark.worker import close_readers
+
+    close_readers()
+
+
 @pytest.fixture
 def topic_name() -> Callable[[str], str]:
     """Makes topic names that no other test and no other run uses."""

@@ -1,6 +1,6 @@
 """A pipeline that lost its checkpoint: refused, repaired, and started again without a gap or a duplicate."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,16 +20,10 @@ from kalda.pipelines.ledger.topic import LedgerTopic, read_ledger
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicTarget
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import TaskId, open_table
-from kalda.spark.worker import close_readers
 from tests.integration.pipelines.numbers import produce_numbers
 from tests.integration.tools.commands import Commands
 
-
-@pytest.fixture(autouse=True)
-def _no_readers() -> Iterator[None]:
-    """The readers of a process stay open; here each test closes them."""
-    yield
-    close_readers()
+pytestmark = pytest.mark.usefixtures("closed_readers")
 
 
 def write_file(directory: Path, bootstrap: str, topic: str, target: str) -> Path:

@@ -1,7 +1,6 @@
 """A topic as a pipeline's target, against a real broker and without Spark."""
 
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,27 +15,11 @@ from kalda.pipelines.direct.rows_target import Written
 from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
 from kalda.spark.sink.transaction_control import TransactionControl, TransactionHandle
-from kalda.spark.worker import close_readers
-from tests.shared_broker import shared_broker
+
+pytestmark = pytest.mark.usefixtures("closed_readers")
 
 QUERY = "3f0c7d1e"
 ROWS = pa.record_batch({"value": pa.array([b"a", b"b", b"c"])})
-
-
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that allows two-phase commit."""
-    with shared_broker(
-        tmp_path_factory.mktemp("two-phase"), {"transaction.two.phase.commit.enable": "true"}
-    ) as address:
-        yield address
-
-
-@pytest.fixture(autouse=True)
-def _no_readers() -> Iterator[None]:
-    """The readers of the state topics stay open in a worker; here each test closes them."""
-    yield
-    close_readers()
 
 
 class Output:
@@ -78,9 +61,9 @@ class Output:
 
 
 @pytest.fixture
-def output(bootstrap: str, tmp_path: Path) -> Output:
+def output(two_phase_bootstrap: str, tmp_path: Path) -> Output:
     """A topic of its own for each test."""
-    return Output(bootstrap, tmp_path)
+    return Output(two_phase_bootstrap, tmp_path)
 
 
 def test_no_part_of_a_batch_is_visible(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ from kalda import Admin, NewTopic
 from kalda.spark.datasource import KaldaDataSource
 from kalda.spark.sink import topic_check
 from kalda.spark.source.option_values import OptionError
-from kalda.spark.worker import STREAM_COMMIT_MODULE, close_readers
+from kalda.spark.worker import STREAM_COMMIT_MODULE
 from kalda.testing import Cluster
 from tests.shared_broker import shared_broker
+
+pytestmark = pytest.mark.usefixtures("closed_readers")
 
 VALUE = StructType([StructField("value", StringType())])
 TOPIC_AND_VALUE = StructType([StructField("topic", StringType()), *VALUE])
@@ -26,13 +28,6 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         tmp_path_factory.mktemp("no-topics"), {"auto.create.topics.enable": "false"}
     ) as address:
         yield address
-
-
-@pytest.fixture(autouse=True)
-def _no_readers() -> Iterator[None]:
-    """The readers stay open in a planner; here each test closes them."""
-    yield
-    close_readers()
 
 
 def source(bootstrap: str, **options: str) -> KaldaDataSource:

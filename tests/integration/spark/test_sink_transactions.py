@@ -18,27 +18,11 @@ from kalda.spark.sink.options import SinkOptions, parse_sink_options
 from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.transaction_control import TransactionControl
-from kalda.spark.worker import close_readers
-from tests.shared_broker import shared_broker
+
+pytestmark = pytest.mark.usefixtures("closed_readers")
 
 PARTITIONS = 3
 ROWS = 30
-
-
-@pytest.fixture(scope="module")
-def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A broker that allows two-phase commit."""
-    with shared_broker(
-        tmp_path_factory.mktemp("two-phase"), {"transaction.two.phase.commit.enable": "true"}
-    ) as address:
-        yield address
-
-
-@pytest.fixture(autouse=True)
-def _no_readers() -> Iterator[None]:
-    """The readers of the state topics stay open in a worker; here each test closes them."""
-    yield
-    close_readers()
 
 
 class Sink:
@@ -81,9 +65,9 @@ class Sink:
             return len(control.open_transactions(f"kalda-{self.scope}"))
 
 
-def test_a_batch_is_hidden_until_the_barrier_ends(bootstrap: str) -> None:
+def test_a_batch_is_hidden_until_the_barrier_ends(two_phase_bootstrap: str) -> None:
     """Committing the tasks' transactions one after another shows nothing."""
-    sink = Sink(bootstrap, "exactly-once-batch")
+    sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     results = sink.prepared(0, 3)
     with TransactionControl(dict(sink.options.producer)) as control:
         control.end_all([results[0].handle.transaction], commit=True)
@@ -94,9 +78,9 @@ def test_a_batch_is_hidden_until_the_barrier_ends(bootstrap: str) -> None:
     assert 0 == sink.open_count()
 
 
-def test_a_batch_that_is_decided_is_finished_by_its_repetition(bootstrap: str) -> None:
+def test_a_batch_that_is_decided_is_finished_by_its_repetition(two_phase_bootstrap: str) -> None:
     """The driver died behind the decision: tasks skip, and the new driver commits what the record names."""
-    sink = Sink(bootstrap, "exactly-once-batch")
+    sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     results = sink.prepared(0, 2)
     driver = sink.driver(0)
     end_all, TransactionControl.end_all = TransactionControl.end_all, _die  # type: ignore[method-assign]
@@ -120,27 +104,27 @@ def _die(*_: object, **__: object) -> None:
     raise InterruptedError
 
 
-def test_what_a_failed_attempt_has_left_is_aborted(bootstrap: str) -> None:
+def test_what_a_failed_attempt_has_left_is_aborted(two_phase_bootstrap: str) -> None:
     """Its workers were killed, so that only the next commit can end its transactions."""
-    sink = Sink(bootstrap, "exactly-once-batch")
+    sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     sink.prepared(0, 2)
     assert 3 == sink.open_count()
     sink.driver(0).commit(sink.prepared(0, 3))
     assert 0 == sink.open_count()
 
 
-def test_an_aborted_batch_leaves_no_transaction_open(bootstrap: str) -> None:
+def test_an_aborted_batch_leaves_no_transaction_open(two_phase_bootstrap: str) -> None:
     """Readers of the topic do not wait for a query that failed; the next attempt writes it again."""
-    sink = Sink(bootstrap, "exactly-once-batch")
+    sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     sink.driver(0).abort(sink.prepared(0, 2))
     assert 0 == sink.open_count()
     sink.driver(0).commit(sink.prepared(0, 2))
     assert 0 == sink.open_count()
 
 
-def test_a_batch_of_which_every_task_failed_leaves_no_barrier(bootstrap: str) -> None:
+def test_a_batch_of_which_every_task_failed_leaves_no_barrier(two_phase_bootstrap: str) -> None:
     """The driver gets no message from a task; readers of the topic do not wait for the next attempt."""
-    sink = Sink(bootstrap, "exactly-once-batch")
+    sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     sink.driver(0).commit(sink.prepared(0, 2))
     stable = sink.stable()
 
@@ -158,9 +142,9 @@ def test_a_batch_of_which_every_task_failed_leaves_no_barrier(bootstrap: str) ->
     assert all(after > before for after, before in zip(sink.stable(), stable, strict=True))
 
 
-def test_a_barrier_that_was_ended_fails_the_batch(bootstrap: str) -> None:
+def test_a_barrier_that_was_ended_fails_the_batch(two_phase_bootstrap: str) -> None:
     """Otherwise its rows could be seen one transaction after another."""
-    sink = Sink(bootstrap, "exactly-once-batch")
+    sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     (first,) = sink.prepared(0, 1)
     with TransactionControl(dict(sink.options.producer)) as control:
         control.end_all([first.barrier], commit=False)
@@ -168,9 +152,9 @@ def test_a_barrier_that_was_ended_fails_the_batch(bootstrap: str) -> None:
         sink.driver(0).commit([first, *sink.prepared(0, 1)])
 
 
-def test_a_topic_that_does_not_exist_is_created(bootstrap: str) -> None:
+def test_a_topic_that_does_not_exist_is_created(two_phase_bootstrap: str) -> None:
     """As in the other deliveries, where the cluster allows it."""
-    sink = Sink(bootstrap, "exactly-once-batch")
+    sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     sink.topic = f"{sink.topic}-new"
     sink.options = replace(sink.options, topic=sink.topic)
     sink.driver(0).commit(sink.prepared(0, 1))
@@ -179,9 +163,9 @@ def test_a_topic_that_does_not_exist_is_created(bootstrap: str) -> None:
     assert 0 == sink.open_count()
 
 
-def test_a_repeated_part_is_skipped(bootstrap: str) -> None:
+def test_a_repeated_part_is_skipped(two_phase_bootstrap: str) -> None:
     """Mode exactly-once; a part of an earlier batch is skipped as well."""
-    sink = Sink(bootstrap, "exactly-once")
+    sink = Sink(two_phase_bootstrap, "exactly-once")
 
     def write(batch_id: int) -> bool:
         identity = TaskIdentity(sink.scope, batch_id, 0)
