@@ -125,7 +125,7 @@ class Side:
                 text,
                 "benchmark.yml",
                 directory=directory,
-                bootstrap_servers=self._servers["kafka.bootstrap.servers"],
+                settings={"bootstrap.servers": self._servers["kafka.bootstrap.servers"]},
                 variables={},
             )
             errors = Supervisor(

@@ -23,7 +23,11 @@ def read_pipelines(text: str, bootstrap: str, directory: Path, **variables: str)
     """Return the file of a text, with its storage below a directory."""
     given: Mapping[str, str] = {"STORAGE": f"file://{directory}/state", **variables}
     return parse_pipeline_file(
-        text, str(directory / "p.yml"), directory=directory, bootstrap_servers=bootstrap, variables=given
+        text,
+        str(directory / "p.yml"),
+        directory=directory,
+        settings={"bootstrap.servers": bootstrap},
+        variables=given,
     )
 
 

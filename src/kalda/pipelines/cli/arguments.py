@@ -29,7 +29,7 @@ def pipeline_arguments(function: _Function) -> _Function:
 
 
 def read_file(tool: Tool, path: Path) -> PipelineFile:
-    """Read a pipeline file; ``--bootstrap-server`` replaces the address of the main cluster.
+    """Read a pipeline file; the options of a connection win over the settings of its main cluster.
 
     Raises:
         ToolUsageError: the file cannot be read or is wrong; the message has a line for each fault.
@@ -37,8 +37,10 @@ def read_file(tool: Tool, path: Path) -> PipelineFile:
     try:
         from kalda.pipelines.spec.parser import read_pipeline_file
 
-        given = None if tool.is_address_default else tool.properties.get("bootstrap.servers")
-        return read_pipeline_file(path, bootstrap_servers=given)
+        given = dict(tool.properties)
+        if tool.is_address_default:
+            given.pop("bootstrap.servers", None)
+        return read_pipeline_file(path, settings=given)
     except OSError as error:
         raise ToolUsageError(f"{path}: {error.strerror}") from error
     except PipelineFileError as error:

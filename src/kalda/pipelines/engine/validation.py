@@ -72,7 +72,7 @@ def _report(spec: PipelineSpec, file: PipelineFile, unreachable: dict[str, str])
         return _table_report(spec, spec.source, file)
     mirror = spec.mirror
     assert isinstance(mirror, MirrorSpec), spec.kind
-    reason = f"records are copied as they are, {mirror.delivery.value}"
+    reason = "records are copied as they are, exactly-once"
     source = f"{mirror.source}: /{mirror.topics}/"
     kind = spec.kind.value
     return PlanReport(spec.name, kind, "direct", reason, source, None, None, mirror.target, None)

@@ -116,6 +116,12 @@ class Rename(StrEnum):
     """``<source>.<topic>``, as MirrorMaker's default policy does it."""
 
 
+class CopyDelivery(StrEnum):
+    """The guarantee of mirrors, and of tables that become topics: their progress is in the transactions."""
+
+    EXACTLY_ONCE = "exactly-once"
+
+
 class MirrorStart(StrEnum):
     """Where a mirror without progress begins to copy."""
 
@@ -341,7 +347,6 @@ class MirrorSpec:
     """A regular expression for whole names."""
     rename: Rename = Rename.IDENTITY
     sync: tuple[MirrorSync, ...] = (MirrorSync.CONFIGS,)
-    delivery: Delivery = Delivery.EXACTLY_ONCE
     start: MirrorStart = MirrorStart.EARLIEST
     place: Place | None = None
 

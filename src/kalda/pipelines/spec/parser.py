@@ -30,16 +30,17 @@ FILE_BYTES_MAX: Final = 1 << 20
 MAIN_CLUSTER: Final = "main"
 """The name under which the key `cluster` is known."""
 _ADDRESS: Final = "bootstrap.servers"
+_NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
 def read_pipeline_file(
-    path: Path, *, bootstrap_servers: str | None = None, variables: Mapping[str, str] | None = None
+    path: Path, *, settings: Mapping[str, str] = _NO_SETTINGS, variables: Mapping[str, str] | None = None
 ) -> PipelineFile:
     """Read a file.
 
     Args:
         path: the file.
-        bootstrap_servers: replaces the address of the main cluster.
+        settings: win over those of the main cluster, by Kafka's names.
         variables: what ``${NAME}`` stands for; the environment if None.
 
     Raises:
@@ -61,7 +62,7 @@ def read_pipeline_file(
         text,
         str(path),
         directory=path.resolve().parent,
-        bootstrap_servers=bootstrap_servers,
+        settings=settings,
         variables=os.environ if variables is None else variables,
     )
 
@@ -71,7 +72,7 @@ def parse_pipeline_file(
     name: str,
     *,
     directory: Path,
-    bootstrap_servers: str | None = None,
+    settings: Mapping[str, str] = _NO_SETTINGS,
     variables: Mapping[str, str],
 ) -> PipelineFile:
     """Read the text of a file; relative paths in it begin at `directory`.
@@ -92,7 +93,7 @@ def parse_pipeline_file(
         warehouse=f"{storage}/tables" if warehouse is None else to_uri(warehouse, directory),
         catalog=reader.texts("catalog"),
         registry=reader.texts("registry"),
-        clusters=_clusters(reader, bootstrap_servers, variables),
+        clusters=_clusters(reader, settings, variables),
     )
     result = PipelineFile(
         path=name,
@@ -117,11 +118,9 @@ def _storage(reader: SectionReader, directory: Path) -> str:
 
 
 def _clusters(
-    reader: SectionReader, bootstrap_servers: str | None, variables: Mapping[str, str]
+    reader: SectionReader, settings: Mapping[str, str], variables: Mapping[str, str]
 ) -> dict[str, Cluster]:
-    properties = reader.texts("cluster")
-    if bootstrap_servers is not None:
-        properties[_ADDRESS] = bootstrap_servers
+    properties = {**reader.texts("cluster"), **settings}
     given = reader.get("cluster")
     if given is not None and _ADDRESS not in properties:
         for name in get_close_matches(_ADDRESS, properties):

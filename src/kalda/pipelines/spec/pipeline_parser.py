@@ -11,6 +11,7 @@ from kalda.pipelines.spec import sections, values
 from kalda.pipelines.spec.locations import Locations
 from kalda.pipelines.spec.model import (
     Breaker,
+    CopyDelivery,
     Delivery,
     Execution,
     Expectation,
@@ -40,6 +41,21 @@ from kalda.pipelines.spec.target_parser import OWN_TOPICS, read_table_target, re
 from kalda.pipelines.spec.values import suggestion
 
 _STEP_TAKES: Final = "SQL, or `python: package.module:function`"
+
+_BY_TOPIC: Final = "topic or pattern says what is read"
+_BY_START: Final = "start says where a new pipeline begins"
+_OPTIONS_OF_KEYS: Final = {
+    "subscribe": _BY_TOPIC,
+    "subscribepattern": _BY_TOPIC,
+    "assign": _BY_TOPIC,
+    "startingoffsets": _BY_START,
+    "startingtimestamp": _BY_START,
+    "startingoffsetsbytimestamp": _BY_START,
+    "maxoffsetspertrigger": "max_records bounds a batch",
+    "kafka.bootstrap.servers": "cluster has the address",
+    "kafka.group.id": "each pipeline has a group of its own, which follows from its name",
+}
+"""Options of the source that keys of the file decide, in lower case, with the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +176,11 @@ class PipelineParser:
         target = None if mirror is not None else reader.build("to", self._target)
         if isinstance(source, TableSource) and isinstance(target, TableSpec):
             value.fault("a pipeline reads a topic or writes one; Spark itself copies a table to a table")
+        if isinstance(source, TableSource) and isinstance(target, TopicTarget):
+            to = reader.get("to")
+            given = None if to is None else to.entries().get("delivery")
+            if given is not None and target.delivery is not Delivery.EXACTLY_ONCE:
+                given.refuse(sections.COPY_DELIVERY.takes)
         spec = PipelineSpec(
             name=name,
             kind=_kind(source, target),
@@ -208,7 +229,7 @@ class PipelineParser:
             value=format_,
             keep=tuple(dict.fromkeys(keep)),
             records_per_batch_max=reader.optional("max_records", values.COUNT),
-            options=reader.texts("options"),
+            options=_source_options(reader),
             place=value.place,
         )
 
@@ -259,13 +280,13 @@ class PipelineParser:
         rename = reader.one("rename", sections.RENAME, Rename.IDENTITY)
         if source == target and rename is Rename.IDENTITY and "source" in reader and "target" in reader:
             value.fault(f"a mirror from {source} to {source} would copy each topic to itself")
+        reader.one("delivery", sections.COPY_DELIVERY, CopyDelivery.EXACTLY_ONCE)
         return MirrorSpec(
             source=source,
             target=target,
             topics=reader.required("topics", values.PATTERN),
             rename=rename,
             sync=reader.many("sync", sections.SYNC) or (MirrorSync.CONFIGS,),
-            delivery=reader.one("delivery", sections.DELIVERY, self._defaults.delivery),
             start=reader.one("start", sections.MIRROR_START, MirrorStart.EARLIEST),
             place=value.place,
         )
@@ -286,6 +307,15 @@ class PipelineParser:
             value = reader.get("table") or reader.value
             value.refuse("a name such as lake.orders, or a URI")
         return path or ""
+
+
+def _source_options(reader: SectionReader) -> Mapping[str, str]:
+    value = reader.get("options")
+    for name, option in value.entries().items() if value is not None else ():
+        key = _OPTIONS_OF_KEYS.get(name.lower())
+        if key is not None:
+            option.fault(f"options: {name} is not allowed here; {key}")
+    return reader.texts("options")
 
 
 def _check_dead_letters(spec: PipelineSpec, source: TopicSource, value: Value) -> None:

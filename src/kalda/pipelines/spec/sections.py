@@ -8,6 +8,7 @@ from typing import Final
 from kalda.pipelines.spec import values
 from kalda.pipelines.spec.model import (
     Compression,
+    CopyDelivery,
     Delivery,
     Evolve,
     Execution,
@@ -29,6 +30,7 @@ _COLUMNS: Final = "a list of columns"
 ON_ERROR: Final = choice(OnError)
 ON_FAIL: Final = choice(OnFail)
 DELIVERY: Final = choice(Delivery)
+COPY_DELIVERY: Final = choice(CopyDelivery)
 TABLE_FORMAT: Final = choice(TableFormat)
 COMPRESSION: Final = choice(Compression)
 MODE: Final = choice(WriteMode)
@@ -432,7 +434,7 @@ MIRROR: Final = Section(
             default="`configs`",
         ),
         Key("start", MIRROR_START.takes, "Where a new mirror begins.", default="`earliest`"),
-        Key("delivery", DELIVERY.takes, _DELIVERY_HELP, default="`exactly-once`"),
+        Key("delivery", COPY_DELIVERY.takes, "A mirror copies by transactions.", default="`exactly-once`"),
     ),
 )
 

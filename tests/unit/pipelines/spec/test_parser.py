@@ -418,7 +418,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     path.write_text(
         minimal("{name: a, from: {topic: t, value: {format: avro, schema_file: a.avsc}}, to: {table: x/y}}")
     )
-    file = read_pipeline_file(path, bootstrap_servers="b:1")
+    file = read_pipeline_file(path, settings={"bootstrap.servers": "b:1"})
     (spec,) = file.pipelines
     assert isinstance(spec.source, TopicSource)
     assert isinstance(spec.target, TableSpec)
@@ -462,3 +462,45 @@ def test_the_usual_compression_is_that_of_the_format() -> None:
     assert {"delta": "snappy", "parquet": "snappy", "iceberg": "zstd"} == {
         kind: compression_of(kind) for kind in ("delta", "parquet", "iceberg")
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("subscribe", "other", "topic or pattern says what is read"),
+        ("Assign", "{}", "topic or pattern says what is read"),
+        ("startingOffsets", "latest", "start says where a new pipeline begins"),
+        ("maxOffsetsPerTrigger", "5", "max_records bounds a batch"),
+        ("kafka.bootstrap.servers", "b:1", "cluster has the address"),
+        ("kafka.group.id", "g", "each pipeline has a group of its own"),
+    ],
+)
+def test_options_of_the_source_do_not_override_keys_of_the_file(name: str, value: str, reason: str) -> None:
+    """Spark takes the names in any case, so that one of two values would win in silence."""
+    text = minimal(f"{{name: a, from: {{topic: t, options: {{{name}: {value!r}}}}}, to: {{table: x}}}}")
+    (fault,) = faults(text)
+    assert f"options: {name} is not allowed here; {reason}" in fault
+    assert fault.startswith("p.yml:4:")
+
+
+def test_delivery_of_a_copy_is_exactly_once_or_refused() -> None:
+    for pipeline in (
+        "{name: a, mirror: {source: c, target: main, topics: t, delivery: at-least-once}}",
+        "{name: a, from: {table: x}, to: {topic: t, delivery: exactly-once-batch}}",
+    ):
+        text = f"clusters: {{c: {{bootstrap.servers: 'c:1'}}}}\n{minimal(pipeline)}"
+        (fault,) = faults(text)
+        assert "delivery" in fault
+        assert "it takes exactly-once" in fault
+    parse(minimal("{name: a, from: {table: x}, to: {topic: t, delivery: exactly-once}}"))
+
+
+def test_settings_of_the_command_line_win_over_those_of_the_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "p.yml"
+    path.write_text(
+        "cluster: {bootstrap.servers: 'a:1', client.id: c}\n"
+        + minimal("{name: a, from: {topic: t}, to: {table: x}}")
+    )
+    file = read_pipeline_file(path, settings={"client.id": "d", "request.timeout.ms": "5000"})
+    expected = {"bootstrap.servers": "a:1", "client.id": "d", "request.timeout.ms": "5000"}
+    assert expected == file.cluster("main").properties
