@@ -8,6 +8,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -214,15 +215,17 @@ def test_ctrl_c_ends_following_in_order(kalda: Commands, topic: str, fill: Calla
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A shell without a terminal starts background commands, perhaps this test run, with SIGINT ignored.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
     )
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=30)
-    finally:
-        process.kill()
-        process.wait()
+    with process:
+        try:
+            assert process.stdout is not None
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            stdout, stderr = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert ("value 0\n", "") == (first, stdout)
     assert (0, "1 record consumed\n") == (process.returncode, stderr)
 

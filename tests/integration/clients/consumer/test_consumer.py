@@ -437,6 +437,8 @@ def test_commits_without_waiting_call_back_in_this_thread(bootstrap: str, topic_
 
     with Consumer(bootstrap_servers=bootstrap, group_id=topic, **EARLIEST) as consumer:
         consumer.assign([partition])
+        # Retried until the brokers have a coordinator, which a commit without waiting is not.
+        consumer.commit({partition: 4})
         consumer.commit_async({partition: 5}, on_commit)
         consumer.commit({partition: 6})
         deadline = time.monotonic() + TIMEOUT_SECONDS
