@@ -1,7 +1,7 @@
-"""Writes the reference page of the clients' settings from their declarations.
+"""Writes the reference pages of the clients' settings from their declarations.
 
-Run it as ``python -m kalda.clients.documentation docs/reference``. The page is committed, and a test
-fails when it differs from the declarations.
+Run it as ``python -m kalda.clients.documentation docs/reference``. The pages are committed, and a test
+fails when one differs from the declarations.
 """
 
 import sys
@@ -13,12 +13,15 @@ from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.config.security_config import SecurityConfig
 from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.clients.legacy.legacy_config import LegacyConfig
+from kalda.clients.legacy.producer.producer_config import ProducerConfig as LegacyProducerConfig
 from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.common.config_def import ConfigKey
 from kalda.common.config_tables import config_table
 from kalda.common.settings import Settings
 
 CLIENT_PAGE: Final = "client-configs.md"
+LEGACY_PAGE: Final = "legacy-client-configs.md"
 
 _INTRODUCTION: Final = """\
 # Client settings
@@ -43,6 +46,19 @@ The settings of TLS and SASL have no effect yet. Their defaults are accepted; a 
 is refused, so that a connection never seems encrypted when it is not.
 """
 
+_LEGACY: Final = """\
+# Settings of old clients
+
+The settings of the [classes of Kafka 0.7 and 0.8](python-legacy.md), with the names and defaults of 0.8.2.
+Give them as a mapping or the path of a properties file (`ProducerConfig({"zk.connect": "127.0.0.1:2181"})`),
+or as keyword arguments with underscores (`ProducerConfig(zk_connect="127.0.0.1:2181")`). Where 0.7 had
+another name, that one is taken, too. A name that is not here is an error, and the message has the nearest
+name.
+
+A setting that takes the name of a class takes one of Kafka's (`kafka.serializer.StringEncoder`),
+`package.module.Class`, or in a program the class, an object or a function.
+"""
+
 
 def client_page() -> str:
     """Return the page of the settings of producer, consumer and admin client."""
@@ -56,14 +72,26 @@ def client_page() -> str:
     return "\n".join(parts)
 
 
-def write_page(directory: Path) -> None:
-    """Write the page.
+def legacy_page() -> str:
+    """Return the page of the settings of old clients."""
+    parts = [_LEGACY]
+    configs: dict[str, type[LegacyConfig]] = {"Producer": LegacyProducerConfig}
+    for title, config in configs.items():
+        renamed = "\n".join(f"| `{old}` | `{new}` |" for old, new in config.RENAMED.items())
+        parts.append(f"## {title}\n\n{config_table(config.definitions().values(), {})}")
+        parts.append(f"| Name in 0.7 | Setting |\n| --- | --- |\n{renamed}\n")
+    return "\n".join(parts)
+
+
+def write_pages(directory: Path) -> None:
+    """Write the pages.
 
     Raises:
         OSError: the directory cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
     (directory / CLIENT_PAGE).write_text(client_page(), encoding="utf-8")
+    (directory / LEGACY_PAGE).write_text(legacy_page(), encoding="utf-8")
 
 
 def _declared(config: type[Settings], bases: Iterable[type[Settings]]) -> list[ConfigKey]:
@@ -77,4 +105,4 @@ def _declared(config: type[Settings], bases: Iterable[type[Settings]]) -> list[C
 
 
 if __name__ == "__main__":
-    write_page(Path(sys.argv[1]))
+    write_pages(Path(sys.argv[1]))

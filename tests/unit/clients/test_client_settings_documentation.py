@@ -1,12 +1,15 @@
 from pathlib import Path
 
-from kalda.clients.documentation import CLIENT_PAGE, write_page
+import pytest
+
+from kalda.clients.documentation import CLIENT_PAGE, LEGACY_PAGE, write_pages
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 
 
-def test_the_committed_page_is_current(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", [CLIENT_PAGE, LEGACY_PAGE])
+def test_the_committed_pages_are_current(page: str, tmp_path: Path) -> None:
     """Else: python -m kalda.clients.documentation docs/reference"""
-    write_page(tmp_path)
+    write_pages(tmp_path)
 
-    assert (tmp_path / CLIENT_PAGE).read_text() == (REFERENCE / CLIENT_PAGE).read_text()
+    assert (tmp_path / page).read_text() == (REFERENCE / page).read_text()

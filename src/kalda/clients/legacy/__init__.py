@@ -5,6 +5,21 @@ programs use `kalda.Producer`, `kalda.Consumer` and `kalda.Admin`.
 """
 
 from kalda.clients.legacy.message_set import ByteBufferMessageSet, Message, MessageAndOffset
+from kalda.clients.legacy.producer.encoder import DefaultEncoder, Encoder, NullEncoder, StringEncoder
+from kalda.clients.legacy.producer.handlers import CallbackHandler, EventHandler, QueueItem
+from kalda.clients.legacy.producer.partitioner import DefaultPartitioner, Partitioner
+from kalda.clients.legacy.producer.producer import Producer
+from kalda.clients.legacy.producer.producer_config import ProducerConfig
+from kalda.clients.legacy.producer.producer_data import ProducerData
+from kalda.clients.legacy.producer.producer_errors import (
+    FailedToSendMessageError,
+    InvalidPartitionError,
+    MessageSizeTooLargeError,
+    NoBrokersForPartitionError,
+    QueueClosedError,
+    QueueFullError,
+)
+from kalda.clients.legacy.producer.sync_producer import ProducerRequest, SyncProducer
 from kalda.clients.legacy.simple_consumer import (
     FetchRequest,
     MultiFetchResponse,
@@ -14,10 +29,30 @@ from kalda.clients.legacy.simple_consumer import (
 
 __all__ = [
     "ByteBufferMessageSet",
+    "CallbackHandler",
+    "DefaultEncoder",
+    "DefaultPartitioner",
+    "Encoder",
+    "EventHandler",
+    "FailedToSendMessageError",
     "FetchRequest",
+    "InvalidPartitionError",
     "Message",
     "MessageAndOffset",
+    "MessageSizeTooLargeError",
     "MultiFetchResponse",
+    "NoBrokersForPartitionError",
+    "NullEncoder",
     "OffsetRequest",
+    "Partitioner",
+    "Producer",
+    "ProducerConfig",
+    "ProducerData",
+    "ProducerRequest",
+    "QueueClosedError",
+    "QueueFullError",
+    "QueueItem",
     "SimpleConsumer",
+    "StringEncoder",
+    "SyncProducer",
 ]
