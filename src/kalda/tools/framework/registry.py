@@ -83,6 +83,9 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         "kalda.pipelines.cli.group:pipeline",
         "Run data pipelines on Spark: topics to tables and topics, declared in a file.",
     ),
+    "legacy": ToolEntry(
+        f"{_TOOLS}.legacy.command:legacy", "Run the tools of Kafka 0.7 and 0.8 by the names of their classes."
+    ),
     "completion": ToolEntry(f"{_TOOLS}.completion:completion", "Print the completion script of a shell."),
 }
 """The tools by command name, in the order of the list of commands."""
