@@ -54,6 +54,18 @@ def _set_options(file: str) -> Callable[[_Function], _Function]:
     return lambda function: by_name(config(_log_options(function)))
 
 
+def _as_version(_context: click.Context, _option: click.Parameter, release: str | None) -> tuple[str, ...]:
+    return () if release is None else (f"kalda.as.version={release}",)
+
+
+_as_version_option = click.option(
+    "--as-version",
+    metavar="RELEASE",
+    callback=_as_version,
+    help="Answer clients as this release of Apache Kafka, 0.8.2 to 3.9, to test them.",
+)
+
+
 def _directory_option(description: str, default: str | None = None) -> Callable[[_Function], _Function]:
     return click.option(
         "--dir",
@@ -102,6 +114,7 @@ def app(context: click.Context, log_level: LogLevel | None, log_format: LogForma
     help="How many brokers to run; at most one per core is useful.",
 )
 @_port_option("The coordination server's port; 0 (the default) picks a free one.", "--zookeeper-port")
+@_as_version_option
 @_set_options("server.properties")
 @click.pass_context
 def start(
@@ -110,6 +123,7 @@ def start(
     port: int | None,
     brokers: int,
     zookeeper_port: int | None,
+    as_version: tuple[str, ...],
     settings: tuple[str, ...],
     config: Path | None,
     log_level: LogLevel | None,
@@ -125,7 +139,7 @@ def start(
 
     if (port or 0) + brokers - 1 > 65535:
         _fail(f"--port={port} leaves no room for --brokers={brokers} ports up to 65535")
-    in_file, by_name = _properties(config, settings)
+    in_file, by_name = _properties(config, (*settings, *as_version))
     properties = {**in_file, **by_name}
     with _settings_checked():
         configs = [
@@ -164,6 +178,7 @@ def start(
 )
 @_port_option("The port on 127.0.0.1 (default 9092); 0 picks a free one.")
 @click.option("--zookeeper", help="ZooKeeper as HOST:PORT,.../CHROOT (default 127.0.0.1:2181).")
+@_as_version_option
 @_set_options("server.properties")
 @click.option("--supervised", "is_supervised", is_flag=True, hidden=True)
 @click.pass_context
@@ -173,6 +188,7 @@ def broker(
     broker_id: int | None,
     port: int | None,
     zookeeper: str | None,
+    as_version: tuple[str, ...],
     settings: tuple[str, ...],
     config: Path | None,
     log_level: LogLevel | None,
@@ -184,7 +200,7 @@ def broker(
     from kalda.broker.process.broker import run_broker
     from kalda.broker.process.config import broker_config
 
-    in_file, by_name = _properties(config, settings)
+    in_file, by_name = _properties(config, (*settings, *as_version))
     with _settings_checked():
         broker_settings = broker_config(
             directory, {**in_file, **by_name}, broker_id=broker_id, port=port, zookeeper=zookeeper

@@ -45,6 +45,7 @@ from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.dispatch import Dispatcher
 from kalda.broker.requests.early_requests import EarlyRequests
 from kalda.broker.requests.handlers import HANDLERS, advertised_versions
+from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.topic_responses import TopicResponses
@@ -55,6 +56,7 @@ from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
+from kalda.net.connection import FrameHandler
 from kalda.net.peer.dialer import Dialer
 from kalda.net.server import Server, ServerConfig
 from kalda.storage.filesystem import FileSystem
@@ -74,6 +76,8 @@ class BrokerParts:
     services: BrokerServices
     server: Server
     dispatcher: Dispatcher
+    on_frame: FrameHandler
+    """Refuses what a listener's release does not have, and passes the rest to the dispatcher."""
     early_requests: EarlyRequests
     timer: LoopTimer[DelayedOperation]
     controller_channel: ControllerChannel
@@ -87,7 +91,7 @@ class BrokerParts:
     def open(self) -> None:
         """Serve clients, once the broker has the metadata of the cluster."""
         # New connections go straight to the dispatcher; existing ones reach it through one more call.
-        self.server.set_frame_handler(self.dispatcher.on_frame)
+        self.server.set_frame_handler(self.on_frame)
         self.early_requests.open()
         self.health.enter(BrokerState.RUNNING)
 
@@ -154,19 +158,22 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         producer_ids=producer_ids,
         purgatories=purgatories,
         refused_batches=RefusedBatches(clock),
+        releases=ListenerReleases(config.kalda_as_version),
         replica_manager=replicas,
         topic_admin=topic_admin,
         topic_responses=TopicResponses(cache),
         transaction_coordinator=transactions.coordinator,
     )
     dispatcher = Dispatcher(services, HANDLERS, foundation.metrics, tasks)
-    early_requests = EarlyRequests(dispatcher.on_frame)
+    on_frame = services.releases.guarded(dispatcher.on_frame)
+    early_requests = EarlyRequests(on_frame)
     health = BrokerHealth(foundation.registration)
     parts = BrokerParts(
         foundation=foundation,
         services=services,
         server=_build_server(foundation, early_requests),
         dispatcher=dispatcher,
+        on_frame=on_frame,
         early_requests=early_requests,
         timer=timer,
         controller_channel=control.channel,

@@ -4,6 +4,8 @@ import pytest
 
 from kalda.broker.metadata.features import Features
 from kalda.broker.requests.handlers import HANDLERS, advertised_versions, api_versions
+from kalda.broker.requests.listener_releases import ListenerReleases
+from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
@@ -14,9 +16,19 @@ from tests.unit.broker.partial_services import services_with
 
 def ask(version: int, name: str = "librdkafka", software_version: str = "2.6.1") -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
-    services = services_with(api_versions=advertised_versions(), features=Features(cast("Any", None)))
+    response = api_versions.handle(services_as({}), request, context(version))
+    assert response is not None
+    return response
+
+
+def services_as(releases: dict[str, str]) -> BrokerServices:
+    services = services_with(
+        api_versions=advertised_versions(),
+        features=Features(cast("Any", None)),
+        releases=ListenerReleases(releases),
+    )
     services.features.levels, services.features.epoch = {"transaction.version": 2}, 5
-    return api_versions.handle(services, request, context(version))
+    return services
 
 
 @pytest.mark.parametrize("version", range(5))

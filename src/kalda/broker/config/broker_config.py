@@ -26,9 +26,11 @@ from kalda.common.config_def import (
     MissingFeatureError,
     refuse_missing_features,
 )
+from kalda.protocol.releases import find_release
 from kalda.storage.log_config import LogConfig
 
 LISTENER_PREFIX: Final = "listener.name."
+AS_VERSION: Final = "kalda.as.version"
 _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")
 """Settings under these prefixes belong to tiered storage's plug-ins; Kalda does not know their names."""
 
@@ -137,6 +139,7 @@ class BrokerConfig(BrokerSettings):
         _check_advertised(listeners, advertised)
         return {
             "inter_broker_listener_name": _inter_broker_listener(get, advertised),
+            "kalda_as_version": _releases(values, listeners),
             "listeners": listeners,
             "advertised_listeners": advertised,
             "log_dirs": _log_dirs(get),
@@ -150,8 +153,10 @@ _ATTRIBUTES: Final = BrokerSettings.definitions()
 
 
 def has_effect(name: str) -> bool:
-    """Return whether code reads the setting; none of a single listener's (``listener.name.…``) is read."""
+    """Return whether code reads the setting; of a single listener's (``listener.name.…``), one is read."""
     key = BROKER_CONFIG.keys.get(name)
+    if key is None and base_name(name) == AS_VERSION:
+        return True
     return key is not None and key.without_effect is None
 
 
@@ -272,6 +277,27 @@ def _check_together(get: Mapping[str, ConfigValue]) -> None:
     )
     for name in ("default.replication.factor", "connections.max.idle.ms"):
         require(name, number(name) >= -1, "at least -1")
+
+
+def _releases(values: Mapping[str, ConfigValue], listeners: tuple[ListenerConfig, ...]) -> dict[str, str]:
+    """Return the release as which each listener answers, by the listener's name; absent if as Kalda."""
+    names = {listener.name for listener in listeners}
+    releases: dict[str, str] = {}
+    for name, value in values.items():
+        release = find_release(str(value)) if base_name(name) == AS_VERSION and value is not None else None
+        if release is None:
+            continue
+        if name == AS_VERSION:
+            releases = dict.fromkeys(names, release) | releases
+            continue
+        listener = name.removeprefix(LISTENER_PREFIX).removesuffix(f".{AS_VERSION}").upper()
+        if listener not in names:
+            raise ConfigError(
+                name,
+                f"`{name}`: {listener} is not among `listeners`, which are {', '.join(sorted(names))}",
+            )
+        releases[listener] = release
+    return releases
 
 
 def _log_dirs(get: Mapping[str, ConfigValue]) -> tuple[str, ...]:

@@ -167,7 +167,8 @@ class Dispatcher:
             context.api_version = answer_version
             context.message = registry.spec(handler.key).request_class()
             response = self._call(context)
-            cast(Any, response).error_code = ErrorCode.UNSUPPORTED_VERSION
+            if response is not None:
+                cast(Any, response).error_code = ErrorCode.UNSUPPORTED_VERSION
             self._respond(context, response)
             return
         low, high = handler.versions_advertised

@@ -14,6 +14,7 @@ from kalda.broker.leases.lease_grants import LeaseGrants
 from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
@@ -60,6 +61,7 @@ class BrokerServices:
     purgatories: dict[str, DelayedOperationPurgatory]
     """By name: ``fetch``, ``produce``, ``delete_records``, ``topic``."""
     refused_batches: RefusedBatches
+    releases: ListenerReleases
     replica_manager: ReplicaManager
     topic_admin: TopicAdmin
     topic_responses: TopicResponses

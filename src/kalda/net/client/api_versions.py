@@ -20,6 +20,8 @@ from kalda.protocol.registry import spec
 from kalda.protocol.schema import VersionRange
 
 CLIENT_SOFTWARE_NAME: Final = "kalda"
+BROKER_SOFTWARE_NAME: Final = "kalda-broker"
+"""How brokers name themselves to each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,10 @@ class NodeApiVersions:
 class ApiVersionsNegotiation:
     """One exchange of ApiVersions; an older broker takes two rounds (KIP-511)."""
 
-    def __init__(self, peer: str) -> None:
+    def __init__(self, peer: str, software_name: str = CLIENT_SOFTWARE_NAME) -> None:
         self._peer: Final = peer
         self.request: Final = ApiVersionsRequest(
-            client_software_name=CLIENT_SOFTWARE_NAME, client_software_version=__version__
+            client_software_name=software_name, client_software_version=__version__
         )
         self.version = ApiVersionsRequest.SCHEMA.versions.highest
         """The version to send the request in."""

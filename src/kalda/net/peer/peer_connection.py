@@ -17,7 +17,11 @@ from typing import Final, Protocol, Self
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.error_text import error_text
-from kalda.net.client.api_versions import ApiVersionsNegotiation, highest_shared_version
+from kalda.net.client.api_versions import (
+    BROKER_SOFTWARE_NAME,
+    ApiVersionsNegotiation,
+    highest_shared_version,
+)
 from kalda.net.client.client_errors import BrokerResponseError
 from kalda.net.connect import connect_socket
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
@@ -186,7 +190,7 @@ class PeerConnection:
             self._close_after("was hung up on by this broker")
 
     async def _negotiate(self, timeout_seconds: float) -> None:
-        negotiation = ApiVersionsNegotiation(self.peer)
+        negotiation = ApiVersionsNegotiation(self.peer, BROKER_SOFTWARE_NAME)
         versions = None
         while versions is None:
             response = await self.request(

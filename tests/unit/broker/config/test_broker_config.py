@@ -16,6 +16,7 @@ PYTHON_TYPES = {
 COMPUTED = {
     "advertised.listeners",
     "inter.broker.listener.name",
+    "kalda.as.version",
     "listeners",
     "log.dirs",
     "max.connections.per.ip.overrides",

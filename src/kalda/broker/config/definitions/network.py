@@ -5,6 +5,7 @@ Listeners are read-only: unlike Kafka, a running broker does not open or close t
 
 from typing import Final
 
+from kalda.broker.config.definitions.validators import RELEASE
 from kalda.broker.config.listeners import ListenerConfig
 from kalda.common.config_def import MissingFeature, UpdateMode, at_least, one_of
 from kalda.common.settings import HIGH, INT_MAX, LOW, Settings, integer, long, string
@@ -31,6 +32,13 @@ class SocketServerConfig(Settings):
     inter_broker_listener_name = string(None, "The listener that brokers use among themselves.").computed_as(
         str
     )
+    kalda_as_version = string(
+        None,
+        "The release of Apache Kafka as which the listeners answer clients: they offer the requests and "
+        "versions of that release and refuse others as it did. Brokers are not restricted among themselves. "
+        "`listener.name.<name>.kalda.as.version` sets it for one listener. Kalda's own.",
+        RELEASE,
+    ).computed_as(dict[str, str])
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name.",

@@ -14,15 +14,18 @@ from typing import Final
 
 from kalda.broker.metadata.features import SUPPORTED
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.listener_releases import has_versions_in_refusal, restricted
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.net.client.api_versions import BROKER_SOFTWARE_NAME
 from kalda.protocol.messages.api_versions import (
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
     SupportedFeatureKey,
 )
+from kalda.protocol.releases import versions_of
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _KALDA_SOFTWARE: Final = "kalda"
@@ -33,13 +36,23 @@ _LEVEL_0_FROM_VERSION: Final = 4
 
 def handle(
     services: BrokerServices, request: ApiVersionsRequest, context: RequestContext
-) -> ApiVersionsResponse:
-    """Return every API with its versions, and the features."""
+) -> ApiVersionsResponse | None:
+    """Return every API with its versions, and the features; None if the listener's release has no answer."""
+    connection = context.connection
+    if request.client_software_name == BROKER_SOFTWARE_NAME:
+        services.releases.add_broker(connection)
+    release = services.releases.of(connection)
+    highest = None if release is None else versions_of(release).get(ApiKey.API_VERSIONS, -1)
+    if release is not None and highest is not None and context.api_version > highest:
+        return _refusal(services, context, release, highest)
     if context.api_version >= _SOFTWARE_FROM_VERSION and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return error_response(request, ErrorCode.INVALID_REQUEST)
+    if release is not None:
+        # The features that Kalda finalizes came after the last of these releases.
+        return ApiVersionsResponse(api_keys=restricted(services.api_versions, release))
     features = services.features
     is_ours = request.client_software_name == _KALDA_SOFTWARE
     return ApiVersionsResponse(
@@ -54,6 +67,21 @@ def handle(
             FinalizedFeatureKey(name=name, max_version_level=level, min_version_level=level)
             for name, level in features.levels.items()
         ],
+    )
+
+
+def _refusal(
+    services: BrokerServices, context: RequestContext, release: str, highest: int
+) -> ApiVersionsResponse | None:
+    """Answer an unknown version of the request as the release did: in version 0, or by closing."""
+    if highest < 0:
+        context.connection.close(f"Kafka {release}, as which this listener answers, has no ApiVersions")
+        return None
+    context.api_version = 0
+    keys = restricted(services.api_versions, release) if has_versions_in_refusal(release) else []
+    return ApiVersionsResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        api_keys=[each for each in keys if each.api_key == ApiKey.API_VERSIONS],
     )
 
 
