@@ -32,3 +32,31 @@ def test_producer_shell_names_what_is_missing(kalda: Commands, tmp_path: Path) -
     unknown.write_text("zk.conect=127.0.0.1:2181\n")
     done = kalda.run("legacy", "ProducerShell", "--props", unknown, "--topic", "t")
     assert (2, True) == (done.code, "did you mean `zk.connect`" in done.stderr)
+
+
+@pytest.mark.parametrize("options", [[], ["--sync"], ["--new-producer"], ["--compression-codec", 3]])
+def test_producer_performance_sends_all_and_prints_the_columns(
+    kalda: Commands, options: list[str | int]
+) -> None:
+    topic = f"perf{len(options)}{options[0] if options else ''}"
+    common = ["--broker-list", kalda.bootstrap, "--topics", topic, "--messages", "300", "--threads", "3"]
+    done = kalda("legacy", "ProducerPerformance", *common, "--initial-message-id", 0, *options)
+    header, line = done.stdout.splitlines()
+    assert header.startswith("start.time, end.time, compression, message.size, batch.size, ")
+    columns = line.split(", ")
+    assert 9 == len(columns)
+    assert ["3" if "--compression-codec" in options else "0", "100", "200", "0.03"] == columns[2:6]
+    assert "300" == columns[7]
+    values = kalda("consume", topic).stdout.splitlines()
+    ids = sorted(int(each.split(":")[5]) for each in values)
+    assert list(range(300)) == ids
+
+
+def test_producer_performance_prints_detailed_lines_and_mistakes(kalda: Commands) -> None:
+    common = ["legacy", "ProducerPerformance", "--broker-list", kalda.bootstrap, "--topics", "perf"]
+    detailed = ["--messages", "100", "--show-detailed-stats", "--reporting-interval", "50", "--hide-header"]
+    assert 2 == len(kalda(*common, *detailed).stdout.splitlines())
+    done = kalda.run(*common, "--messages", 1, "--threads", 2)
+    assert (2, True) == (done.code, "--messages=1 is less than --threads=2" in done.stderr)
+    done = kalda.run(*common, "--messages", 1, "--compression-codec", 4)
+    assert (2, True) == (done.code, "--compression-codec=4" in done.stderr)
