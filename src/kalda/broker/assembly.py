@@ -56,7 +56,6 @@ from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
-from kalda.net.connection import FrameHandler
 from kalda.net.peer.dialer import Dialer
 from kalda.net.server import Server, ServerConfig
 from kalda.storage.filesystem import FileSystem
@@ -76,8 +75,6 @@ class BrokerParts:
     services: BrokerServices
     server: Server
     dispatcher: Dispatcher
-    on_frame: FrameHandler
-    """Refuses what a listener's release does not have, and passes the rest to the dispatcher."""
     early_requests: EarlyRequests
     timer: LoopTimer[DelayedOperation]
     controller_channel: ControllerChannel
@@ -91,7 +88,7 @@ class BrokerParts:
     def open(self) -> None:
         """Serve clients, once the broker has the metadata of the cluster."""
         # New connections go straight to the dispatcher; existing ones reach it through one more call.
-        self.server.set_frame_handler(self.on_frame)
+        self.server.set_frame_handler(self.early_requests.handle)
         self.early_requests.open()
         self.health.enter(BrokerState.RUNNING)
 
@@ -120,9 +117,8 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         ConfigError: a setting names something that does not exist here.
     """
     config, clock = foundation.config, foundation.clock
-    timer: LoopTimer[DelayedOperation] = LoopTimer(
-        TimingWheel(clock), asyncio.get_running_loop(), DelayedOperation.expire
-    )
+    loop = asyncio.get_running_loop()
+    timer = LoopTimer[DelayedOperation](TimingWheel(clock), loop, DelayedOperation.expire)
     purgatories = {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
     cache = MetadataCache()
     replication = build_replication(foundation, cache, purgatories, dialer, tasks)
@@ -165,15 +161,13 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         transaction_coordinator=transactions.coordinator,
     )
     dispatcher = Dispatcher(services, HANDLERS, foundation.metrics, tasks)
-    on_frame = services.releases.guarded(dispatcher.on_frame)
-    early_requests = EarlyRequests(on_frame)
+    early_requests = EarlyRequests(services.releases.guarded(dispatcher.on_frame))
     health = BrokerHealth(foundation.registration)
     parts = BrokerParts(
         foundation=foundation,
         services=services,
         server=_build_server(foundation, early_requests),
         dispatcher=dispatcher,
-        on_frame=on_frame,
         early_requests=early_requests,
         timer=timer,
         controller_channel=control.channel,

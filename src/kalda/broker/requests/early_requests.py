@@ -30,7 +30,7 @@ class EarlyRequests:
     """Receives the frames of all connections and holds them until `open`."""
 
     def __init__(self, handle: FrameHandler) -> None:
-        self._handle: Final = handle
+        self.handle: Final = handle
         self._is_open = False
         self._held: list[tuple[Connection, bytearray]] = []
         self._held_bytes = 0
@@ -43,11 +43,11 @@ class EarlyRequests:
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Hold a request or pass it to the dispatcher."""
         if self._is_open:
-            self._handle(connection, frame)
+            self.handle(connection, frame)
             return
         is_early = len(frame) >= _API_KEY.size and _API_KEY.unpack_from(frame)[0] in _SERVED_EARLY
         if is_early and connection.id not in self._holding:
-            self._handle(connection, frame)
+            self.handle(connection, frame)
             return
         if len(self._held) >= FRAMES_HELD_MAX or self._held_bytes + len(frame) > BYTES_HELD_MAX:
             connection.close("the broker is starting and holds too many requests", logging.DEBUG)
