@@ -1,0 +1,123 @@
+"""The clients between which `kalda legacy MirrorMaker` copies: old and new consumers and producers.
+
+Defaults lose nothing, as those of Kafka's mirror maker since 0.9: consumers do not commit by themselves, and
+producers wait for all in-sync replicas and repeat without end. What a file sets otherwise counts.
+"""
+
+import re
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from kalda.clients.consumer.consumer import Consumer
+from kalda.clients.consumer.consumer_record import ConsumerRecord
+from kalda.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from kalda.clients.legacy import Message, Producer, ProducerConfig, ProducerData
+from kalda.clients.producer.producer import Producer as KaldaProducer
+from kalda.common.settings import INT_MAX, LONG_MAX
+from kalda.common.types import TopicPartition
+from kalda.tools.legacy.mirror_maker_run import Copied
+
+_TAKE_SECONDS: Final = 0.5
+"""How long a source waits for a message; then its thread looks whether it is time to commit or to stop."""
+_POLL_RECORDS: Final = 2_000
+
+
+class NewConsumerSource(ConsumerRebalanceListener):
+    """A member of a consumer group, as the mirror maker of 0.9 and later has it.
+
+    Invariant: `_offsets` has partitions of this member only, behind the last record that `take` returned.
+    """
+
+    def __init__(self, properties: Mapping[str, object], whitelist: re.Pattern[str]) -> None:
+        self._consumer: Final = Consumer.from_config({**properties, "enable.auto.commit": False})
+        self._records: Final[deque[ConsumerRecord[bytes, bytes]]] = deque()
+        self._offsets: Final[dict[TopicPartition, int]] = {}
+        self._consumer.subscribe(whitelist, self)
+
+    def take(self) -> Copied | None:
+        """Return the next record."""
+        if not self._records:
+            self._records.extend(self._consumer.poll(_TAKE_SECONDS, _POLL_RECORDS))
+        if not self._records:
+            return None
+        record = self._records.popleft()
+        self._offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
+        return Copied(record.topic, record.key, record.value, record.timestamp_ms)
+
+    def commit(self) -> None:
+        """Commit behind the records that `take` returned."""
+        if self._offsets:
+            self._consumer.commit(dict(self._offsets))
+
+    def shutdown(self) -> None:
+        """Leave the group."""
+        self._consumer.close()
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget the records and offsets of partitions that go to another member."""
+        gone = set(partitions)
+        kept = [each for each in self._records if TopicPartition(each.topic, each.partition) not in gone]
+        self._records.clear()
+        self._records.extend(kept)
+        for each in gone:
+            self._offsets.pop(each, None)
+
+
+class OldTarget:
+    """The producer of 0.7 and 0.8; always sync, because an async one does not say what failed."""
+
+    def __init__(self, properties: Mapping[str, object]) -> None:
+        defaults = {
+            "request.required.acks": -1,
+            "message.send.max.retries": INT_MAX,
+            "zk.read.num.retries": INT_MAX,
+            "max.message.size": INT_MAX,
+        }
+        given = {ProducerConfig.RENAMED.get(name, name): value for name, value in properties.items()}
+        self._producer: Final = Producer({**defaults, **given, "producer.type": "sync"})
+
+    def send(self, batch: Sequence[Copied]) -> None:
+        """Send a batch and wait for the brokers."""
+        self._producer.send(
+            [
+                ProducerData(each.topic, each.key, Message(each.payload, each.key, each.timestamp))
+                for each in batch
+            ]
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._producer.close()
+
+
+class NewTarget:
+    """The new producer, with --new.producer."""
+
+    def __init__(self, properties: Mapping[str, object]) -> None:
+        defaults = {
+            "acks": "all",
+            "retries": INT_MAX,
+            "max.block.ms": LONG_MAX,
+            "delivery.timeout.ms": INT_MAX,
+        }
+        self._producer: Final = KaldaProducer.from_config({**defaults, **properties})
+
+    def send(self, batch: Sequence[Copied]) -> None:
+        """Send a batch and wait for the brokers."""
+        futures = [
+            self._producer.send(
+                each.topic,
+                value=each.payload,
+                key=each.key,
+                timestamp_ms=each.timestamp if each.timestamp >= 0 else None,
+            )
+            for each in batch
+        ]
+        self._producer.flush()
+        for each in futures:
+            each.result()
+
+    def close(self) -> None:
+        """Give up what is on its way, and close."""
+        self._producer.close(0.0)
