@@ -67,7 +67,12 @@ STEP = re.compile(r"^```(?P<language>sh|python|text)\n(?P<code>.*?)^```$", re.MU
 
 
 @pytest.mark.parametrize(
-    ("page", "directory"), [("README.md", "/tmp/kalda"), ("docs/tutorial/first-topic.md", "/tmp/first")]
+    ("page", "directory"),
+    [
+        ("README.md", "/tmp/kalda"),
+        ("docs/tutorial/first-topic.md", "/tmp/first"),
+        ("docs/tutorial/old-documents.md", "/tmp/old"),
+    ],
 )
 def test_a_first_pages_commands_and_programs_print_what_the_page_says(
     page: str, directory: str, tmp_path: Path
@@ -82,6 +87,8 @@ def test_a_first_pages_commands_and_programs_print_what_the_page_says(
     with KaldaProcess(tmp_path / "data") as broker:
         for step in steps:
             code = step["code"].replace("127.0.0.1:9092", broker.bootstrap)
+            code = code.replace("127.0.0.1:2181", broker.zookeeper)
+            code = code.replace('"127.0.0.1", 9092', f'"127.0.0.1", {broker.bootstrap.rpartition(":")[2]}')
             code = code.replace(directory, str(broker.directory))
             if step["language"] == "text":
                 assert code == printed
