@@ -4,6 +4,12 @@ They are thin adapters over the connections of `kalda.clients`, for programs and
 programs use `kalda.Producer`, `kalda.Consumer` and `kalda.Admin`.
 """
 
+from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
+from kalda.clients.legacy.consumer.consumer_connector import Consumer, ConsumerConnector
+from kalda.clients.legacy.consumer.decoder import DefaultDecoder, StringDecoder
+from kalda.clients.legacy.consumer.kafka_stream import ConsumerTimeoutError, KafkaStream, MessageAndMetadata
+from kalda.clients.legacy.consumer.rebalancer import ConsumerRebalanceFailedError
+from kalda.clients.legacy.consumer.topic_count import Blacklist, TopicFilter, Whitelist
 from kalda.clients.legacy.message_set import ByteBufferMessageSet, Message, MessageAndOffset
 from kalda.clients.legacy.producer.encoder import DefaultEncoder, Encoder, NullEncoder, StringEncoder
 from kalda.clients.legacy.producer.handlers import CallbackHandler, EventHandler, QueueItem
@@ -28,8 +34,15 @@ from kalda.clients.legacy.simple_consumer import (
 )
 
 __all__ = [
+    "Blacklist",
     "ByteBufferMessageSet",
     "CallbackHandler",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerConnector",
+    "ConsumerRebalanceFailedError",
+    "ConsumerTimeoutError",
+    "DefaultDecoder",
     "DefaultEncoder",
     "DefaultPartitioner",
     "Encoder",
@@ -37,7 +50,9 @@ __all__ = [
     "FailedToSendMessageError",
     "FetchRequest",
     "InvalidPartitionError",
+    "KafkaStream",
     "Message",
+    "MessageAndMetadata",
     "MessageAndOffset",
     "MessageSizeTooLargeError",
     "MultiFetchResponse",
@@ -53,6 +68,9 @@ __all__ = [
     "QueueFullError",
     "QueueItem",
     "SimpleConsumer",
+    "StringDecoder",
     "StringEncoder",
     "SyncProducer",
+    "TopicFilter",
+    "Whitelist",
 ]

@@ -1,0 +1,246 @@
+"""Divides the partitions of a group among its consumers: every consumer for itself, by what ZooKeeper says.
+
+    registered -> watches set -> view read -> assignment computed
+        unchanged: go on reading
+        changed:   stop reading -> commit -> release what was owned -> claim -> read offsets -> read on
+                   a partition is still another's: release, wait, and try again
+
+A consumer that comes or goes, a broker, a new topic or new partitions fire a watch, in all consumers at about
+the same time. A claim is an ephemeral znode, so two consumers never own one partition; offsets are read only
+after the claim, when the owner before has committed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+from kalda.clients.errors import ClientError
+from kalda.clients.legacy.consumer.consumer_config import BY_BROKER, ConsumerConfig
+from kalda.clients.legacy.consumer.group_registry import GroupRegistry
+from kalda.clients.legacy.consumer.partition_assignment import ASSIGNORS, AssignmentError, GroupView
+from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
+from kalda.common.clock import Clock
+from kalda.common.types import TopicPartition
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
+from kalda.zk.client.schema import BrokerInfo
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+
+logger: Final = logging.getLogger(__name__)
+
+_RETRY_S_MIN: Final = 1.0
+"""The shortest wait after a rebalance that failed with all its retries."""
+
+
+class ConsumerRebalanceFailedError(ClientError):
+    """A consumer got no partitions within `rebalance.max.retries`."""
+
+
+class Reading(Protocol):
+    """What a rebalance does with the streams."""
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether messages of the owned partitions are delivered."""
+        ...
+
+    async def stop(self) -> None:
+        """Take back what the program has not got, and commit what it consumed, if commits are automatic."""
+
+    def abandon(self) -> None:
+        """Take everything back without a commit: the partitions may be another's."""
+
+    async def begin(
+        self, owned: Mapping[TopicPartition, ThreadId], brokers: Mapping[int, BrokerInfo]
+    ) -> None:
+        """Read the group's offsets and deliver messages from there; raises as the storage does."""
+
+
+class Rebalancer:
+    """The group's side of one connector; on the loop.
+
+    Args:
+        config: Retries, back-off, strategy.
+        consumer: The name of this consumer in the group.
+        wanted: What it wants.
+        zookeeper: The session.
+        reading: The streams.
+        clock: The time in the registration.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        consumer: str,
+        wanted: TopicCount,
+        zookeeper: ZooKeeperClient,
+        reading: Reading,
+        clock: Clock,
+    ) -> None:
+        self._config: Final = config
+        self._consumer: Final = consumer
+        self._wanted: Final = wanted
+        self._zookeeper: Final = zookeeper
+        self._registry: Final = GroupRegistry(zookeeper, config.group)
+        self._store: Final = ClusterStore(zookeeper, clock)
+        self._reading: Final = reading
+        self._clock: Final = clock
+        self._assign: Final = ASSIGNORS[config.partition_assignment_strategy]
+        self.owned: dict[TopicPartition, ThreadId] = {}
+        """The partitions that this consumer owns, with the threads that read them."""
+        self._is_registered = False
+        self._is_due: Final = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        zookeeper.add_state_listener(self._on_state)
+
+    async def start(self) -> None:
+        """Register, and own partitions; then keep up with the group in the background.
+
+        Raises:
+            ConsumerRebalanceFailedError: no attempt succeeded.
+        """
+        await self._synced_rebalance()
+        self._task = asyncio.create_task(self._run(), name=f"rebalancer of {self._consumer}")
+
+    async def owned_now(self) -> list[TopicPartition]:
+        """Return the partitions that ZooKeeper says are this consumer's."""
+        return await self._registry.owned(list(self.owned))
+
+    async def stop(self) -> None:
+        """Stop to rebalance."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._silence is not None:
+            self._silence.cancel()
+
+    async def leave(self) -> None:
+        """Leave the group, which gets the partitions; raises `ZooKeeperError`."""
+        await self._release()
+        if self._is_registered:
+            await self._registry.unregister(self._consumer)
+
+    async def _run(self) -> None:
+        while True:
+            await self._is_due.wait()
+            try:
+                await self._synced_rebalance()
+            except ConsumerRebalanceFailedError as error:
+                logger.error("%s", error)
+                wait = max(self._config.backoff_s, _RETRY_S_MIN)
+                asyncio.get_running_loop().call_later(wait, self._is_due.set)
+            except Exception:
+                logger.exception("Consumer %s: a rebalance failed", self._consumer)
+                await asyncio.sleep(_RETRY_S_MIN)
+                self._is_due.set()
+
+    async def _synced_rebalance(self) -> None:
+        """Try until the consumer has what it should have."""
+        attempts = self._config.rebalance_max_retries + 1
+        reason = ""
+        for attempt in range(attempts):
+            if attempt:
+                await self._pause()
+            self._is_due.clear()
+            try:
+                reason = await self._rebalance()
+            except (ZooKeeperError, ClientError, AssignmentError) as error:
+                reason = str(error)
+            if not reason:
+                return
+            logger.info(
+                "Consumer %s: attempt %d to rebalance failed: %s", self._consumer, attempt + 1, reason
+            )
+        raise ConsumerRebalanceFailedError(
+            f"consumer {self._consumer} has no partitions after {attempts} attempts to rebalance "
+            f"(`rebalance.max.retries`={self._config.rebalance_max_retries}); the last failed: {reason}"
+        )
+
+    async def _pause(self) -> None:
+        """Wait for the back-off, but not when something has changed."""
+        try:
+            async with asyncio.timeout(self._config.backoff_s):
+                await self._is_due.wait()
+        except TimeoutError:
+            return
+
+    async def _rebalance(self) -> str:
+        """Make one attempt; return why it failed, or nothing."""
+        if not self._is_registered:
+            await self._registry.register(self._consumer, self._wanted, self._clock.time_ms())
+            self._is_registered = True
+        brokers = await self._store.brokers(self._on_watch)
+        consumers = await self._registry.consumers(self._on_watch)
+        if self._consumer not in consumers:
+            self._is_registered = False
+            return f"the registration of {self._consumer} is gone"
+        if not brokers:
+            # The watch on the brokers brings the next rebalance.
+            await self._stop_and_release()
+            return ""
+        assignment = self._assign(await self._view(consumers))
+        mine = {each: thread for each, thread in assignment.items() if thread.consumer == self._consumer}
+        if mine == self.owned and self._reading.is_reading and len(await self.owned_now()) == len(mine):
+            return ""
+        await self._stop_and_release()
+        taken = await self._registry.claim(mine)
+        # Also what another took: the claims before that one are to be released.
+        self.owned = mine
+        if taken:
+            await self._release()
+            return f"{len(taken)} partitions have other owners yet, the first is {taken[0]}"
+        await self._reading.begin(mine, brokers)
+        logger.info("Consumer %s owns %d partitions", self._consumer, len(mine))
+        return ""
+
+    async def _view(self, consumers: Mapping[str, TopicCount]) -> GroupView:
+        topics = await self._store.topics(self._on_watch)
+        threads: dict[str, list[ThreadId]] = {}
+        for name, count in sorted(consumers.items()):
+            exclude = self._config.exclude_internal_topics
+            for topic, own in count.threads(name, topics, exclude_internal=exclude).items():
+                threads.setdefault(topic, []).extend(own)
+        assignments = await self._store.topic_assignments(threads, self._on_watch)
+        partitions = {topic: sorted(each.partitions) for topic, each in assignments.items()}
+        leaders: dict[TopicPartition, int] = {}
+        if self._config.partition_assignment_strategy == BY_BROKER:
+            every = [TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers]
+            states = await self._store.partition_states(every)
+            leaders = {each: state.leader for each, state in states.items()}
+        return GroupView(threads, partitions, leaders)
+
+    async def _stop_and_release(self) -> None:
+        await self._reading.stop()
+        await self._release()
+
+    async def _release(self) -> None:
+        for each in list(self.owned):
+            await self._registry.release(each)
+            self.owned.pop(each, None)
+
+    def _on_watch(self, event: WatchEvent) -> None:
+        self._is_due.set()
+
+    def _on_state(self, state: SessionState) -> None:
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        if state is SessionState.EXPIRED:
+            self._is_registered = False
+            self.owned = {}
+            self._lose()
+        elif state is SessionState.SUSPENDED:
+            # A server that cannot be heard may end the session, and give the partitions to others.
+            timeout_s = self._config.zookeeper_session_timeout_ms / 1000
+            self._silence = asyncio.get_running_loop().call_later(timeout_s, self._lose)
+        elif state is SessionState.CONNECTED:
+            self._is_due.set()
+
+    def _lose(self) -> None:
+        """Stop to deliver at once: other consumers may own the partitions now."""
+        if self._reading.is_reading:
+            logger.warning("Consumer %s lost its ZooKeeper session, and its partitions", self._consumer)
+        self._reading.abandon()
+        self._is_due.set()

@@ -1,0 +1,178 @@
+"""Joins the streams, the feeder and the storage of offsets: what a rebalance begins and stops.
+
+The feeder exists from the first rebalance on that finds brokers. A commit and the stop of a rebalance exclude
+each other, so that no offset is written after its partition was given up.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from kalda.clients.errors import ClientError
+from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
+from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
+from kalda.clients.legacy.consumer.offset_storage import OffsetStorage
+from kalda.clients.legacy.consumer.stream_feeder import StreamFeeder
+from kalda.clients.legacy.consumer.topic_count import ThreadId
+from kalda.common.types import TopicPartition
+from kalda.zk.client.port import ZooKeeperClient
+from kalda.zk.client.schema import BrokerInfo
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+
+logger: Final = logging.getLogger(__name__)
+
+_LISTENER: Final = "PLAINTEXT"
+IN_HAND_S_MAX: Final = 1.0
+"""How long a stop waits for programs to finish with the messages that they have; those that take longer are
+delivered again."""
+_IN_HAND_CHECK_S: Final = 0.01
+
+Stream = KafkaStream[Any, Any]
+StreamOf = Callable[[TopicPartition, ThreadId], Stream]
+
+
+class Ownership(Protocol):
+    """Which partitions are this consumer's."""
+
+    async def owned_now(self) -> list[TopicPartition]:
+        """Return what ZooKeeper says."""
+
+
+class StreamReading:
+    """The streams of one connector, as the rebalancer sees them.
+
+    Args:
+        config: The connector's settings.
+        zookeeper: The session.
+        streams: All streams.
+        stream_of: The stream of a partition that a thread owns.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        zookeeper: ZooKeeperClient,
+        streams: Sequence[Stream],
+        stream_of: StreamOf,
+    ) -> None:
+        self._config: Final = config
+        self._streams: Final = streams
+        self._stream_of: Final = stream_of
+        self._storage: Final = OffsetStorage(config, zookeeper, self)
+        self._feeder: StreamFeeder | None = None
+        self._lock: Final = asyncio.Lock()
+        self._is_reading = False
+        self.rebalancer: Ownership | None = None
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether messages are delivered."""
+        return self._is_reading
+
+    async def stop(self) -> None:
+        """Take back what programs have not got; commit what they consumed, if commits are automatic."""
+        async with self._lock:
+            self._drop()
+            for _ in range(round(IN_HAND_S_MAX / _IN_HAND_CHECK_S)):
+                if not self._is_in_hand():
+                    break
+                await asyncio.sleep(_IN_HAND_CHECK_S)
+            if self._config.auto_commit_enable:
+                try:
+                    await self._write()
+                except (ZooKeeperError, ClientError) as error:
+                    logger.warning(
+                        "Group %s: consumed offsets were not committed, their messages come again: %s",
+                        self._config.group,
+                        error,
+                    )
+            self._forget()
+
+    def abandon(self) -> None:
+        """Take everything back without a commit."""
+        self._drop()
+        self._forget()
+
+    async def begin(
+        self, owned: Mapping[TopicPartition, ThreadId], brokers: Mapping[int, BrokerInfo]
+    ) -> None:
+        """Deliver the messages of partitions, from the group's offsets on.
+
+        Raises:
+            ZooKeeperError, ClientError: the offsets cannot be read.
+        """
+        async with self._lock:
+            if self._feeder is None:
+                feeder = StreamFeeder(self._config, _addresses(brokers))
+                await feeder.start()
+                self._feeder = feeder
+            offsets = await self._storage.read(list(owned))
+            await self._feeder.assign(
+                {each: self._stream_of(each, thread) for each, thread in owned.items()}, offsets
+            )
+            for stream in self._streams:
+                stream.recover()
+            self._is_reading = True
+
+    async def commit(self) -> None:
+        """Commit what is consumed; raises as `OffsetStorage.write`."""
+        async with self._lock:
+            await self._write()
+
+    def on_room(self, stream: Stream) -> None:
+        """Go on with a stream whose queue was full; on the loop."""
+        if self._feeder is not None:
+            self._feeder.on_room(stream)
+
+    async def close(self) -> None:
+        """Close the connections to brokers."""
+        self._drop()
+        if self._feeder is not None:
+            await self._feeder.close()
+
+    # The group's offsets in Kafka, for the storage.
+
+    async def commit_to_kafka(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit offsets of partitions that this consumer still owns."""
+        assert self._feeder is not None, "a consumer without a broker has consumed nothing"
+        if self.rebalancer is not None:
+            # A consumer that was paused longer than its session is another's predecessor by now.
+            still = set(await self.rebalancer.owned_now())
+            offsets = {each: offset for each, offset in offsets.items() if each in still}
+        if offsets:
+            await self._feeder.commit(offsets)
+
+    async def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return what is committed to Kafka."""
+        assert self._feeder is not None, "made by begin"
+        return await self._feeder.committed(partitions)
+
+    def _drop(self) -> None:
+        self._is_reading = False
+        if self._feeder is not None:
+            self._feeder.stop()
+        for stream in self._streams:
+            stream.clear()
+
+    def _forget(self) -> None:
+        for stream in self._streams:
+            stream.forget()
+
+    def _is_in_hand(self) -> bool:
+        return any(stream.has_message_in_hand for stream in self._streams)
+
+    async def _write(self) -> None:
+        offsets: dict[TopicPartition, int] = {}
+        for stream in self._streams:
+            offsets |= stream.consumed()
+        await self._storage.write(offsets)
+
+
+def _addresses(brokers: Mapping[int, BrokerInfo]) -> list[str]:
+    found = []
+    for each in brokers.values():
+        endpoint = each.endpoint(_LISTENER) or each.endpoints[0]
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        found.append(f"{host}:{endpoint.port}")
+    return found
