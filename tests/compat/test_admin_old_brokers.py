@@ -1,66 +1,22 @@
 """Our admin client with old releases of Apache Kafka, which run on Kalda's coordination server."""
 
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import (
-    NotAvailableError,
-    free_ports,
-    maven_jars,
-    stop_process,
-    wait_accepting,
-)
+from benchmarks.apache_kafka import NotAvailableError
 from kalda import Admin, AlterConfigOp, ConfigResource, NewTopic, OffsetSpec, TopicPartition
 from kalda.clients.errors import UnsupportedApiError
-from kalda.testing.process_cluster import ZooKeeperProcess
-
-# Kafka 2.1's own ZooKeeper client does not work on Java 17.
-ZOOKEEPER = "org.apache.zookeeper:zookeeper:3.5.7"
-RELEASES = {
-    "2.1.1": ("org.apache.kafka:kafka_2.12:2.1.1", ZOOKEEPER),
-    "2.8.2": ("org.apache.kafka:kafka_2.13:2.8.2",),
-}
-PROPERTIES = """\
-broker.id=0
-listeners=PLAINTEXT://127.0.0.1:{port}
-zookeeper.connect=127.0.0.1:{zookeeper_port}
-log.dirs={directory}/data
-offsets.topic.replication.factor=1
-offsets.topic.num.partitions=3
-"""
+from tests.compat.old_kafka import old_kafka
 
 
-@contextmanager
-def old_kafka(version: str, directory: Path) -> Iterator[str]:
-    java = shutil.which("java")
-    if java is None:
-        raise NotAvailableError("Apache Kafka needs Java and there is no 'java' on the PATH")
-    jars = maven_jars(f"kafka-{version}-zookeeper", RELEASES[version])
-    port, zookeeper_port = free_ports(2)
-    properties, log_path = directory / "server.properties", directory / "broker.log"
-    properties.write_text(PROPERTIES.format(port=port, zookeeper_port=zookeeper_port, directory=directory))
-    with ZooKeeperProcess(directory / "zookeeper", port=zookeeper_port), log_path.open("wb") as log:
-        command = [java, "-Xmx400m", "-cp", f"{jars}/*", "kafka.Kafka", str(properties)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-        try:
-            wait_accepting(process, port, time.monotonic() + 60, log_path)
-            yield f"127.0.0.1:{port}"
-        finally:
-            stop_process(process)
-
-
-@pytest.fixture(params=RELEASES)
+@pytest.fixture(params=["2.1.1", "2.8.2"])
 def admin(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Admin]:
     try:
         with (
-            old_kafka(request.param, tmp_path) as bootstrap,
-            Admin(bootstrap_servers=bootstrap, default_api_timeout_ms=20_000) as client,
+            old_kafka(request.param, tmp_path) as kafka,
+            Admin(bootstrap_servers=kafka.bootstrap, default_api_timeout_ms=20_000) as client,
         ):
             yield client
     except NotAvailableError as error:

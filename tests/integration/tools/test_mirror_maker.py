@@ -5,6 +5,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -57,7 +58,9 @@ def consumer(files: Files, source: KaldaProcess, group: str, name: str = "consum
 
 
 class Mirror:
-    """A mirror maker in a process of its own."""
+    """A mirror maker in a process of its own; a fixture ends those that a test leaves."""
+
+    running: ClassVar[list["Mirror"]] = []
 
     def __init__(self, *arguments: object) -> None:
         self._process = subprocess.Popen(
@@ -66,12 +69,27 @@ class Mirror:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.running.append(self)
+
+    def kill(self) -> None:
+        """End it at once, if it runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str, str]:
         """Return the exit code and the output."""
         self._process.send_signal(number)
         stdout, stderr = self._process.communicate(timeout=60)
         return self._process.returncode, stdout, stderr
+
+
+@pytest.fixture(autouse=True)
+def _no_mirrors_left() -> Iterator[None]:
+    yield
+    for each in Mirror.running:
+        each.kill()
+    Mirror.running.clear()
 
 
 def produce(cluster: KaldaProcess, topic: str, *pairs: tuple[bytes | None, bytes | None]) -> None:

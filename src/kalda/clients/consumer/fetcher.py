@@ -29,7 +29,7 @@ from kalda.clients.consumer.fetch_planner import (
 )
 from kalda.clients.consumer.fetch_session import FetchSession, SessionRequest
 from kalda.clients.consumer.subscription_state import SubscriptionState
-from kalda.clients.errors import BrokerConnectionError, ClientError, error_for
+from kalda.clients.errors import BrokerConnectionError, ClientError, UnsupportedApiError, error_for
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.metrics.consumer_metrics import FetchMetrics, ResponseMetrics
 from kalda.clients.network_client import NetworkClient
@@ -41,8 +41,10 @@ from kalda.protocol.schema import Message
 
 logger: Final = logging.getLogger(__name__)
 
-_FETCH_VERSION_MIN: Final = 4
-"""The first version with records of format 2, since Kafka 0.11."""
+_FETCH_VERSION_MIN: Final = 2
+"""The first version with timestamps, that of Kafka 0.10.0; older brokers do not negotiate versions."""
+_READ_COMMITTED_VERSION: Final = 4
+"""The first version with transactions: Kafka 0.11."""
 _VALIDATION_VERSION: Final = 3
 """The first version of OffsetForLeaderEpoch that consumers may use (KIP-320)."""
 _ANSWER_MARGIN_MS: Final = 5_000
@@ -107,6 +109,7 @@ class Fetcher:
         self._is_closed = False
         self._retry_seconds: Final = config.retry_backoff_ms / 1000
         self._read_committed: Final = config.isolation is IsolationLevel.READ_COMMITTED
+        self._version_min: Final = _READ_COMMITTED_VERSION if self._read_committed else _FETCH_VERSION_MIN
         network.metadata.on_update.append(self._on_metadata)
 
     def wake(self) -> None:
@@ -194,7 +197,13 @@ class Fetcher:
     def _fetch(self, node: int, fetch: NodeFetch, bytes_max: int) -> None:
         session = self._sessions.setdefault(node, FetchSession())
         config = self._config
-        version = self._network.versions(node).latest(ApiKey.FETCH, version_min=_FETCH_VERSION_MIN)
+        try:
+            version = self._network.versions(node).latest(ApiKey.FETCH, version_min=self._version_min)
+        except UnsupportedApiError as error:
+            # The broker may be replaced by a newer one.
+            self._not_before[node] = self._loop.time() + self._retry_seconds
+            self._on_error(error)
+            return
         request = session.next_request(fetch.targets, version)
         sent = _Sent(node, session, fetch, request.is_full, self._loop.time())
         try:
@@ -420,7 +429,7 @@ class Fetcher:
             self._timer = self._loop.call_later(max(min(delays), 0.001), self.wake)
 
     async def _close_session(self, node: int, session: FetchSession) -> None:
-        version = self._network.versions(node).latest(ApiKey.FETCH, version_min=_FETCH_VERSION_MIN)
+        version = self._network.versions(node).latest(ApiKey.FETCH, version_min=self._version_min)
         request = session.closing_request(version)
         try:
             await self._network.send_nowait(

@@ -16,10 +16,12 @@ from kalda.clients.consumer.fetcher import Fetcher
 from kalda.clients.consumer.offset_reset import EARLIEST, NONE, OffsetReset
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.subscription_state import SubscriptionState
-from kalda.clients.errors import BrokerResponseError, ClientError
+from kalda.clients.errors import BrokerResponseError, ClientError, UnsupportedApiError
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -27,6 +29,8 @@ from kalda.protocol.messages.fetch import (
     LeaderIdAndEpoch,
     PartitionData,
 )
+from kalda.protocol.schema import VersionRange
+from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import RecordBatchBuilder
 from tests.unit.clients.scripted_network import ScriptedNetwork, settle
 from tests.virtual_time import LoopClock, run_virtual
@@ -72,12 +76,25 @@ class Fetching:
     """A fetcher for partition 0 of broker 1 and partition 1 of broker 2, both at offset 0."""
 
     def __init__(
-        self, *, reset: OffsetReset = EARLIEST, partitions: tuple[TopicPartition, ...] = (A0,)
+        self,
+        *,
+        reset: OffsetReset = EARLIEST,
+        partitions: tuple[TopicPartition, ...] = (A0,),
+        isolation: str = "read_uncommitted",
+        fetch_max: int | None = None,
     ) -> None:
         config = ConsumerConfig.from_options(
-            {"bootstrap_servers": "h:1", "retry_backoff_ms": 100, "metadata_max_age_ms": 60_000}
+            {
+                "bootstrap_servers": "h:1",
+                "retry_backoff_ms": 100,
+                "metadata_max_age_ms": 60_000,
+                "isolation_level": isolation,
+            }
         )
         self.network = ScriptedNetwork(LoopClock(), cluster())
+        if fetch_max is not None:
+            versions = NodeApiVersions("b:1", {ApiKey.FETCH: VersionRange(0, fetch_max)}, {})
+            self.network.versions = lambda node_id: versions  # type: ignore[method-assign]  # an older broker
         self.subscription = SubscriptionState(reset)
         self.subscription.assign_from_user(partitions)
         for partition in partitions:
@@ -462,3 +479,33 @@ def test_close_ends_a_connection_that_does_not_come_up() -> None:
         await asyncio.Event().wait()
 
     run_virtual(run())
+
+
+def test_broker_of_010_is_read() -> None:
+    """Its answers have old messages, and no last stable offset."""
+
+    async def scenario(it: Fetching) -> None:
+        assert [2] == [sent.version for sent in it.network.sent]
+        builder = MessageSetBuilder(1)
+        builder.append(None, b"0", 1_000)
+        found = FetchableTopicResponse(topic="a", partitions=[data(records=memoryview(builder.build()))])
+        it.network.answer(FetchResponse(responses=[found]))
+        assert [0] == it.take()
+
+    fetching(scenario, lambda: Fetching(fetch_max=2))
+
+
+@pytest.mark.parametrize(("isolation", "fetch_max"), [("read_committed", 3), ("read_uncommitted", 1)])
+def test_broker_that_is_too_old_is_an_error_of_poll(isolation: str, fetch_max: int) -> None:
+    """Else a poll would wait for ever; a broker without transactions cannot read what is committed only."""
+
+    async def scenario(it: Fetching) -> None:
+        assert [UnsupportedApiError] == [type(each) for each in it.errors]
+        await it.look()
+        assert 1 == len(it.errors), "it is asked again after a pause"
+        await asyncio.sleep(BACKOFF_S)
+        await it.look()
+        assert 2 == len(it.errors)
+        assert [] == it.network.sent
+
+    fetching(scenario, lambda: Fetching(isolation=isolation, fetch_max=fetch_max))
