@@ -209,10 +209,17 @@ class Rounds:
 
     def _arguments(self, directory: Path) -> list[str]:
         consumer, producer = directory / "consumer.properties", directory / "producer.properties"
-        consumer.write_text(
-            f"bootstrap.servers={self._source.bootstrap}\ngroup.id={GROUP}\nauto.offset.reset=earliest\n"
-            "session.timeout.ms=1500\nheartbeat.interval.ms=300\n"
-        )
+        if self._options.consumer == "old":
+            consumer.write_text(
+                f"zk.connect={self._source.zookeeper}\ngroupid={GROUP}\nautooffset.reset=smallest\n"
+                "zk.sessiontimeout.ms=3000\nrebalance.backoff.ms=500\nrebalance.max.retries=30\n"
+                f"offsets.storage={self._options.storage}\ndual.commit.enabled=false\n"
+            )
+        else:
+            consumer.write_text(
+                f"bootstrap.servers={self._source.bootstrap}\ngroup.id={GROUP}\nauto.offset.reset=earliest\n"
+                "session.timeout.ms=1500\nheartbeat.interval.ms=300\n"
+            )
         if self._options.producer == "old":
             producer.write_text(
                 f"metadata.broker.list={self._target.bootstrap}\ncompression.codec={self._options.codec}\n"
@@ -231,6 +238,10 @@ class Rounds:
 def main() -> int:
     """Run the rounds; exit code 1 if a record was lost."""
     parser = application_parser(__doc__.splitlines()[0], rounds=20, ids=1_000_000)
+    parser.add_argument("--consumer", choices=("old", "new"), default="old", help="the mirror's consumers")
+    parser.add_argument(
+        "--storage", choices=("zookeeper", "kafka"), default="zookeeper", help="of old offsets"
+    )
     parser.add_argument("--producer", choices=("old", "new"), default="old", help="the mirror's producer")
     parser.add_argument("--codec", choices=("none", "gzip", "snappy", "lz4"), default="none")
     options = parser.parse_args()

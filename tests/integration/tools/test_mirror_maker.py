@@ -3,7 +3,7 @@
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,6 +13,7 @@ from kalda import Admin, Consumer, Producer, TopicPartition
 from kalda.testing import KaldaProcess
 from tests.integration.cluster.helpers import create_topic, wait_until
 from tests.integration.tools.commands import KALDA, Commands
+from tests.integration.zookeeper_client import zookeeper_client
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +55,18 @@ def consumer(files: Files, source: KaldaProcess, group: str, name: str = "consum
         auto_offset_reset="earliest",
         session_timeout_ms=1_000,
         heartbeat_interval_ms=200,
+    )
+
+
+def old_consumer(files: Files, source: KaldaProcess, group: str, name: str = "consumer") -> Path:
+    return files(
+        name,
+        zk_connect=source.zookeeper,
+        groupid=group,
+        autooffset_reset="smallest",
+        zk_sessiontimeout_ms=1_500,
+        rebalance_backoff_ms=300,
+        rebalance_max_retries=30,
     )
 
 
@@ -118,6 +131,12 @@ def committed(cluster: KaldaProcess, group: str, topic: str) -> int:
         return 0 if found is None else found.offset
 
 
+def committed_in_zookeeper(cluster: KaldaProcess, group: str, topic: str) -> int:
+    with zookeeper_client(cluster.zookeeper) as client:
+        data, _ = client.get(f"/consumers/{group}/offsets/{topic}/0")
+    return int(data)
+
+
 def test_messages_of_many_sources_arrive_in_one_target(clusters: list[KaldaProcess], files: Files) -> None:
     """Keys, timestamps and tombstones; headers cannot pass the old formats. SIGTERM commits what arrived."""
     first, second, target = clusters
@@ -126,7 +145,7 @@ def test_messages_of_many_sources_arrive_in_one_target(clusters: list[KaldaProce
     produce(second, "not-many", (b"j", b"5"))
     mirror = Mirror(
         *("--consumer.config", consumer(files, first, "many", "a")),
-        *("--consumer.config", consumer(files, second, "many", "b")),
+        *("--consumer.config", old_consumer(files, second, "many", "b")),
         *("--producer.config", files("producer", metadata_broker_list=target.bootstrap)),
         *("--whitelist", "many", "--num.producers", 2),
     )
@@ -136,18 +155,24 @@ def test_messages_of_many_sources_arrive_in_one_target(clusters: list[KaldaProce
     assert sorted(
         [(b"j", b"4", 1_000), (b"k", b"1", 1_000), (b"k", None, 1_001), (None, b"3", 1_002)], key=str
     ) == sorted(records(target, "many"), key=str)
-    assert (3, 1) == (committed(first, "many", "many"), committed(second, "many", "many"))
+    assert (3, 1) == (committed(first, "many", "many"), committed_in_zookeeper(second, "many", "many"))
     with Admin(bootstrap_servers=target.bootstrap) as admin:
         assert "not-many" not in admin.list_topics()
 
 
+@pytest.mark.parametrize("kind", [consumer, old_consumer])
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-def test_restart_loses_nothing(clusters: list[KaldaProcess], files: Files, ending: signal.Signals) -> None:
+def test_restart_loses_nothing(
+    clusters: list[KaldaProcess],
+    files: Files,
+    ending: signal.Signals,
+    kind: Callable[[Files, KaldaProcess, str], Path],
+) -> None:
     """After SIGTERM nothing is copied twice; after SIGKILL what was not committed may be."""
     source, _, target = clusters
-    topic = f"restart-{ending.name}"
+    topic = f"restart-{ending.name}-{kind.__name__}"
     arguments = (
-        *("--consumer.config", consumer(files, source, topic)),
+        *("--consumer.config", kind(files, source, topic)),
         *("--producer.config", files("producer", broker_list=f"0:{target.bootstrap}")),
         *("--whitelist", topic, "--offset.commit.interval.ms", 100),
     )
@@ -166,6 +191,22 @@ def test_restart_loses_nothing(clusters: list[KaldaProcess], files: Files, endin
     assert {b"%d" % number for number in range(100)} == {key for key, _, _ in found}
     if ending is signal.SIGTERM:
         assert 100 == len(found)
+
+
+def test_old_consumers_leave_topics_out(clusters: list[KaldaProcess], files: Files) -> None:
+    """A blacklist copies every other topic, with streams and producers of their own threads."""
+    _, source, target = clusters
+    produce(source, "black", (b"k", b"1"))
+    produce(source, "white", (b"k", b"1"), (b"k", b"2"))
+    mirror = Mirror(
+        *("--consumer.config", old_consumer(files, source, "black")),
+        *("--producer.config", files("producer", zk_connect=target.zookeeper)),
+        *("--blacklist", "black|many|not-many", "--num.streams", 2, "--num.producers", 2),
+    )
+    wait_until(lambda: len(records(target, "white")) >= 2)
+    assert 0 == mirror.end()[0]
+    with Admin(bootstrap_servers=target.bootstrap) as admin:
+        assert "black" not in admin.list_topics()
 
 
 def test_new_producer_copies_too(clusters: list[KaldaProcess], files: Files) -> None:
@@ -206,7 +247,7 @@ def test_refused_message_ends_the_copy_or_is_dropped(clusters: list[KaldaProcess
     [
         ([], "exactly one of --whitelist and --blacklist"),
         (["--whitelist", "a", "--blacklist", "b"], "exactly one of --whitelist and --blacklist"),
-        (["--whitelist", "("], "--whitelist=( is no regular expression"),
+        (["--whitelist", "("], "--whitelist=(: .* is no regular expression"),
         (["--whitelist", "a", "--new.producer"], "--new.producer: .* has no `bootstrap.servers`"),
         (["--blacklist", "a"], "--blacklist works with old consumers only"),
     ],

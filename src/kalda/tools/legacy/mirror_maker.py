@@ -126,7 +126,9 @@ def mirror_maker(
     try:
         targets.extend(_target(target_properties, number) for number in range(producers))
         sources.extend(
-            _source(properties, whitelist, blacklist) for _, properties in files for _ in range(streams)
+            _source(properties, whitelist, blacklist, number)
+            for _, properties in files
+            for number in range(streams)
         )
     except BaseException:
         for source in sources:
@@ -165,17 +167,20 @@ def _target(properties: Mapping[str, object], number: int) -> "Target":
     return NewTarget(named) if _NEW_CLIENT in properties else OldTarget(named)
 
 
-def _source(properties: Mapping[str, object], whitelist: str | None, blacklist: str | None) -> "Source":
-    from kalda.tools.legacy.mirror_maker_ends import NewConsumerSource
+def _source(
+    properties: Mapping[str, object], whitelist: str | None, blacklist: str | None, number: int
+) -> "Source":
+    from kalda.clients.legacy import Blacklist, Whitelist
+    from kalda.tools.legacy.mirror_maker_ends import NewConsumerSource, OldConsumerSource
 
+    kind, regex = (Blacklist, blacklist) if whitelist is None else (Whitelist, whitelist)
+    try:
+        topics = kind(regex or "")
+        pattern = re.compile(topics.regex)
+    except (ValueError, re.error) as error:
+        raise ToolUsageError(f"--{kind.__name__.lower()}={regex}: {error}") from error
+    if _NEW_CLIENT not in properties:
+        return OldConsumerSource(properties, topics, number)
     if whitelist is None:
         raise ToolUsageError("--blacklist works with old consumers only; use --whitelist")
-    return NewConsumerSource(properties, _pattern(whitelist))
-
-
-def _pattern(whitelist: str) -> re.Pattern[str]:
-    """Return a filter of topics: Java's syntax, and a comma for an alternative, as in 0.8."""
-    try:
-        return re.compile(rf"(?:{whitelist.replace(',', '|').strip()})\Z")
-    except re.error as error:
-        raise ToolUsageError(f"--whitelist={whitelist} is no regular expression: {error}") from error
+    return NewConsumerSource(properties, pattern)

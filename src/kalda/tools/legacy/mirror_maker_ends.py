@@ -4,7 +4,9 @@ Defaults lose nothing, as those of Kafka's mirror maker since 0.9: consumers do 
 producers wait for all in-sync replicas and repeat without end. What a file sets otherwise counts.
 """
 
+import logging
 import re
+import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
@@ -12,11 +14,24 @@ from typing import Final
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.rebalance_listener import ConsumerRebalanceListener
-from kalda.clients.legacy import Message, Producer, ProducerConfig, ProducerData
+from kalda.clients.errors import ClientError
+from kalda.clients.legacy import (
+    ConsumerConfig,
+    ConsumerConnector,
+    ConsumerRebalanceFailedError,
+    ConsumerTimeoutError,
+    Message,
+    Producer,
+    ProducerConfig,
+    ProducerData,
+    TopicFilter,
+)
 from kalda.clients.producer.producer import Producer as KaldaProducer
 from kalda.common.settings import INT_MAX, LONG_MAX
 from kalda.common.types import TopicPartition
 from kalda.tools.legacy.mirror_maker_run import Copied
+
+logger: Final = logging.getLogger(__name__)
 
 _TAKE_SECONDS: Final = 0.5
 """How long a source waits for a message; then its thread looks whether it is time to commit or to stop."""
@@ -62,6 +77,45 @@ class NewConsumerSource(ConsumerRebalanceListener):
         self._records.extend(kept)
         for each in gone:
             self._offsets.pop(each, None)
+
+
+class OldConsumerSource:
+    """A connector of 0.7 and 0.8 with one stream, so that a commit concerns one thread."""
+
+    def __init__(self, properties: Mapping[str, object], topics: TopicFilter, number: int) -> None:
+        given = {ConsumerConfig.RENAMED.get(name, name): value for name, value in properties.items()}
+        if "consumer.id" in given:
+            given["consumer.id"] = f"{given['consumer.id']}-{number}"
+        own = {"auto.commit.enable": False, "consumer.timeout.ms": round(_TAKE_SECONDS * 1_000)}
+        self._connector: Final = ConsumerConnector(given | own)
+        try:
+            (self._stream,) = self._connector.create_message_streams_by_filter(topics)
+        except BaseException:
+            self._connector.shutdown()
+            raise
+
+    def take(self) -> Copied | None:
+        """Return the next message. None also while the connector tries to get its partitions back."""
+        try:
+            found = next(self._stream)
+        except (ConsumerTimeoutError, StopIteration):
+            return None
+        except ClientError as error:
+            if not isinstance(error, ConsumerRebalanceFailedError) and not error.is_retriable:
+                raise
+            logger.warning("A stream of the mirror maker waits: %s", error)
+            time.sleep(_TAKE_SECONDS)
+            return None
+        message = found.raw_message
+        return Copied(found.topic, message.key, message.payload, message.timestamp)
+
+    def commit(self) -> None:
+        """Commit behind the messages that `take` returned."""
+        self._connector.commit_offsets()
+
+    def shutdown(self) -> None:
+        """Leave the group."""
+        self._connector.shutdown()
 
 
 class OldTarget:

@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from kalda.clients.errors import ClientError
+
 logger: Final = logging.getLogger(__name__)
 
 BATCH_BYTES_MAX: Final = 512 * 1024
@@ -266,7 +268,11 @@ class MirrorMaker:
                 )
                 return
         if self.failure is None:
-            source.commit()
+            try:
+                source.commit()
+            except ClientError as error:
+                # What is not committed is copied again; the next commit covers it, too.
+                logger.warning("The mirror maker could not commit offsets: %s", error)
 
     def _gives_up(self) -> bool:
         return self.failure is not None or self._clock() >= self._gives_up_at
