@@ -253,6 +253,8 @@ class AsyncConsumer(ConsumerQueries):
         core = self._usable_core()
         core.subscription.resume(checked_partitions(partitions))
         core.positions_changed()
+        # Another task may wait in `poll`, and records that were fetched before the pause are there already.
+        self._ready.set()
 
     async def enforce_rebalance(self, reason: str = "") -> None:
         """Have the group assign its partitions again; without effect under `group.protocol=consumer`.

@@ -54,6 +54,25 @@ async def test_a_group_is_iterated_and_committed(
     assert [("assigned", [partition]), ("revoked", [partition])] == events
 
 
+async def test_resume_wakes_a_poll_that_waits(bootstrap: str, topic_name: TopicName) -> None:
+    """What was fetched before the pause is there already, and nothing else would wake the poll."""
+    topic = topic_name("resume")
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, [b"0", b"1"])
+    partition = TopicPartition(topic, 0)
+    async with AsyncConsumer(bootstrap_servers=bootstrap, **EARLIEST) as consumer:
+        await consumer.assign([partition])
+        assert [b"0"] == [each.value for each in await consumer.poll(TIMEOUT_SECONDS, 1)]
+        await consumer.pause([partition])
+        assert [] == await consumer.poll(0.0)
+        waiting = asyncio.create_task(consumer.poll(10 * TIMEOUT_SECONDS))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        await consumer.resume([partition])
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            assert [b"1"] == [each.value for each in await waiting]
+
+
 async def test_polls_seek_pause_and_resume(bootstrap: str, topic_name: TopicName) -> None:
     topic = topic_name("polls")
     create_topic(bootstrap, topic)
