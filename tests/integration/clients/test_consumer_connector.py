@@ -115,6 +115,18 @@ def test_streams_of_two_consumers_share_the_partitions(kalda: KaldaProcess, topi
     assert all(each.found for each in readers)
 
 
+def test_stream_that_was_full_when_another_came_goes_on(kalda: KaldaProcess, topic: str) -> None:
+    """Its partitions are paused at the rebalance, and those that it keeps must be fetched again after it."""
+    write(kalda, topic, range(10_000))
+    with connector(kalda, topic) as first, connector(kalda, topic) as second:
+        (stream,) = first.create_message_streams({topic: 1})[topic]
+        while not stream.is_full:
+            time.sleep(0.01)
+        (other,) = second.create_message_streams({topic: 1})[topic]
+        found = [value for each in (stream, other) for value in take(each, 2_000)]
+    assert 4_000 == len(set(found))
+
+
 def test_partitions_of_a_consumer_that_leaves_are_read_on_by_others(kalda: KaldaProcess, topic: str) -> None:
     first = connector(kalda, topic)
     second = connector(kalda, topic, **{"consumer.timeout.ms": -1})

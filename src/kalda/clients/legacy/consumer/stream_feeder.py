@@ -84,6 +84,8 @@ class StreamFeeder:
                 f"group {self._config.group} has no offset of {new[0]}, and `auto.offset.reset` is none"
             )
         await self._consumer.assign(streams)
+        # Partitions that stay keep their pause, for a stream whose queue is empty now.
+        await self._consumer.resume(streams)
         for each in streams:
             if each in offsets:
                 await self._consumer.seek(each, offsets[each])
