@@ -231,7 +231,7 @@ class Term:
     async def _assignments(self, topics: Collection[str]) -> dict[str, TopicAssignment]:
         """Read assignments; topics without an id get one, because clients fetch by id (KIP-516)."""
         found = await self._reliably(lambda: self._watches.assignments(topics))
-        return await self._reliably(lambda: self.store.give_topic_ids(found))
+        return await self._reliably(lambda: self.store.give_topic_ids(found, self.context.assignments))
 
     def _note_recreated(self, found: Mapping[str, TopicAssignment]) -> None:
         # A topic that was deleted by hand and created again between two reads has other settings too.

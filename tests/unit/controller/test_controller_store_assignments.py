@@ -76,7 +76,7 @@ async def test_every_write_is_fenced() -> None:
     older = {"t": TopicAssignment("t", ZERO_UUID, {0: MOVING}, 0)}
     for write in (
         store.write_assignments({P0: MOVING}),
-        store.give_topic_ids(older),
+        store.give_topic_ids(older, {}),
         store.set_legacy_reassignment({}),
         store.delete_messages([paths.PREFERRED_REPLICA_ELECTION]),
     ):
@@ -89,12 +89,35 @@ async def test_topics_of_older_tools_get_an_id_once() -> None:
     cluster, store = await office()
     data = b'{"version":1,"partitions":{"0":[1]}}'
     await cluster.zookeeper.create(paths.topic("old"), data)
-    given = await store.give_topic_ids(await cluster.topic_assignments(["t", "old"]))
+    given = await store.give_topic_ids(await cluster.topic_assignments(["t", "old"]), {})
     assert given["t"] == await read(cluster)
     assert given["old"].topic_id != ZERO_UUID
     assert (await read(cluster, "old")).topic_id == given["old"].topic_id
     overtaken = replace(await read(cluster, "old"), topic_id=ZERO_UUID, version=0)
-    assert ZERO_UUID == (await store.give_topic_ids({"old": overtaken}))["old"].topic_id
+    assert ZERO_UUID == (await store.give_topic_ids({"old": overtaken}, {}))["old"].topic_id
+
+
+async def test_a_topic_that_an_older_tool_wrote_again_keeps_its_id() -> None:
+    """Kafka's tools before 2.8 write a topic without its id when they add partitions."""
+    cluster, store = await office()
+    known = await read(cluster)
+    await cluster.zookeeper.set(paths.topic("t"), b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
+
+    given = await store.give_topic_ids(await cluster.topic_assignments(["t"]), {"t": known})
+
+    assert known.topic_id == given["t"].topic_id == (await read(cluster)).topic_id
+    assert {0, 1} == given["t"].partitions.keys()
+
+
+async def test_a_topic_that_was_created_again_gets_another_id() -> None:
+    cluster, store = await office()
+    known = await read(cluster)
+    await cluster.zookeeper.delete(paths.topic("t"))
+    await cluster.zookeeper.create(paths.topic("t"), b'{"version":1,"partitions":{"0":[1]}}')
+
+    given = await store.give_topic_ids(await cluster.topic_assignments(["t"]), {"t": known})
+
+    assert given["t"].topic_id not in (known.topic_id, ZERO_UUID)
 
 
 async def test_legacy_reassignment_shrinks_and_goes() -> None:

@@ -6,6 +6,7 @@ election. So a controller that was replaced while it was paused cannot write: it
 """
 
 import contextlib
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -172,13 +173,23 @@ class ControllerStore:
                 return written
         raise BadVersionError(f"{list(waiting)} changed {_CONFLICT_ATTEMPTS} times in a row")
 
-    async def give_topic_ids(self, assignments: Mapping[str, TopicAssignment]) -> dict[str, TopicAssignment]:
-        """Give an id to topics that older tools created without one; return all assignments.
+    async def give_topic_ids(
+        self, assignments: Mapping[str, TopicAssignment], known: Mapping[str, TopicAssignment]
+    ) -> dict[str, TopicAssignment]:
+        """Give an id to topics that older tools wrote without one; return all assignments.
 
-        A topic that another client writes at the same time gets its id when the controller reads it again.
+        A topic that such a tool created gets a new id. One of the `known` topics that it wrote again, to add
+        partitions, gets its own id back: brokers have logs under it. Its version is higher then; that of a
+        topic that was deleted and created again is not. A topic that another client writes at the same time
+        gets its id when the controller reads it again.
         """
+
+        def id_of(topic: str, found: TopicAssignment) -> uuid.UUID:
+            before = known.get(topic)
+            return before.topic_id if before and found.version > before.version else random_uuid()
+
         wanted = {
-            topic: replace(each, topic_id=random_uuid())
+            topic: replace(each, topic_id=id_of(topic, each))
             for topic, each in assignments.items()
             if each.topic_id == ZERO_UUID
         }

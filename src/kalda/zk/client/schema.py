@@ -239,7 +239,10 @@ def encode_broker(info: BrokerInfo) -> bytes:
     plaintext = next((e for e in info.endpoints if e.security_protocol == "PLAINTEXT"), None)
     value: dict[str, object] = {
         "features": {
-            name: {"min_version": lowest, "max_version": highest} for name, lowest, highest in info.features
+            # Tools of Kafka 2.7 to 3.2 read no registration with a level below 1; without a feature, its
+            # level is 0 in any case.
+            name: {"min_version": max(lowest, 1), "max_version": highest}
+            for name, lowest, highest in info.features
         },
         "listener_security_protocol_map": {e.listener: e.security_protocol for e in info.endpoints},
         "endpoints": [endpoint.connection_string for endpoint in info.endpoints],
@@ -291,9 +294,9 @@ def _features(value: object, what: str) -> tuple[tuple[str, int, int], ...]:
     found = []
     for name, levels in _object(value, what).items():
         bounds = _object(levels, what)
-        found.append(
-            (name, _int(bounds.get("min_version", 0), what), _int(bounds.get("max_version", 0), what))
-        )
+        lowest = _int(bounds.get("min_version", 0), what)
+        # See `encode_broker`.
+        found.append((name, 0 if lowest == 1 else lowest, _int(bounds.get("max_version", 0), what)))
     return tuple(found)
 
 

@@ -43,7 +43,7 @@ def test_broker_registration_of_version_5() -> None:
         "timestamp": "1700000000000",
         "rack": "r1",
         "listener_security_protocol_map": {"INTERNAL": "SASL_SSL", "CLIENT": "PLAINTEXT"},
-        "features": {"transaction.version": {"min_version": 0, "max_version": 2}},
+        "features": {"transaction.version": {"min_version": 1, "max_version": 2}},
     } == json.loads(data)
     assert info == schema.decode_broker(7, data)
     assert b": " not in data

@@ -1,0 +1,217 @@
+"""Java's clients and tools from 0.8.2 to 4.1, all against one cluster of Kalda."""
+
+import json
+import subprocess
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from benchmarks.apache_kafka import NotAvailableError
+from kalda.clients.legacy import Consumer
+from kalda.testing import KaldaProcess
+from tests.compat.java_releases import RELEASES, JavaRelease, write_properties
+
+CODECS = ("none", "gzip", "snappy", "lz4")
+Release = Callable[[str], JavaRelease]
+
+
+@pytest.fixture(scope="module")
+def release() -> Release:
+    def of(name: str) -> JavaRelease:
+        try:
+            return JavaRelease(name)
+        except NotAvailableError as error:
+            pytest.skip(str(error))
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
+    settings = {"num.partitions": "3", "default.replication.factor": "3"}
+    with KaldaProcess(tmp_path_factory.mktemp("java") / "data", brokers=3, settings=settings) as process:
+        yield process
+
+
+def until(what: str, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+@pytest.mark.timeout(600)
+def test_each_release_reads_what_all_releases_wrote(cluster: KaldaProcess, release: Release) -> None:
+    """Old and new producers with every codec, old and new consumers, on one topic."""
+    releases = [release(name) for name in RELEASES]
+    jobs = [
+        (each, codec, by_old, [f"{each.name}-{codec}-{by_old}-{number}" for number in range(20)])
+        for each in releases
+        for codec in CODECS
+        for by_old in ((False, True) if each.has_old_clients else (False,))
+    ]
+    with ThreadPoolExecutor(2) as pool:
+        for done in [
+            pool.submit(each.produce, cluster.bootstrap, "world", codec, lines, by_old=by_old)
+            for each, codec, by_old, lines in jobs
+        ]:
+            done.result()
+    sent = Counter(line for *_, lines in jobs for line in lines)
+    for each in releases:
+        servers = []
+        if each.has_old_clients:
+            servers.append(("--zookeeper", cluster.zookeeper))
+        if each.has_new_consumer:
+            servers.append(("--bootstrap-server", cluster.bootstrap))
+        for server in servers:
+            found = each.consume(server, "world", sum(sent.values()), "--from-beginning")
+            assert sent == Counter(found), f"{each.name} {server[0]}"
+
+
+@pytest.mark.timeout(300)
+def test_zstd_is_read_by_the_releases_that_have_it(cluster: KaldaProcess, release: Release) -> None:
+    releases = [release(name) for name in RELEASES if JavaRelease(name).number >= (2, 1)]
+    for each in releases:
+        each.produce(cluster.bootstrap, "zstd", "zstd", [f"{each.name}-{number}" for number in range(20)])
+    for each in releases:
+        server = ("--bootstrap-server", cluster.bootstrap)
+        assert 60 == len(set(each.consume(server, "zstd", 60, "--from-beginning")))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [each for each in RELEASES if each < "3"])
+def test_tools_that_write_znodes(name: str, cluster: KaldaProcess, release: Release, tmp_path: Path) -> None:
+    """Topics are created, grown, configured, moved and deleted through the coordination server."""
+    java, topic = release(name), f"tools-{name}"
+    zookeeper = ("--zookeeper", cluster.zookeeper)
+    topics = ("kafka.admin.TopicCommand", *zookeeper)
+    java.run(*topics, "--create", "--topic", topic, "--replica-assignment", "0:1,1:2")
+    until("leaders", lambda: "Leader: 0" in java.run(*topics, "--describe", "--topic", topic))
+    java.run(*topics, "--alter", "--topic", topic, "--partitions", "3")
+    if java.number < (0, 9):
+        java.run(*topics, "--alter", "--topic", topic, "--config", "max.message.bytes=128000")
+    else:
+        configs = ("kafka.admin.ConfigCommand", *zookeeper, "--entity-type", "topics", "--entity-name", topic)
+        java.run(*configs, "--alter", "--add-config", "max.message.bytes=128000")
+    assert "max.message.bytes=128000" in java.run(*topics, "--describe", "--topic", topic)
+    java.produce(cluster.bootstrap, topic, "none", [str(number) for number in range(10)])
+
+    plan = tmp_path / "plan.json"
+    moved = [{"topic": topic, "partition": 0, "replicas": [2, 1]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": moved}))
+    reassign = ("kafka.admin.ReassignPartitionsCommand", *zookeeper, "--reassignment-json-file", str(plan))
+    assert "uccessfully started" in java.run(*reassign, "--execute")
+    until("the replicas moved", lambda: "is complete" in _verified(java.run(*reassign, "--verify")))
+    java.run("kafka.admin.PreferredReplicaLeaderElectionCommand", *zookeeper)
+    until("a leader of choice", lambda: "Leader: 2" in java.run(*topics, "--describe", "--topic", topic))
+    server = ("--bootstrap-server", cluster.bootstrap) if java.has_new_consumer else zookeeper
+    assert 10 == len(java.consume(server, topic, 10, "--from-beginning"))
+    java.run(*topics, "--delete", "--topic", topic)
+    until("the deletion", lambda: topic not in java.run(*topics, "--list"))
+
+
+def _verified(output: str) -> str:
+    return output.replace("completed successfully", "is complete").replace("is completed", "is complete")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
+@pytest.mark.parametrize("name", [each for each in RELEASES if each < "2"])
+def test_an_old_group_goes_on_where_it_stopped(
+    name: str, storage: str, cluster: KaldaProcess, release: Release, tmp_path: Path
+) -> None:
+    java, topic = release(name), f"group-{name}-{storage}"
+    zookeeper = ("--zookeeper", cluster.zookeeper)
+    java.produce(cluster.bootstrap, topic, "gzip", [str(number) for number in range(10)])
+    config = write_properties(
+        tmp_path / "c.properties", group_id=topic, offsets_storage=storage, dual_commit_enabled="false"
+    )
+    first = java.consume(zookeeper, topic, 6, "--consumer.config", config, "--from-beginning")
+    if java.number < (1,):
+        table = java.run("kafka.tools.ConsumerOffsetChecker", *zookeeper, "--group", topic)
+        lags = [int(line.split()[5]) for line in table.splitlines()[1:] if line]
+        assert 4 == sum(lags), table
+    second = java.consume(zookeeper, topic, 4, "--consumer.config", config)
+    assert {str(number) for number in range(10)} == {*first, *second}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
+def test_javas_consumer_of_0_8_2_and_ours_share_a_group(
+    storage: str, cluster: KaldaProcess, release: Release, tmp_path: Path
+) -> None:
+    """Both rebalance when the other comes and goes; each record has one reader."""
+    java, topic = release("0.8.2.2"), f"mixed-{storage}"
+    zookeeper = ("--zookeeper", cluster.zookeeper)
+    java.run(
+        "kafka.admin.TopicCommand",
+        *zookeeper,
+        "--create",
+        "--topic",
+        topic,
+        "--replica-assignment",
+        "0,1,2,0",
+    )
+    shared = {"group_id": topic, "offsets_storage": storage, "dual_commit_enabled": "false"}
+    config = write_properties(tmp_path / "c.properties", **shared, auto_commit_interval_ms=500)
+    ours = Consumer.create(
+        {name.replace("_", "."): value for name, value in shared.items()},
+        zookeeper_connect=cluster.zookeeper,
+        auto_offset_reset="smallest",
+        auto_commit_interval_ms=500,
+        rebalance_backoff_ms=500,
+        rebalance_max_retries=20,
+    )
+    found: list[str] = []
+    (stream,) = ours.create_message_streams({topic: 1})[topic]
+    reader = threading.Thread(
+        target=lambda: found.extend((each.raw_message.payload or b"").decode() for each in stream),
+        daemon=True,
+    )
+    reader.start()
+    theirs = tmp_path / "theirs.txt"
+    with theirs.open("wb") as output, KazooSession(cluster.zookeeper) as zk:
+        command = java.command(*java.consumer(zookeeper, topic, "--consumer.config", config))
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.DEVNULL)
+        try:
+            until("two owners", lambda: owners(zk, topic) == [2, 2])
+            java.produce(cluster.bootstrap, topic, "none", [str(number) for number in range(400)])
+            until("400 read", lambda: len(found) + len(theirs.read_text().split()) >= 400)
+            assert found
+            assert theirs.read_text().split()
+        finally:
+            process.terminate()
+            process.wait(30)
+        until("one owner", lambda: owners(zk, topic) == [4])
+        java.produce(cluster.bootstrap, topic, "none", [str(number) for number in range(400, 500)])
+        until("500 read", lambda: len(found) + len(theirs.read_text().split()) >= 500)
+    ours.shutdown()
+    reader.join(10)
+    assert Counter(str(number) for number in range(500)) == Counter([*found, *theirs.read_text().split()])
+
+
+class KazooSession:
+    def __init__(self, hosts: str) -> None:
+        self._client = KazooClient(hosts)
+
+    def __enter__(self) -> KazooClient:
+        self._client.start(20)
+        return self._client
+
+    def __exit__(self, *_: object) -> None:
+        self._client.stop()
+        self._client.close()
+
+
+def owners(zk: KazooClient, topic: str) -> list[int]:
+    """How many partitions each thread of the group owns."""
+    base = f"/consumers/{topic}/owners/{topic}"
+    names = zk.get_children(base) if zk.exists(base) else []
+    found = Counter(zk.get(f"{base}/{name}")[0] for name in names if zk.exists(f"{base}/{name}"))
+    return sorted(found.values())
