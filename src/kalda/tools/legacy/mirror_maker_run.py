@@ -225,6 +225,9 @@ class MirrorMaker:
         for thread in readers:
             thread.join()
         self._channel.close()
+        # After the commits of all: one that leaves has the others rebalance, and forget what they consumed.
+        for source in self._sources:
+            source.shutdown()
         for thread, target in zip(senders, self._targets, strict=True):
             thread.join(_POLL_SECONDS)
             # A send that waits for the target ends with its producer.
@@ -256,8 +259,6 @@ class MirrorMaker:
         except Exception as error:
             logger.exception("A stream of the mirror maker failed")
             self._fail(error)
-        finally:
-            source.shutdown()
 
     def _commit(self, source: Source, outstanding: Outstanding) -> None:
         """Commit when all that was read has arrived; not at all once the copy has failed."""

@@ -141,6 +141,16 @@ def test_commit_covers_only_what_has_arrived() -> None:
     assert len(source.commits) > 5
 
 
+def test_sources_leave_their_group_when_all_have_committed() -> None:
+    """One that leaves earlier has the others rebalance, and these forget what they have consumed."""
+    sources = [ScriptedSource([message(number)]) for number in range(3)]
+    left: list[list[bool]] = []
+    for each in sources:
+        each.on_commit = lambda: left.append([other.is_shut_down for other in sources])
+    run(mirror(sources, [RecordingTarget()]), sources)
+    assert [[False, False, False]] * 3 == left
+
+
 def test_message_that_cannot_be_sent_ends_the_copy_without_a_commit() -> None:
     sources = [ScriptedSource([message(number) for number in range(30)]), ScriptedSource([message(99)] * 20)]
     target = RecordingTarget(refused=b"5")
