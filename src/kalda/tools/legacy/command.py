@@ -1,6 +1,21 @@
 """The command `kalda legacy` with all its tools; each import adds one."""
 
-from kalda.tools.legacy import mirror_maker, producer_performance, producer_shell
+from kalda.tools.legacy import (
+    consumer_offset_checker,
+    mirror_maker,
+    producer_performance,
+    producer_shell,
+    simple_consumer_performance,
+    zk_offsets,
+)
 from kalda.tools.legacy.group import legacy
 
-__all__ = ["legacy", "mirror_maker", "producer_performance", "producer_shell"]
+__all__ = [
+    "consumer_offset_checker",
+    "legacy",
+    "mirror_maker",
+    "producer_performance",
+    "producer_shell",
+    "simple_consumer_performance",
+    "zk_offsets",
+]

@@ -1,8 +1,7 @@
 """The commands `kalda zk ls|get|set|create|rm|stat|shell`."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -10,16 +9,16 @@ import click
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.zookeeper_session import connect_zookeeper, open_zookeeper
 from kalda.tools.zk import tree_commands
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
 if TYPE_CHECKING:
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+    pass
 
 ADDRESS_DEFAULT: Final = "127.0.0.1:2181"
 
-_SESSION_TIMEOUT_MS: Final = 30_000
 _CONNECTION_TIMEOUT_MS: Final = 10_000
 
 zk = noun("Read and change the tree of the coordination server or of a ZooKeeper ensemble.")
@@ -139,7 +138,7 @@ def shell(tool: Tool, zookeeper: str, connection_timeout_ms: int) -> None:
     from kalda.tools.zk.shell import Shell
 
     with asyncio.Runner() as runner:
-        client = runner.run(_connect(zookeeper, connection_timeout_ms))
+        client = runner.run(connect_zookeeper("--zookeeper", zookeeper, connection_timeout_ms))
         opened = Shell(runner, client, zookeeper, tool.output)
         try:
             opened.read_lines()
@@ -157,46 +156,8 @@ async def _run(
 
     try:
         check_path(given.path if not isinstance(given, tree_commands.CreateNode) else f"{given.path}0")
-        async with _client(zookeeper, connection_timeout_ms) as client:
+        async with open_zookeeper("--zookeeper", zookeeper, connection_timeout_ms) as client:
             shown = await tree_commands.run(client, given)
     except ZooKeeperError as error:
         raise ToolError(str(error)) from error
     tool.output.item(shown.document, "\n".join(shown.lines))
-
-
-@asynccontextmanager
-async def _client(zookeeper: str, connection_timeout_ms: int) -> AsyncIterator["EnsembleClient"]:
-    client = await _connect(zookeeper, connection_timeout_ms)
-    try:
-        yield client
-    finally:
-        await client.close()
-
-
-async def _connect(zookeeper: str, connection_timeout_ms: int) -> "EnsembleClient":
-    """Open a session; raises `ToolError` if no server takes it, or the chroot does not exist."""
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
-    from kalda.zk.client.zookeeper_errors import ZooKeeperError
-
-    try:
-        client = await EnsembleClient.connect(
-            zookeeper,
-            session_timeout_ms=_SESSION_TIMEOUT_MS,
-            connection_timeout_ms=connection_timeout_ms,
-            creates_chroot=False,  # a typing error in an address must not leave znodes behind
-        )
-    except ZooKeeperError as error:
-        raise ToolError(_with_options(str(error))) from error
-    try:
-        if await client.exists("/") is None:
-            raise ToolError(f"--zookeeper={zookeeper}: the chroot does not exist on these servers")
-    except BaseException:
-        await client.close()
-        raise
-    return client
-
-
-def _with_options(message: str) -> str:
-    """Return a message of the client, which names a broker's settings, with this tool's options instead."""
-    named = message.replace("`zookeeper.connect`", "--zookeeper")
-    return named.replace("`zookeeper.connection.timeout.ms`", "--connection-timeout-ms")

@@ -1,0 +1,108 @@
+"""Looks at a cluster as the old tools do: brokers, topics and owners from ZooKeeper, offsets from brokers."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+from kalda.common.clock import SystemClock
+from kalda.common.types import TopicPartition
+from kalda.tools.framework.errors import ToolError
+from kalda.tools.framework.zookeeper_session import open_zookeeper
+
+if TYPE_CHECKING:
+    from kalda.clients.consumer.async_consumer import AsyncConsumer
+    from kalda.zk.client.port import ZooKeeperClient
+
+_CONNECTION_TIMEOUT_MS: Final = 10_000
+_LISTENER: Final = "PLAINTEXT"
+
+
+class ClusterView:
+    """What a tool reads in one session; `open_cluster` makes it."""
+
+    def __init__(self, zookeeper: "ZooKeeperClient") -> None:
+        from kalda.zk.client.cluster_store import ClusterStore
+
+        self.zookeeper: Final = zookeeper
+        self._store: Final = ClusterStore(zookeeper, SystemClock())
+
+    async def brokers(self) -> dict[int, tuple[str, int]]:
+        """Return the addresses of the live brokers.
+
+        Raises:
+            ToolError: there is none.
+        """
+        found = {}
+        for number, info in (await self._store.brokers()).items():
+            endpoint = info.endpoint(_LISTENER) or info.endpoints[0]
+            found[number] = (endpoint.host, endpoint.port)
+        if not found:
+            raise ToolError("no broker is registered in ZooKeeper")
+        return found
+
+    async def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
+        """Return the partitions of topics, sorted.
+
+        Raises:
+            ToolError: a topic does not exist.
+        """
+        assignments = await self._store.topic_assignments(topics)
+        for topic in topics:
+            if topic not in assignments:
+                raise ToolError(f"topic {topic} does not exist")
+        return sorted(
+            TopicPartition(topic, number) for topic in topics for number in assignments[topic].partitions
+        )
+
+    async def leaders(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Return the leaders of those partitions that have one."""
+        states = await self._store.partition_states(partitions)
+        return {each: state.leader for each, state in states.items() if state.leader >= 0}
+
+    async def children(self, path: str) -> list[str]:
+        """Return the names of a znode's children; none if it does not exist."""
+        from kalda.zk.client.zookeeper_errors import NoNodeError
+
+        try:
+            return await self.zookeeper.children(path)
+        except NoNodeError:
+            return []
+
+    async def data(self, path: str) -> str | None:
+        """Return a znode's data as text; None if it does not exist."""
+        from kalda.zk.client.zookeeper_errors import NoNodeError
+
+        try:
+            return (await self.zookeeper.get(path))[0].decode("utf-8", "replace")
+        except NoNodeError:
+            return None
+
+    @asynccontextmanager
+    async def consumer(self, group: str, timeout_ms: int) -> "AsyncIterator[AsyncConsumer]":
+        """Open a consumer that asks the brokers for offsets."""
+        from kalda.clients.consumer.async_consumer import AsyncConsumer
+
+        addresses = [f"{host}:{port}" for host, port in (await self.brokers()).values()]
+        consumer = AsyncConsumer.from_config(
+            {
+                "bootstrap.servers": ",".join(addresses),
+                "group.id": group,
+                "client.id": "kalda legacy",
+                "enable.auto.commit": "false",
+                "request.timeout.ms": str(timeout_ms),
+                "default.api.timeout.ms": str(timeout_ms),
+            }
+        )
+        async with consumer:
+            yield consumer
+
+
+@asynccontextmanager
+async def open_cluster(option: str, zookeeper: str) -> AsyncIterator[ClusterView]:
+    """Open a session with the servers that `option` names.
+
+    Raises:
+        ToolError: none of them answers, or the session is lost meanwhile.
+    """
+    async with open_zookeeper(option, zookeeper, _CONNECTION_TIMEOUT_MS) as session:
+        yield ClusterView(session)

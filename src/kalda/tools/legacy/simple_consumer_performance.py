@@ -1,0 +1,142 @@
+"""`kalda legacy SimpleConsumerPerformance`: kafka.tools.SimpleConsumerPerformance, with its columns."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from kalda.tools.framework.command import Tool, command
+from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.tools.framework.names import TopicName
+from kalda.tools.framework.option_types import INT32_MAX, Integer
+from kalda.tools.framework.output import Form
+from kalda.tools.legacy.group import legacy
+from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN, SimpleDateFormat
+
+_COLUMNS: Final = "fetch.size, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
+_MB: Final = 1024 * 1024
+_TIMEOUT_MS: Final = 30_000
+_SECONDS_MIN: Final = 1e-6
+
+
+@command("SimpleConsumerPerformance", legacy, connects=False)
+@click.option(
+    "--server", required=True, metavar="kafka://HOST:PORT", help="The broker that leads the partition."
+)
+@click.option("--topic", type=TopicName(), required=True, metavar="TOPIC", help="The topic to read.")
+@click.option("--partition", type=Integer(0, INT32_MAX), default=0, show_default=True, metavar="NUMBER")
+@click.option("--from-latest", is_flag=True, help="Begin at the end instead of the begin.")
+@click.option(
+    "--fetch-size",
+    type=Integer(1, INT32_MAX),
+    default=_MB,
+    show_default=True,
+    metavar="BYTES",
+    help="The most bytes of a fetch.",
+)
+@click.option(
+    "--messages", type=Integer(1), required=True, metavar="COUNT", help="Stop behind so many messages."
+)
+@click.option(
+    "--clientId", "client_id", default="SimpleConsumerPerformanceClient", show_default=True, metavar="ID"
+)
+@click.option(
+    "--reporting-interval",
+    type=Integer(1, INT32_MAX),
+    default=5000,
+    show_default=True,
+    metavar="COUNT",
+    help="The messages between two detailed lines.",
+)
+@click.option("--show-detailed-stats", is_flag=True, help="Print detailed lines instead of the sum.")
+@click.option("--date-format", default=DEFAULT_PATTERN, show_default=True, metavar="PATTERN")
+@click.option("--hide-header", is_flag=True, help="Print no header.")
+def simple_consumer_performance(tool: Tool, /, **options: Any) -> None:
+    """Measure how fast one partition is read, as kafka-simple-consumer-perf-test.sh.
+
+    It ends at the end of the partition, too.
+    """
+    from kalda.clients.errors import ClientError
+    from kalda.clients.legacy import FetchRequest, OffsetRequest, SimpleConsumer
+
+    host, port = _address(options["server"])
+    topic, partition, size = options["topic"], options["partition"], options["fetch_size"]
+    report = _Report(tool, options)
+    try:
+        with SimpleConsumer(host, port, _TIMEOUT_MS, 2 * size, options["client_id"]) as consumer:
+            where = OffsetRequest.LATEST_TIME if options["from_latest"] else OffsetRequest.EARLIEST_TIME
+            offset = consumer.get_offsets_before(topic, partition, where, 1)[0]
+            while report.messages < options["messages"]:
+                messages = consumer.fetch(FetchRequest(topic, partition, offset, size))
+                sizes = [len(each.message.payload or b"") for each in messages]
+                if not sizes and messages.next_offset <= offset:
+                    if messages.size_in_bytes > messages.valid_bytes:
+                        raise ToolError(f"--fetch-size={size} is less than the message at offset {offset}")
+                    break
+                offset = messages.next_offset
+                report.add(len(sizes), sum(sizes))
+    except ClientError as error:
+        raise ToolError(str(error)) from error
+    report.finish()
+
+
+class _Report:
+    """Counts what is read and prints the lines."""
+
+    def __init__(self, tool: Tool, options: dict[str, Any]) -> None:
+        self._tool: Final = tool
+        self._size: Final[int] = options["fetch_size"]
+        self._interval: Final[int | None] = (
+            options["reporting_interval"] if options["show_detailed_stats"] else None
+        )
+        self._dates: Final = SimpleDateFormat(options["date_format"])
+        self.messages = 0
+        self._bytes = 0
+        self._start = self._last = time.time()
+        self._last_messages = self._last_bytes = 0
+        if not options["hide_header"] and tool.output.form is not Form.JSON:
+            times = "start.time, end.time" if self._interval is None else "time"
+            tool.output.item(None, f"{times}, {_COLUMNS}")
+
+    def add(self, messages: int, size: int) -> None:
+        """Count what one fetch brought."""
+        self.messages += messages
+        self._bytes += size
+        if self._interval is not None and self.messages - self._last_messages > self._interval:
+            now = time.time()
+            self._line(
+                (now,), self._last, self.messages - self._last_messages, self._bytes - self._last_bytes
+            )
+            self._last, self._last_messages, self._last_bytes = now, self.messages, self._bytes
+
+    def finish(self) -> None:
+        """Print the sum."""
+        if self._interval is None:
+            self._line((self._start, time.time()), self._start, self.messages, self._bytes)
+
+    def _line(self, times: tuple[float, ...], since: float, messages: int, size: int) -> None:
+        seconds = max(times[-1] - since, _SECONDS_MIN)
+        shown = [self._dates.format(datetime.fromtimestamp(each, UTC).astimezone()) for each in times]
+        megabytes, rate, count_rate = self._bytes / _MB, size / _MB / seconds, messages / seconds
+        numbers = f"{self._size}, {megabytes:.4f}, {rate:.4f}, {self.messages}, {count_rate:.4f}"
+        document = {
+            "fetch_size": self._size,
+            "mb": megabytes,
+            "mb_per_second": rate,
+            "messages": self.messages,
+            "messages_per_second": count_rate,
+        }
+        self._tool.output.item(document, f"{', '.join(shown)}, {numbers}")
+
+
+def _address(server: str) -> tuple[str, int]:
+    try:
+        parts = urlsplit(server if "://" in server else f"kafka://{server}")
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or not port:
+        raise ToolUsageError(f"--server={server} is not kafka://HOST:PORT")
+    return host, port

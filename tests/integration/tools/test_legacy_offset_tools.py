@@ -1,0 +1,156 @@
+"""The tools of the documents that look at offsets of groups in ZooKeeper, or set them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kalda import Producer
+from kalda.clients.legacy import Consumer
+from kalda.testing import KaldaProcess
+from tests.integration.tools.commands import Commands
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
+    with KaldaProcess(tmp_path_factory.mktemp("offsets") / "data") as process:
+        with Producer(bootstrap_servers=process.bootstrap) as producer:
+            for number in range(10):
+                producer.send("t", b"%d" % number)
+        yield process
+
+
+@pytest.fixture
+def kalda(process: KaldaProcess) -> Commands:
+    return Commands(process.bootstrap)
+
+
+def consume(process: KaldaProcess, group: str, count: int, storage: str = "zookeeper") -> str:
+    """Read messages as a group; return the name of the consumer."""
+    connector = Consumer.create(
+        {
+            "zk.connect": process.zookeeper,
+            "groupid": group,
+            "autooffset.reset": "smallest",
+            "offsets.storage": storage,
+            "dual.commit.enabled": False,
+        }
+    )
+    (stream,) = connector.create_message_streams({"t": 1})["t"]
+    for _ in range(count):
+        next(stream)
+    connector.shutdown()
+    return connector.consumer_id
+
+
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
+def test_offset_checker_prints_the_lag(kalda: Commands, process: KaldaProcess, storage: str) -> None:
+    consume(process, f"lag-{storage}", 4, storage)
+
+    done = kalda(
+        "legacy", "ConsumerOffsetChecker", "--zookeeper", process.zookeeper, "--group", f"lag-{storage}",
+        "--topic", "t", "--broker-info",
+    )  # fmt: skip
+
+    heading, row, title, address = done.stdout.splitlines()
+    assert ["Group", "Topic", "Pid", "Offset", "logSize", "Lag", "Owner"] == heading.split()
+    assert [f"lag-{storage}", "t", "0", "4", "10", "6", "none"] == row.split()
+    assert ("BROKER INFO", f"0 -> {process.bootstrap}") == (title, address)
+
+
+def test_offset_checker_names_owners_and_says_what_it_does_not_know(
+    kalda: Commands, process: KaldaProcess
+) -> None:
+    connector = Consumer.create({"zk.connect": process.zookeeper, "groupid": "owned"})
+    connector.create_message_streams({"t": 1})
+
+    (row,) = kalda(
+        "legacy", "ConsumerOffsetChecker", "--zkconnect", process.zookeeper, "--group", "owned"
+    ).rows
+    connector.shutdown()
+
+    assert ["owned", "t", "0", "unknown", "10", "unknown", f"{connector.consumer_id}-0"] == row
+
+
+def test_offsets_are_exported_and_imported(kalda: Commands, process: KaldaProcess, tmp_path: Path) -> None:
+    consume(process, "exported", 3)
+    where = ("--zkconnect", process.zookeeper)
+    file = tmp_path / "offsets"
+
+    kalda("legacy", "ExportZkOffsets", *where, "--group", "exported", "--output-file", file)
+    assert "/consumers/exported/offsets/t/0:3\n" == file.read_text()
+    consume(process, "exported", 5)
+    kalda("legacy", "ImportZkOffsets", *where, "--input-file", file)
+    kalda("legacy", "ExportZkOffsets", *where, "--output-file", file)
+
+    assert "/consumers/exported/offsets/t/0:3" in file.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("where", "offset"), [("earliest", 0), ("latest", 10)])
+def test_offsets_are_set_to_an_end(
+    kalda: Commands, process: KaldaProcess, tmp_path: Path, where: str, offset: int
+) -> None:
+    properties = tmp_path / "consumer.properties"
+    properties.write_text(f"zk.connect={process.zookeeper}\ngroupid=moved-{where}\n")
+
+    done = kalda("legacy", "UpdateOffsetsInZK", where, properties, "t")
+
+    assert (
+        f"updating partition 0 with new offset: {offset}\nupdated the offset for 1 partitions\n"
+        == done.stdout
+    )
+    file = tmp_path / "offsets"
+    options = ("--zkconnect", process.zookeeper, "--group", f"moved-{where}")
+    kalda("legacy", "ExportZkOffsets", *options, "--output-file", file)
+    assert f"/consumers/moved-{where}/offsets/t/0:{offset}\n" == file.read_text()
+
+
+def test_simple_consumer_performance_prints_the_columns(kalda: Commands, process: KaldaProcess) -> None:
+    common = (
+        "legacy",
+        "SimpleConsumerPerformance",
+        "--server",
+        f"kafka://{process.bootstrap}",
+        "--topic",
+        "t",
+    )
+
+    header, line = kalda(*common, "--messages", 100).stdout.splitlines()
+
+    assert (
+        "start.time, end.time, fetch.size, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
+        == header
+    )
+    columns = line.split(", ")
+    assert ("1048576", "0.0000", "10") == (columns[2], columns[3], columns[5])
+    detailed = ("--show-detailed-stats", "--hide-header", "--reporting-interval", 5)
+    assert 1 == len(kalda(*common, "--messages", 10, *detailed).stdout.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ExportZkOffsets", "--group", "none", "--output-file", "x"), "group none has no offsets"),
+        (("ImportZkOffsets", "--input-file", "FILE"), "line 2 is 'nonsense'; expected /consumers/GROUP/"),
+        (("ImportZkOffsets", "--input-file", "missing"), "--input-file=missing: No such file"),
+        (("ConsumerOffsetChecker", "--group", "g", "--topic", "absent"), "topic absent does not exist"),
+    ],
+)
+def test_mistakes_are_one_line(
+    kalda: Commands, process: KaldaProcess, tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
+    file = tmp_path / "bad"
+    file.write_text("/consumers/g/offsets/t/0:1\nnonsense\n")
+    given = [str(file) if each == "FILE" else each for each in arguments]
+
+    done = kalda.run("legacy", given[0], "--zkconnect", process.zookeeper, *given[1:])
+
+    assert done.code in (1, 2)
+    assert message in done.stderr
+    assert 1 == len(done.stderr.splitlines())
+
+
+def test_servers_that_are_not_there(kalda: Commands) -> None:
+    done = kalda.run("legacy", "SimpleConsumerPerformance", "--server", "x", "--topic", "t", "--messages", 1)
+
+    assert (2, True) == (done.code, "--server=x is not kafka://HOST:PORT" in done.stderr)
