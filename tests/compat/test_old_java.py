@@ -16,6 +16,7 @@ from benchmarks.apache_kafka import NotAvailableError
 from kalda.clients.legacy import Consumer
 from kalda.testing import KaldaProcess
 from tests.compat.java_releases import RELEASES, JavaRelease, write_properties
+from tests.integration.tools.commands import Commands
 
 CODECS = ("none", "gzip", "snappy", "lz4")
 Release = Callable[[str], JavaRelease]
@@ -132,13 +133,34 @@ def test_an_old_group_goes_on_where_it_stopped(
     config = write_properties(
         tmp_path / "c.properties", group_id=topic, offsets_storage=storage, dual_commit_enabled="false"
     )
+    kalda = Commands(cluster.bootstrap)
     first = java.consume(zookeeper, topic, 6, "--consumer.config", config, "--from-beginning")
     if java.number < (1,):
         table = java.run("kafka.tools.ConsumerOffsetChecker", *zookeeper, "--group", topic)
         lags = [int(line.split()[5]) for line in table.splitlines()[1:] if line]
         assert 4 == sum(lags), table
+        assert table == kalda("legacy", "ConsumerOffsetChecker", *zookeeper, "--group", topic).stdout
     second = java.consume(zookeeper, topic, 4, "--consumer.config", config)
     assert {str(number) for number in range(10)} == {*first, *second}
+
+
+@pytest.mark.timeout(300)
+def test_exported_offsets_are_exchanged(cluster: KaldaProcess, release: Release, tmp_path: Path) -> None:
+    """Java's file and ours are the same, and each imports the other's."""
+    java, where = release("0.8.2.2"), ("--zkconnect", cluster.zookeeper, "--group", "exported")
+    kalda = Commands(cluster.bootstrap)
+    ours, theirs, changed = tmp_path / "ours", tmp_path / "theirs", tmp_path / "changed"
+    changed.write_text("/consumers/exported/offsets/t/0:7\n/consumers/exported/offsets/t/1:8\n")
+    kalda("legacy", "ImportZkOffsets", *where[:2], "--input-file", changed)
+    java.run("kafka.tools.ExportZkOffsets", *where, "--output-file", str(theirs))
+    kalda("legacy", "ExportZkOffsets", *where, "--output-file", ours)
+    assert sorted(changed.read_text().split()) == sorted(theirs.read_text().split())
+    assert changed.read_text() == ours.read_text()
+
+    ours.write_text("/consumers/exported/offsets/t/0:9\n")
+    java.run("kafka.tools.ImportZkOffsets", *where[:2], "--input-file", str(ours))
+    kalda("legacy", "ExportZkOffsets", *where, "--output-file", ours)
+    assert "/consumers/exported/offsets/t/0:9" in ours.read_text()
 
 
 @pytest.mark.timeout(300)

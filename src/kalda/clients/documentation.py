@@ -13,6 +13,7 @@ from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.config.security_config import SecurityConfig
 from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig as LegacyConsumerConfig
 from kalda.clients.legacy.legacy_config import LegacyConfig
 from kalda.clients.legacy.producer.producer_config import ProducerConfig as LegacyProducerConfig
 from kalda.clients.producer.producer_config import ProducerConfig
@@ -75,7 +76,10 @@ def client_page() -> str:
 def legacy_page() -> str:
     """Return the page of the settings of old clients."""
     parts = [_LEGACY]
-    configs: dict[str, type[LegacyConfig]] = {"Producer": LegacyProducerConfig}
+    configs: dict[str, type[LegacyConfig]] = {
+        "Producer": LegacyProducerConfig,
+        "ConsumerConnector": LegacyConsumerConfig,
+    }
     for title, config in configs.items():
         renamed = "\n".join(f"| `{old}` | `{new}` |" for old, new in config.RENAMED.items())
         parts.append(f"## {title}\n\n{config_table(config.definitions().values(), {})}")

@@ -26,7 +26,14 @@ _SECONDS_MIN: Final = 1e-6
     "--server", required=True, metavar="kafka://HOST:PORT", help="The broker that leads the partition."
 )
 @click.option("--topic", type=TopicName(), required=True, metavar="TOPIC", help="The topic to read.")
-@click.option("--partition", type=Integer(0, INT32_MAX), default=0, show_default=True, metavar="NUMBER")
+@click.option(
+    "--partition",
+    type=Integer(0, INT32_MAX),
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="The partition.",
+)
 @click.option("--from-latest", is_flag=True, help="Begin at the end instead of the begin.")
 @click.option(
     "--fetch-size",
@@ -40,7 +47,12 @@ _SECONDS_MIN: Final = 1e-6
     "--messages", type=Integer(1), required=True, metavar="COUNT", help="Stop behind so many messages."
 )
 @click.option(
-    "--clientId", "client_id", default="SimpleConsumerPerformanceClient", show_default=True, metavar="ID"
+    "--clientId",
+    "client_id",
+    default="SimpleConsumerPerformanceClient",
+    show_default=True,
+    metavar="ID",
+    help="The name in logs of the broker.",
 )
 @click.option(
     "--reporting-interval",
@@ -51,7 +63,13 @@ _SECONDS_MIN: Final = 1e-6
     help="The messages between two detailed lines.",
 )
 @click.option("--show-detailed-stats", is_flag=True, help="Print detailed lines instead of the sum.")
-@click.option("--date-format", default=DEFAULT_PATTERN, show_default=True, metavar="PATTERN")
+@click.option(
+    "--date-format",
+    default=DEFAULT_PATTERN,
+    show_default=True,
+    metavar="PATTERN",
+    help="The format of times.",
+)
 @click.option("--hide-header", is_flag=True, help="Print no header.")
 def simple_consumer_performance(tool: Tool, /, **options: Any) -> None:
     """Measure how fast one partition is read, as kafka-simple-consumer-perf-test.sh.
