@@ -5,18 +5,17 @@ import zlib
 from collections.abc import Sequence
 from typing import Final
 
-from kalda.records.batch import LOG_APPEND_TIME_FLAG, LOG_OVERHEAD, NO_TIMESTAMP, Buffer, TimestampType
+from kalda.records.batch import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, Buffer, TimestampType
 from kalda.records.compression import Compression, compress_message_set
 from kalda.records.record import Header
 
-# Offset, size, CRC, magic, attributes; in magic 1 the timestamp. The sizes of key and value are apart.
-_HEADS: Final = (struct.Struct(">qiIbB"), struct.Struct(">qiIbBq"))
-_CRC: Final = struct.Struct(">I")
-_CRC_POSITION: Final = 12
-_CRC_START: Final = 16
+_ENTRY: Final = struct.Struct(">qiI")
+"""Offset, size and CRC, which the CRC does not cover."""
+# Magic, attributes, in magic 1 the timestamp, and the size of the key.
+_HEADS: Final = (struct.Struct(">bBi"), struct.Struct(">bBqi"))
 _INT32: Final = struct.Struct(">i")
-_NULL: Final = b"\xff\xff\xff\xff"
-"""The size -1."""
+_CRC_SIZE: Final = 4
+_NULL_SIZE: Final = -1
 
 
 class MessageSetBuilder:
@@ -97,25 +96,33 @@ class MessageSetBuilder:
         if self._compression is Compression.NONE:
             return self._messages
         packed = compress_message_set(self._compression, self._magic, self._messages, self._compression_level)
-        return _message(
-            self._magic,
-            self._next_offset - 1,
-            self._attributes | self._compression,
-            self._max_timestamp,
-            None,
-            packed,
+        return bytearray(
+            _message(
+                self._magic,
+                self._next_offset - 1,
+                self._attributes | self._compression,
+                self._max_timestamp,
+                None,
+                packed,
+            )
         )
 
 
 def _message(
     magic: int, offset: int, attributes: int, timestamp: int, key: Buffer | None, value: Buffer | None
-) -> bytearray:
+) -> bytes:
+    """Return one entry. The bytes under the CRC are one object: they are neither sliced nor patched."""
+    if key is None:
+        key, key_size = b"", _NULL_SIZE
+    else:
+        key_size = len(key)
+    if value is None:
+        value, value_size = b"", _NULL_SIZE
+    else:
+        value_size = len(value)
     head = _HEADS[magic]
-    key_size = _NULL if key is None else _INT32.pack(len(key))
-    value_size = _NULL if value is None else _INT32.pack(len(value))
-    size = head.size + 8 + len(key or b"") + len(value or b"") - LOG_OVERHEAD
-    fields = (offset, size, 0, magic, attributes)
-    packed = head.pack(*fields, timestamp) if magic else head.pack(*fields)
-    message = bytearray().join((packed, key_size, key or b"", value_size, value or b""))
-    _CRC.pack_into(message, _CRC_POSITION, zlib.crc32(memoryview(message)[_CRC_START:]))
-    return message
+    packed = (
+        head.pack(magic, attributes, timestamp, key_size) if magic else head.pack(magic, attributes, key_size)
+    )
+    message = b"".join((packed, key, _INT32.pack(value_size), value))
+    return _ENTRY.pack(offset, len(message) + _CRC_SIZE, zlib.crc32(message)) + message

@@ -32,8 +32,8 @@ from kalda.records.control import check_barrier
 from kalda.records.conversion import recompress
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
 from kalda.records.format_conversion import down_convert, is_message_set
-from kalda.records.message_set import iter_messages
-from kalda.records.record import Record, RecordBatchBuilder, iter_records
+from kalda.records.message_set import iter_messages, iter_plain_messages
+from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.records.validation import TimestampBounds, validate_records
 from kalda.storage.checked_batches import CheckedBatches, describe
 from kalda.storage.errors import (
@@ -175,7 +175,15 @@ class LogValidator:
         batches: list[bytearray] = []
         run: RecordBatchBuilder | None = None
         magic = records[MAGIC_POSITION]
-        for position, header in iter_headers(records):
+        plain_end = 0
+        for message in iter_plain_messages(records, 0, magic, self._bytes_max):
+            if run is None or run.size + message.end - plain_end > self._bytes_max:
+                if run is not None:
+                    batches.append(run.build())
+                run = RecordBatchBuilder()
+            _append(run, message.key, message.value, message.timestamp)
+            plain_end = message.end
+        for position, header in iter_headers(records, plain_end):
             if header.magic != magic:
                 raise InvalidRecordError(
                     f"a message of format {header.magic} follows one of format {magic}; expected one format"
@@ -191,7 +199,7 @@ class LogValidator:
                 run = None
             builder = run or RecordBatchBuilder(compression=header.compression, compression_level=self._level)
             for record in iter_messages(records, position, header, check_inner_crcs=True):
-                _append(builder, record)
+                _append(builder, record.key, record.value, record.timestamp)
             if header.compression is Compression.NONE:
                 run = builder
             else:
@@ -241,9 +249,9 @@ class LogValidator:
         return packed, read_header(packed)
 
 
-def _append(builder: RecordBatchBuilder, record: Record) -> None:
+def _append(builder: RecordBatchBuilder, key: bytes | None, value: bytes | None, timestamp: int) -> None:
     try:
-        builder.append(record.key, record.value, record.timestamp)
+        builder.append_next(key, value, timestamp)
     except ValueError as error:
         raise InvalidTimestampError(str(error)) from None
 

@@ -26,7 +26,7 @@ from kalda.records.format_conversion import (
     new_builder,
     up_convert,
 )
-from kalda.records.message_set import iter_messages
+from kalda.records.message_set import iter_messages, iter_plain_messages
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import Record, RecordBatchBuilder
 
@@ -173,6 +173,27 @@ def test_random_bytes_raise_only_errors_of_this_package(noise: bytes) -> None:
             read(bytes(message_set))
         except RecordsError:
             continue
+
+
+@given(rows, magics, magics, st.data())
+def test_short_way_reads_what_the_full_reader_reads(
+    records: list[Row], magic: int, expected: int, data: st.DataObject
+) -> None:
+    """What the short way yields is right under any damage, and without damage it yields everything."""
+    damaged = bytearray(build(magic, records, Compression.NONE))
+    if data.draw(st.booleans()):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] ^= data.draw(st.integers(1, 255))
+        del damaged[data.draw(st.integers(0, len(damaged))) :]
+    elif magic == expected:
+        assert len(records) == len(list(iter_plain_messages(damaged, 0, magic, len(damaged))))
+    position = 0
+    for message in iter_plain_messages(damaged, 0, expected, len(damaged)):
+        header = read_header(damaged, position)
+        validate(damaged, position, header)
+        (record,) = iter_messages(damaged, position, header)
+        assert (record.timestamp, record.key, record.value) == (message.timestamp, message.key, message.value)
+        position += header.size
+        assert position == message.end
 
 
 def test_bytes_of_one_message_are_kafkas() -> None:
