@@ -85,6 +85,9 @@ chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTO
 		$(BIN)/python -m tests.chaos.pipeline_rounds --rounds $(or $(ROUNDS),40) --target $$target --execution $$execution $(if $(SEED),--seed $(SEED)) || exit 1; \
 	done; done
 	@$(BIN)/python -m tests.chaos.mirror_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
+	@for storage in zookeeper kafka migrate; do \
+		$(BIN)/python -m tests.chaos.connector_rounds --rounds $(or $(ROUNDS),50) --storage $$storage $(if $(SEED),--seed $(SEED)) || exit 1; \
+	done
 	@$(BIN)/python -m tests.chaos.mirror_maker_rounds --rounds $(or $(ROUNDS),20) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.chaos.table_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once-batch --speculation $(if $(SEED),--seed $(SEED))

@@ -5,6 +5,7 @@ an old client fetches down to what that client knows (KIP-31, KIP-32, KIP-98). C
 fetch from logs that still hold old segments.
 """
 
+import struct
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -229,7 +230,8 @@ class _Run:
 def _append(builder: Builder, record: Record) -> None:
     try:
         builder.append(record.key, record.value, record.timestamp, offset=record.offset)
-    except ValueError as error:
+    except (ValueError, struct.error) as error:
+        # The delta of a faulty producer can lead beyond the 64 bits of a timestamp.
         raise CorruptRecordError(f"record at offset {record.offset} cannot be converted: {error}") from None
 
 

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonReader
 
-from kalda.records.batch import MAGIC, TimestampType, iter_headers, read_header, validate
+from kalda.records.batch import (
+    MAGIC,
+    TimestampType,
+    iter_headers,
+    pack_batch,
+    read_header,
+    validate,
+)
 from kalda.records.compression import Compression
 from kalda.records.errors import (
     CorruptRecordError,
@@ -304,3 +311,23 @@ def test_runs_of_messages_become_batches_of_one_time_type() -> None:
     raised = up_convert(message_set).batches
     assert [(0, 2), (2, 1)] == [(h.base_offset, h.record_count) for _, h in iter_headers(raised)]
     assert [1_000, 1_000, 2_000] == [record.timestamp for record in read(raised)]
+
+
+def test_a_timestamp_beyond_64_bits_is_a_damaged_record() -> None:
+    """A producer's base timestamp and delta can add up to one; messages have no place for it."""
+    batch = pack_batch(
+        bytes([12, 0, 2, 0, 1, 1, 0]),
+        base_offset=0,
+        partition_leader_epoch=0,
+        attributes=0,
+        last_offset_delta=0,
+        base_timestamp=2**63 - 1,
+        max_timestamp=2**63 - 1,
+        producer_id=-1,
+        producer_epoch=-1,
+        base_sequence=-1,
+        record_count=1,
+    )
+
+    with pytest.raises(CorruptRecordError, match="record at offset 0 cannot be converted"):
+        down_convert(batch, 1)

@@ -1,0 +1,73 @@
+"""Reads a topic with the old high-level consumer, and appends a line for each message to a file.
+
+Run as ``python -m tests.chaos.connector_reader PROPERTIES TOPIC STREAMS FILE``; SIGTERM shuts it
+down in order.
+"""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kalda.clients.config.properties_source import PropertiesSource
+from kalda.clients.legacy import Consumer, KafkaStream
+
+
+class ConnectorReader:
+    """A connector whose streams are read by threads; each line is partition, offset, value and time."""
+
+    def __init__(self, properties: PropertiesSource, topic: str, streams: int, file: Path) -> None:
+        self._file: Final = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+        self._connector: Final = Consumer.create(properties)
+        made = self._connector.create_message_streams({topic: streams})[topic]
+        self._threads: Final = [
+            threading.Thread(target=self._read, args=[each], daemon=True) for each in made
+        ]
+        for each in self._threads:
+            each.start()
+
+    def close(self) -> None:
+        """Leave the group, once every thread has written its message."""
+        self._connector.shutdown()
+        for each in self._threads:
+            each.join(30)
+        os.close(self._file)
+
+    def _read(self, stream: "KafkaStream[Any, Any]") -> None:
+        for each in stream:
+            value = each.raw_message.payload or b""
+            line = b"%d %d %s %.4f\n" % (each.partition, each.offset, value, time.monotonic())
+            os.write(self._file, line)
+
+
+def settings(zookeeper: str, group: str, storage: str, *, is_dual: bool) -> Mapping[str, object]:
+    """Return the settings of a reader."""
+    return {
+        "zookeeper.connect": zookeeper,
+        "group.id": group,
+        "auto.offset.reset": "smallest",
+        "auto.commit.interval.ms": 300,
+        "offsets.storage": storage,
+        "dual.commit.enabled": is_dual,
+        "zookeeper.session.timeout.ms": 2_000,
+        "rebalance.backoff.ms": 300,
+        "rebalance.max.retries": 30,
+    }
+
+
+def main() -> None:
+    """Read until SIGTERM."""
+    properties, topic, streams, file = sys.argv[1:]
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    reader = ConnectorReader(Path(properties), topic, int(streams), Path(file))
+    ended.wait()
+    reader.close()
+
+
+if __name__ == "__main__":
+    main()
