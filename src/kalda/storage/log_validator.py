@@ -135,7 +135,8 @@ class LogValidator:
 
         Raises:
             MessageTooLargeError, RecordListTooLargeError: a message or what it becomes is above a limit.
-            UnsupportedForMessageFormatError: the records of an idempotent producer, in an old format.
+            UnsupportedForMessageFormatError: the records of an idempotent producer or with headers, in an old
+                format.
             RecordsError: a subclass for invalid bytes.
         """
         is_old = is_message_set(records)
@@ -153,6 +154,11 @@ class LogValidator:
                 raise UnsupportedForMessageFormatError(
                     f"format {self.magic} has no idempotence, so records of producer {header.producer_id} "
                     "cannot be stored; set message.format.version to 0.11 or later"
+                )
+            if not is_old and any(record.headers for record in iter_records(checked, 0, header)):
+                raise UnsupportedForMessageFormatError(
+                    f"format {self.magic} has no headers, so records with headers cannot be stored; set "
+                    "message.format.version to 0.11 or later"
                 )
             parts.append(down_convert(checked, self.magic).messages)
         written = bytearray().join(parts)
