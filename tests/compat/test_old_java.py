@@ -237,3 +237,24 @@ def owners(zk: KazooClient, topic: str) -> list[int]:
     names = zk.get_children(base) if zk.exists(base) else []
     found = Counter(zk.get(f"{base}/{name}")[0] for name in names if zk.exists(f"{base}/{name}"))
     return sorted(found.values())
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(("name", "version"), [("0.8.2.2", "0.9.0"), ("0.10.2.2", "0.10.2")])
+def test_segments_are_dumped_as_by_the_old_tool(
+    name: str, version: str, release: Release, tmp_path: Path
+) -> None:
+    """Messages of each codec in the release's own format, by both tools, as wrappers and opened."""
+    java, directory = release(name), tmp_path / "data"
+    settings = {"log.message.format.version": version, "log.index.interval.bytes": "300"}
+    with KaldaProcess(directory, settings=settings) as process:
+        kalda = Commands(process.bootstrap)
+        for codec in CODECS:
+            java.produce(process.bootstrap, "dumped", codec, [f"{codec} {number}" for number in range(30)])
+    (log,) = directory.rglob("dumped-0/*.log")
+    files = f"{log},{log.with_suffix('.index')}"
+    for options in ((), ("--deep-iteration",), ("--deep-iteration", "--print-data-log")):
+        theirs = java.run("kafka.tools.DumpLogSegments", "--files", files, *options)
+        ours = kalda("legacy", "DumpLogSegments", "--files", files, *options).stdout
+        assert theirs.count("offset: ") > 30 or not options
+        assert theirs == ours

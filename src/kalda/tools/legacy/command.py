@@ -2,6 +2,7 @@
 
 from kalda.tools.legacy import (
     consumer_offset_checker,
+    dump_log_segments,
     mirror_maker,
     producer_performance,
     producer_shell,
@@ -12,6 +13,7 @@ from kalda.tools.legacy.group import legacy
 
 __all__ = [
     "consumer_offset_checker",
+    "dump_log_segments",
     "legacy",
     "mirror_maker",
     "producer_performance",
