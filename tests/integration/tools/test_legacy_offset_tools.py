@@ -127,6 +127,45 @@ def test_simple_consumer_performance_prints_the_columns(kalda: Commands, process
     assert 1 == len(kalda(*common, "--messages", 10, *detailed).stdout.splitlines())
 
 
+def test_consumer_performance_prints_the_columns(kalda: Commands, process: KaldaProcess) -> None:
+    common = (
+        "legacy",
+        "ConsumerPerformance",
+        "--zookeeper",
+        process.zookeeper,
+        "--topic",
+        "t",
+        "--threads",
+        1,
+    )
+
+    header, line = kalda(*common, "--messages", 10).stdout.splitlines()
+
+    assert (
+        "start.time, end.time, fetch.size, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
+        == header
+    )
+    assert ("1048576", "10") == (line.split(", ")[2], line.split(", ")[5])
+    detailed = kalda(
+        *common, "--messages", 10, "--show-detailed-stats", "--hide-header", "--reporting-interval", 4
+    )
+    assert ["4", "8", "10"] == [each.split(", ")[5] for each in detailed.stdout.splitlines()]
+
+
+def test_consumer_shell_prints_messages(kalda: Commands, process: KaldaProcess, tmp_path: Path) -> None:
+    properties = tmp_path / "consumer.properties"
+    properties.write_text(
+        f"zk.connect={process.zookeeper}\ngroupid=shell\nautooffset.reset=smallest\nconsumer.timeout.ms=2000\n"
+    )
+
+    done = kalda("legacy", "ConsumerShell", "--props", properties, "--topic", "t")
+
+    assert [
+        *(f"consumed: {number}" for number in range(10)),
+        "Received 10 messages",
+    ] == done.stdout.splitlines()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -2,6 +2,8 @@
 
 from kalda.tools.legacy import (
     consumer_offset_checker,
+    consumer_performance,
+    consumer_shell,
     dump_log_segments,
     mirror_maker,
     producer_performance,
@@ -13,6 +15,8 @@ from kalda.tools.legacy.group import legacy
 
 __all__ = [
     "consumer_offset_checker",
+    "consumer_performance",
+    "consumer_shell",
     "dump_log_segments",
     "legacy",
     "mirror_maker",

@@ -1,7 +1,5 @@
 """`kalda legacy SimpleConsumerPerformance`: kafka.tools.SimpleConsumerPerformance, with its columns."""
 
-import time
-from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -11,14 +9,12 @@ from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
-from kalda.tools.framework.output import Form
+from kalda.tools.legacy.consumption_report import ConsumptionReport, Lines
 from kalda.tools.legacy.group import legacy
-from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN, SimpleDateFormat
+from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN
 
-_COLUMNS: Final = "fetch.size, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"
 _MB: Final = 1024 * 1024
 _TIMEOUT_MS: Final = 30_000
-_SECONDS_MIN: Final = 1e-6
 
 
 @command("SimpleConsumerPerformance", legacy, connects=False)
@@ -81,7 +77,8 @@ def simple_consumer_performance(tool: Tool, /, **options: Any) -> None:
 
     host, port = _address(options["server"])
     topic, partition, size = options["topic"], options["partition"], options["fetch_size"]
-    report = _Report(tool, options)
+    report = ConsumptionReport(Lines(tool, options))
+    report.lines.header()
     try:
         with SimpleConsumer(host, port, _TIMEOUT_MS, 2 * size, options["client_id"]) as consumer:
             where = OffsetRequest.LATEST_TIME if options["from_latest"] else OffsetRequest.EARLIEST_TIME
@@ -97,56 +94,7 @@ def simple_consumer_performance(tool: Tool, /, **options: Any) -> None:
                 report.add(len(sizes), sum(sizes))
     except ClientError as error:
         raise ToolError(str(error)) from error
-    report.finish()
-
-
-class _Report:
-    """Counts what is read and prints the lines."""
-
-    def __init__(self, tool: Tool, options: dict[str, Any]) -> None:
-        self._tool: Final = tool
-        self._size: Final[int] = options["fetch_size"]
-        self._interval: Final[int | None] = (
-            options["reporting_interval"] if options["show_detailed_stats"] else None
-        )
-        self._dates: Final = SimpleDateFormat(options["date_format"])
-        self.messages = 0
-        self._bytes = 0
-        self._start = self._last = time.time()
-        self._last_messages = self._last_bytes = 0
-        if not options["hide_header"] and tool.output.form is not Form.JSON:
-            times = "start.time, end.time" if self._interval is None else "time"
-            tool.output.item(None, f"{times}, {_COLUMNS}")
-
-    def add(self, messages: int, size: int) -> None:
-        """Count what one fetch brought."""
-        self.messages += messages
-        self._bytes += size
-        if self._interval is not None and self.messages - self._last_messages > self._interval:
-            now = time.time()
-            self._line(
-                (now,), self._last, self.messages - self._last_messages, self._bytes - self._last_bytes
-            )
-            self._last, self._last_messages, self._last_bytes = now, self.messages, self._bytes
-
-    def finish(self) -> None:
-        """Print the sum."""
-        if self._interval is None:
-            self._line((self._start, time.time()), self._start, self.messages, self._bytes)
-
-    def _line(self, times: tuple[float, ...], since: float, messages: int, size: int) -> None:
-        seconds = max(times[-1] - since, _SECONDS_MIN)
-        shown = [self._dates.format(datetime.fromtimestamp(each, UTC).astimezone()) for each in times]
-        megabytes, rate, count_rate = self._bytes / _MB, size / _MB / seconds, messages / seconds
-        numbers = f"{self._size}, {megabytes:.4f}, {rate:.4f}, {self.messages}, {count_rate:.4f}"
-        document = {
-            "fetch_size": self._size,
-            "mb": megabytes,
-            "mb_per_second": rate,
-            "messages": self.messages,
-            "messages_per_second": count_rate,
-        }
-        self._tool.output.item(document, f"{', '.join(shown)}, {numbers}")
+    report.lines.total(report.start, [report])
 
 
 def _address(server: str) -> tuple[str, int]:
