@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kalda.clients.config.properties_source import PropertiesSource
-from kalda.clients.legacy import Consumer, KafkaStream
+from kalda.clients.errors import ClientError
+from kalda.clients.legacy import Consumer, ConsumerConnector, KafkaStream
+
+START_S: Final = 60.0
 
 
 class ConnectorReader:
@@ -22,8 +25,7 @@ class ConnectorReader:
 
     def __init__(self, properties: PropertiesSource, topic: str, streams: int, file: Path) -> None:
         self._file: Final = os.open(file, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
-        self._connector: Final = Consumer.create(properties)
-        made = self._connector.create_message_streams({topic: streams})[topic]
+        self._connector, made = joined(properties, topic, streams)
         self._threads: Final = [
             threading.Thread(target=self._read, args=[each], daemon=True) for each in made
         ]
@@ -42,6 +44,25 @@ class ConnectorReader:
             value = each.raw_message.payload or b""
             line = b"%d %d %s %.4f\n" % (each.partition, each.offset, value, time.monotonic())
             os.write(self._file, line)
+
+
+def joined(
+    properties: PropertiesSource, topic: str, streams: int
+) -> "tuple[ConsumerConnector, list[KafkaStream[Any, Any]]]":
+    """Return a connector with its streams; try again while ZooKeeper is away, as a supervisor does."""
+    deadline = time.monotonic() + START_S
+    while True:
+        try:
+            connector = Consumer.create(properties)
+            try:
+                return connector, connector.create_message_streams({topic: streams})[topic]
+            except ClientError:
+                connector.shutdown()
+                raise
+        except ClientError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def settings(zookeeper: str, group: str, storage: str, *, is_dual: bool) -> Mapping[str, object]:

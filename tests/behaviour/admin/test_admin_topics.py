@@ -204,7 +204,11 @@ def test_librdkafka_sees_what_we_see(
     name = topic_name("compared")
     create(NewTopic(name, partitions=3, config={"retention.ms": 77}))
     with confluent_kafka.admin.AdminClient({"bootstrap.servers": servers}) as other:
-        theirs = other.list_topics(timeout=20).topics
+        deadline = time.monotonic() + 20
+        # Each broker hears of a topic by itself, and librdkafka asks any of them.
+        while name not in (theirs := other.list_topics(timeout=20).topics):
+            assert time.monotonic() < deadline, f"no broker lists {name}"
+            time.sleep(0.05)
         resource = confluent_kafka.admin.ConfigResource("topic", name)
         (future,) = other.describe_configs([resource]).values()
         their_config = {key: entry.value for key, entry in future.result(20).items()}
