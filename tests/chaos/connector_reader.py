@@ -18,6 +18,7 @@ from kalda.clients.errors import ClientError
 from kalda.clients.legacy import Consumer, ConsumerConnector, KafkaStream
 
 START_S: Final = 60.0
+SESSION_TIMEOUT_MS: Final = 2_000
 
 
 class ConnectorReader:
@@ -74,7 +75,7 @@ def settings(zookeeper: str, group: str, storage: str, *, is_dual: bool) -> Mapp
         "auto.commit.interval.ms": 300,
         "offsets.storage": storage,
         "dual.commit.enabled": is_dual,
-        "zookeeper.session.timeout.ms": 2_000,
+        "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
         "rebalance.backoff.ms": 300,
         "rebalance.max.retries": 30,
     }

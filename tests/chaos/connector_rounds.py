@@ -2,7 +2,8 @@
 
 Run ``python -m tests.chaos.connector_rounds --rounds 50``. A group of `ConsumerConnector`s, two processes and
 one in this process, each with two streams, reads numbers that are written meanwhile. Each round kills with
-``kill -9`` a broker, the coordination server or a consumer, or lets a consumer leave and come back in order.
+``kill -9`` a broker, the coordination server or a consumer, stops a consumer for longer than its session, or
+has one leave and come back in order.
 With ``--storage migrate`` each round is a step of the migration of offsets instead, from ZooKeeper to Kafka
 and back: the consumers are restarted one by one with the settings of the step.
 
@@ -14,6 +15,7 @@ again.
 import argparse
 import contextlib
 import random
+import signal
 import subprocess
 import sys
 import tempfile
@@ -28,7 +30,7 @@ from kalda import Admin, NewTopic, Producer
 from kalda.clients.errors import ClientError
 from kalda.testing import ProcessCluster
 from tests.chaos.command_line import application_parser
-from tests.chaos.connector_reader import ConnectorReader, settings
+from tests.chaos.connector_reader import SESSION_TIMEOUT_MS, ConnectorReader, settings
 from tests.zookeeper_offsets import ZooKeeperOffsets
 
 PARTITIONS: Final = 8
@@ -40,7 +42,14 @@ CLUSTER: Final = {
     "min.insync.replicas": "2",
     "offsets.topic.num.partitions": "4",
 }
-DAMAGES: Final = ("broker", "consumer", "consumer leaves", "coordination server", "own consumer leaves")
+DAMAGES: Final = (
+    "broker",
+    "consumer",
+    "consumer leaves",
+    "coordination server",
+    "own consumer leaves",
+    "consumer pauses",
+)
 MIGRATION: Final = (("zookeeper", False), ("kafka", True), ("kafka", False), ("zookeeper", True))
 """The settings of each step, in a circle: storage, and whether commits are dual."""
 ROUND_TIMEOUT_S: Final = 90.0
@@ -163,6 +172,14 @@ class Readers:
         if process is not None and process.poll() is None:
             process.kill()
             process.wait()
+
+    def pause(self, number: int) -> None:
+        """Stop a process for longer than its session, and let it go on: others own its partitions then."""
+        process = self._processes[number]
+        assert process is not None, "started"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(2 * SESSION_TIMEOUT_MS / 1000)
+        process.send_signal(signal.SIGCONT)
 
     def leave(self, number: int) -> None:
         """Have a process leave in order."""
@@ -294,6 +311,8 @@ class Rounds:
             time.sleep(self._rng.uniform(0.0, 1.0))
         elif damage == "consumer leaves":
             self._readers.leave(self._rng.randrange(2))
+        elif damage == "consumer pauses":
+            self._readers.pause(self._rng.randrange(2))
         elif damage == "coordination server":
             self._cluster.kill_coordinator()
             time.sleep(self._rng.uniform(0.0, 1.0))
