@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
+from kalda.net.connect import address_text
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.zookeeper_session import open_zookeeper
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from kalda.zk.client.port import ZooKeeperClient
 
 _CONNECTION_TIMEOUT_MS: Final = 10_000
-_LISTENER: Final = "PLAINTEXT"
 
 
 class ClusterView:
@@ -26,19 +26,17 @@ class ClusterView:
         self.zookeeper: Final = zookeeper
         self._store: Final = ClusterStore(zookeeper, SystemClock())
 
-    async def brokers(self) -> dict[int, tuple[str, int]]:
-        """Return the addresses of the live brokers.
+    async def brokers(self) -> dict[int, str]:
+        """Return the addresses of the live brokers, host:port.
 
         Raises:
             ToolError: there is none.
         """
-        found = {}
-        for number, info in (await self._store.brokers()).items():
-            endpoint = info.endpoint(_LISTENER) or info.endpoints[0]
-            found[number] = (endpoint.host, endpoint.port)
+        brokers = await self._store.brokers()
+        found = {number: info.old_clients_endpoint for number, info in brokers.items()}
         if not found:
             raise ToolError("no broker is registered in ZooKeeper")
-        return found
+        return {number: address_text(each.host, each.port) for number, each in found.items()}
 
     async def partitions(self, topics: Sequence[str]) -> list[TopicPartition]:
         """Return the partitions of topics, sorted.
@@ -82,10 +80,9 @@ class ClusterView:
         """Open a consumer that asks the brokers for offsets."""
         from kalda.clients.consumer.async_consumer import AsyncConsumer
 
-        addresses = [f"{host}:{port}" for host, port in (await self.brokers()).values()]
         consumer = AsyncConsumer.from_config(
             {
-                "bootstrap.servers": ",".join(addresses),
+                "bootstrap.servers": ",".join((await self.brokers()).values()),
                 "group.id": group,
                 "client.id": "kalda legacy",
                 "enable.auto.commit": "false",

@@ -84,8 +84,8 @@ async def consumer_offset_checker(
         if broker_info:
             if tool.output.form is not Form.JSON:
                 tool.output.item(None, "BROKER INFO")
-            for number, (host, port) in (await view.brokers()).items():
-                tool.output.item({"broker": number, "host": host, "port": port}, f"{number} -> {host}:{port}")
+            for number, address in (await view.brokers()).items():
+                tool.output.item({"broker": number, "address": address}, f"{number} -> {address}")
 
 
 async def _topics(view: "ClusterView", group: str, given: str | None) -> list[str]:

@@ -72,6 +72,12 @@ class BrokerInfo:
         """Return the endpoint of a listener, or None."""
         return next((endpoint for endpoint in self.endpoints if endpoint.listener == listener), None)
 
+    @property
+    def old_clients_endpoint(self) -> ListenerEndpoint:
+        """The endpoint that clients see who read registrations: the first PLAINTEXT one, or the first."""
+        plaintext = (each for each in self.endpoints if each.security_protocol == "PLAINTEXT")
+        return next(plaintext, self.endpoints[0])
+
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignment:

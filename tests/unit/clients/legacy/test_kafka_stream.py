@@ -123,13 +123,23 @@ def test_shut_ends_the_iteration_and_frees_a_waiting_thread() -> None:
     assert [] == list(stream)
 
 
-def test_a_failure_reaches_the_program_until_it_is_over() -> None:
+def test_a_failure_is_raised_once_behind_the_messages_before_it() -> None:
+    stream = Stream()
+    stream.put(chunk(0, 1))
+    stream.fail(ClientError("lost"))
+
+    assert b"0" == next(stream).message()
+    with pytest.raises(ClientError, match="lost"):
+        next(stream)
+    stream.put(chunk(1, 1))
+    assert b"1" == next(stream).message()
+
+
+def test_a_failure_of_partitions_that_are_gone_is_forgotten() -> None:
     stream = Stream()
     stream.fail(ClientError("lost"))
 
-    for _ in range(2):
-        with pytest.raises(ClientError, match="lost"):
-            next(stream)
-    stream.recover()
-    stream.put(chunk(0, 1))
-    assert b"0" == next(stream).message()
+    stream.forget()
+
+    with pytest.raises(ConsumerTimeoutError):
+        next(stream)

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from kalda.common.types import TopicPartition
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore, NewTopic
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from kalda.zk.server.embedded import EmbeddedClient
 from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
@@ -212,3 +214,27 @@ async def test_the_end_of_the_session_ends_reading_without_a_commit_and_the_next
     await settled(member, owned=[[0, 1]])
     _, stat = await group.store.zookeeper.get(f"{paths.CONSUMERS}/g/ids/a")
     assert member.session.session_id == stat.ephemeral_owner
+
+
+async def test_claims_of_an_attempt_that_failed_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a partition that the next attempt gives to another would have no reader."""
+    group = await Group.with_topic(2)
+    session = await group.zookeeper.connect()
+    member = Member("b", session, TopicCount({"t": 1}), retries=1)
+    create = session.create
+    claimed: list[str] = []
+
+    async def fail_once(path: str, *arguments: Any, **named: Any) -> str:
+        if path.startswith(OWNERS):
+            claimed.append(path)
+            if len(claimed) == 2:
+                # Meanwhile another member has come, to which the first partition belongs.
+                await create(f"{paths.CONSUMERS}/g/ids/a", TopicCount({"t": 1}).encode(1), ephemeral=True)
+                raise ConnectionLossError("the answer is lost")
+        return await create(path, *arguments, **named)
+
+    monkeypatch.setattr(session, "create", fail_once)
+    await member.rebalancer.start()
+
+    assert [1] == member.owned
+    assert {"1": "b-0"} == await group.owners()

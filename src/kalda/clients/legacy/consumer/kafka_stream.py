@@ -8,10 +8,10 @@ program's hands.
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar
 
 from kalda.clients.consumer.consumer_record import ConsumerRecord
-from kalda.clients.errors import ClientError, IllegalStateError
+from kalda.clients.errors import ClientError
 from kalda.clients.legacy.consumer.decoder import Decode
 from kalda.clients.legacy.consumer.topic_count import ThreadId
 from kalda.clients.legacy.message_set import Message
@@ -133,20 +133,21 @@ class KafkaStream(Generic[K, V]):
         Raises:
             StopIteration: the connector is shut down.
             ConsumerTimeoutError: none came within `consumer.timeout.ms`.
-            ClientError: the connector failed: its rebalance after all retries, or an offset out of range
-                with `auto.offset.reset`=none.
+            ClientError: the stream's partitions cannot be read, for example because an offset is out of
+                range with `auto.offset.reset`=none. The stream can be asked again.
         """
         has_room = False
         with self._changed:
             self._take_back()
             while self._next >= len(self._chunk):
-                if self._failure is not None:
-                    raise self._failure.with_traceback(None)
                 if self._is_shut:
                     raise StopIteration
                 if self._chunks:
                     self._chunk, self._next = self._chunks.popleft(), 0
                     has_room = True
+                elif self._failure is not None:
+                    failure, self._failure = self._failure, None
+                    raise failure.with_traceback(None)
                 elif not self._changed.wait_for(self._has_news, self._timeout_s):
                     raise ConsumerTimeoutError(f"no message for {self._timeout_s} s in stream {self.thread}")
             record = self._chunk[self._next]
@@ -208,17 +209,13 @@ class KafkaStream(Generic[K, V]):
             self._chunk, self._next = (), 0
             self._consumed.clear()
             self._in_hand = None
+            self._failure = None
 
     def fail(self, failure: BaseException) -> None:
-        """Raise an error in the program's thread, once it has asked for all messages before."""
+        """Raise an error once in the program's thread, behind all messages before it."""
         with self._changed:
             self._failure = failure
             self._changed.notify_all()
-
-    def recover(self) -> None:
-        """Go on after a failure that is over: a later rebalance succeeded."""
-        with self._changed:
-            self._failure = None
 
     def shut(self) -> None:
         """End the iteration; messages that were not taken are dropped."""
@@ -228,5 +225,5 @@ class KafkaStream(Generic[K, V]):
             self._chunk, self._next = (), 0
             self._changed.notify_all()
 
-    def __reduce__(self) -> str:
-        raise IllegalStateError("a KafkaStream belongs to its connector and cannot be pickled")
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a KafkaStream cannot be pickled: it belongs to a connector of this process")

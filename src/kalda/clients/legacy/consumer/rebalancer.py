@@ -185,9 +185,9 @@ class Rebalancer:
         if mine == self.owned and self._reading.is_reading and len(await self.owned_now()) == len(mine):
             return ""
         await self._stop_and_release()
-        taken = await self._registry.claim(mine)
-        # Also what another took: the claims before that one are to be released.
+        # Also what is not claimed yet: an attempt that fails on the way has claims to release.
         self.owned = mine
+        taken = await self._registry.claim(mine)
         if taken:
             await self._release()
             return f"{len(taken)} partitions have other owners yet, the first is {taken[0]}"

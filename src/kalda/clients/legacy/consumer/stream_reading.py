@@ -16,13 +16,13 @@ from kalda.clients.legacy.consumer.offset_storage import OffsetStorage
 from kalda.clients.legacy.consumer.stream_feeder import StreamFeeder
 from kalda.clients.legacy.consumer.topic_count import ThreadId
 from kalda.common.types import TopicPartition
+from kalda.net.connect import address_text
 from kalda.zk.client.port import ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
-_LISTENER: Final = "PLAINTEXT"
 IN_HAND_S_MAX: Final = 1.0
 """How long a stop waits for programs to finish with the messages that they have; those that take longer are
 delivered again."""
@@ -111,8 +111,6 @@ class StreamReading:
             await self._feeder.assign(
                 {each: self._stream_of(each, thread) for each, thread in owned.items()}, offsets
             )
-            for stream in self._streams:
-                stream.recover()
             self._is_reading = True
 
     async def commit(self) -> None:
@@ -170,9 +168,5 @@ class StreamReading:
 
 
 def _addresses(brokers: Mapping[int, BrokerInfo]) -> list[str]:
-    found = []
-    for each in brokers.values():
-        endpoint = each.endpoint(_LISTENER) or each.endpoints[0]
-        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        found.append(f"{host}:{endpoint.port}")
-    return found
+    endpoints = [each.old_clients_endpoint for each in brokers.values()]
+    return [address_text(each.host, each.port) for each in endpoints]

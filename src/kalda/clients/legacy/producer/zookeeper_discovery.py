@@ -26,9 +26,6 @@ from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo, PartitionState, TopicAssignment
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
-_LISTENER: Final = "PLAINTEXT"
-"""The listener whose address old clients see: that of ``host`` and ``port`` in a registration."""
-
 CreateTopics = Callable[[BrokerEndpoint, Collection[str]], Awaitable[object]]
 """Asks a broker for topics, which creates those that do not exist where the broker allows it."""
 
@@ -135,9 +132,7 @@ def _as_response(
     states: dict[TopicPartition, PartitionState],
 ) -> MetadataResponse:
     """Return what a broker would answer that has read the same."""
-    endpoints = {
-        each.id: each.endpoint(_LISTENER) or each.endpoints[0] for each in brokers.values() if each.endpoints
-    }
+    endpoints = {each.id: each.old_clients_endpoint for each in brokers.values() if each.endpoints}
     return MetadataResponse(
         cluster_id=None,
         controller_id=-1,
