@@ -89,3 +89,20 @@ def test_other_files_are_passed_over_and_missing_ones_named(tmp_path: Path) -> N
     assert ["Ignoring unknown file x.txt"] == lines("x.txt")
     done = NOBODY.run("legacy", "DumpLogSegments", "--files", tmp_path / "1.log")
     assert (2, True) == (done.code, "1.log: No such file" in done.stderr)
+
+
+def test_payloads_that_are_no_text_are_shown_with_replacements(tmp_path: Path) -> None:
+    """As Java shows them."""
+    builder = new_builder(
+        1, base_offset=0, compression=Compression.NONE, timestamp_type=TimestampType.CREATE_TIME
+    )
+    builder.append(None, b"\xffone", 1)
+    path = tmp_path / "0.log"
+    path.write_bytes(bytes(builder.build()))
+
+    assert lines(path, "--print-data-log")[2].endswith(" payload: \ufffdone")
+
+
+def test_no_file_is_a_mistake() -> None:
+    done = NOBODY.run("legacy", "DumpLogSegments", "--files", " , ")
+    assert (2, True) == (done.code, "names no file" in done.stderr)

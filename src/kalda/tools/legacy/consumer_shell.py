@@ -70,8 +70,9 @@ def _print(
     try:
         for each in stream:
             count += 1
+            message = each.message()
             with lock:
-                tool.output.item({"consumed": each.message()}, f"consumed: {each.message()}")
+                tool.output.item({"consumed": message}, f"consumed: {message}")
                 tool.output.flush()
     except ConsumerTimeoutError:
         pass

@@ -4,7 +4,6 @@ A record batch, which came later, is dumped as the wrapper of its records.
 """
 
 import mmap
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -31,7 +30,6 @@ _FIRST_CODECS: Final = (
 )
 """Those of 0.8.2, which dumped messages of format 0."""
 _TIMES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
-_INDEX_ENTRY: Final = struct.Struct(">ii")
 
 
 class _Line(NamedTuple):
@@ -83,6 +81,8 @@ def dump_log_segments(tool: Tool, /, **options: Any) -> None:
     decode_key = decoder_of("--key-decoder-class", options["key_decoder_class"])
     decode_value = decoder_of("--value-decoder-class", options["value_decoder_class"])
     names = [name for each in options["files"].split(",") if (name := each.strip())]
+    if not names:
+        raise ToolUsageError(f"--files={options['files']} names no file")
     mismatches: dict[str, list[tuple[int, int]]] = {}
     for name in names:
         path = Path(name)
@@ -228,10 +228,11 @@ def _dump_index(tool: Tool, path: Path, *, prints: bool) -> Iterator[tuple[int, 
     """Print the entries; yield those whose place in the log has another offset, with that one."""
     from kalda.records.batch import read_header
     from kalda.records.errors import RecordsError
+    from kalda.storage.offset_index import ENTRY
 
     data, log, base = _mapped(path), _mapped(path.with_suffix(".log")), int(path.stem)
     for number, (relative, position) in enumerate(
-        _INDEX_ENTRY.iter_unpack(bytes(data[: len(data) // _INDEX_ENTRY.size * _INDEX_ENTRY.size]))
+        ENTRY.iter_unpack(bytes(data[: len(data) // ENTRY.size * ENTRY.size]))
     ):
         if number and not relative:
             # Behind a crash, and while it is written, an index ends in zeros.

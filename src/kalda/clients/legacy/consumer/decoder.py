@@ -18,7 +18,7 @@ class DefaultDecoder:
 
 
 class StringDecoder:
-    """Decodes texts.
+    """Decodes texts; what is none becomes the replacement character, as in a Java String.
 
     Args:
         encoding: A name that `bytes.decode` knows.
@@ -29,7 +29,7 @@ class StringDecoder:
 
     def from_bytes(self, data: bytes) -> str:
         """Return the text."""
-        return data.decode(self._encoding)
+        return data.decode(self._encoding, "replace")
 
 
 _KNOWN: Final[dict[str, Callable[[], object]]] = {
