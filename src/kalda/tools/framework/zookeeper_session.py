@@ -14,7 +14,7 @@ _SESSION_TIMEOUT_MS: Final = 30_000
 
 @asynccontextmanager
 async def open_zookeeper(
-    option: str, servers: str, connection_timeout_ms: int
+    option: str, servers: str, connection_timeout_ms: int, timeout_option: str | None = None
 ) -> AsyncIterator["EnsembleClient"]:
     """Open a session and end it behind the block.
 
@@ -23,7 +23,7 @@ async def open_zookeeper(
     """
     from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
-    client = await connect_zookeeper(option, servers, connection_timeout_ms)
+    client = await connect_zookeeper(option, servers, connection_timeout_ms, timeout_option)
     try:
         yield client
     except ZooKeeperError as error:
@@ -32,8 +32,10 @@ async def open_zookeeper(
         await client.close()
 
 
-async def connect_zookeeper(option: str, servers: str, connection_timeout_ms: int) -> "EnsembleClient":
-    """Open a session with the servers that `option` names.
+async def connect_zookeeper(
+    option: str, servers: str, connection_timeout_ms: int, timeout_option: str | None = None
+) -> "EnsembleClient":
+    """Open a session with the servers that `option` names; `timeout_option` names the time, if one does.
 
     Raises:
         ToolError: no server takes the session, or the chroot does not exist.
@@ -49,7 +51,7 @@ async def connect_zookeeper(option: str, servers: str, connection_timeout_ms: in
             creates_chroot=False,  # a typing error in an address must not leave znodes behind
         )
     except ZooKeeperError as error:
-        raise ToolError(_with_options(str(error), option)) from error
+        raise ToolError(_with_options(str(error), option, timeout_option)) from error
     try:
         if await client.exists("/") is None:
             raise ToolError(f"{option}={servers}: the chroot does not exist on these servers")
@@ -59,7 +61,9 @@ async def connect_zookeeper(option: str, servers: str, connection_timeout_ms: in
     return client
 
 
-def _with_options(message: str, option: str) -> str:
+def _with_options(message: str, option: str, timeout_option: str | None) -> str:
     """Return a message of the client, which names a broker's settings, with the tool's options instead."""
     named = message.replace("`zookeeper.connect`", option)
-    return named.replace("`zookeeper.connection.timeout.ms`", "--connection-timeout-ms")
+    if timeout_option is None:
+        return named.replace(" (`zookeeper.connection.timeout.ms`)", "")
+    return named.replace("`zookeeper.connection.timeout.ms`", timeout_option)

@@ -13,7 +13,7 @@ from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.legacy.consumption_report import ConsumptionReport, Lines
 from kalda.tools.legacy.group import legacy
-from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN
+from kalda.tools.legacy.performance_options import output_options
 
 if TYPE_CHECKING:
     from kalda.clients.legacy import KafkaStream
@@ -57,23 +57,7 @@ _MB: Final = 1024 * 1024
     help="Accepted for old scripts; one connection to each broker carries all fetches.",
 )
 @click.option("--from-latest", is_flag=True, help="Begin at the end instead of the begin.")
-@click.option(
-    "--reporting-interval",
-    type=Integer(1, INT32_MAX),
-    default=5000,
-    show_default=True,
-    metavar="COUNT",
-    help="The messages between two detailed lines of a thread.",
-)
-@click.option("--show-detailed-stats", is_flag=True, help="Print detailed lines instead of the sum.")
-@click.option(
-    "--date-format",
-    default=DEFAULT_PATTERN,
-    show_default=True,
-    metavar="PATTERN",
-    help="The format of times.",
-)
-@click.option("--hide-header", is_flag=True, help="Print no header.")
+@output_options
 def consumer_performance(tool: Tool, /, **options: Any) -> None:
     """Measure how fast the old consumer reads, as kafka-consumer-perf-test.sh of 0.8.
 

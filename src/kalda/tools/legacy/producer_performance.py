@@ -13,6 +13,7 @@ from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.framework.output import Form
 from kalda.tools.legacy.group import legacy
+from kalda.tools.legacy.performance_options import output_options
 from kalda.tools.legacy.producer_performance_run import (
     DETAILED_HEADER,
     HEADER,
@@ -23,7 +24,7 @@ from kalda.tools.legacy.producer_performance_run import (
     Sink,
     run_threads,
 )
-from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN, SimpleDateFormat
+from kalda.tools.legacy.simple_date_format import SimpleDateFormat
 
 _CODECS: Final = ("none", "gzip", "snappy", "lz4")
 _QUEUE_SIZE: Final = 10_000
@@ -64,16 +65,7 @@ def _number(
 @_number("--initial-message-id", 0, None, "NUMBER", "Send text with ids from this one on, instead of zeros.")
 @_number("--message-send-gap-ms", 0, 0, "MS", "A pause after each message.")
 @click.option("--new-producer", is_flag=True, help="Use the new producer.")
-@_number("--reporting-interval", 1, 5000, "COUNT", "The messages between two detailed lines of a thread.")
-@click.option("--show-detailed-stats", is_flag=True, help="Print detailed lines instead of the sum.")
-@click.option(
-    "--date-format",
-    default=DEFAULT_PATTERN,
-    show_default=True,
-    metavar="PATTERN",
-    help="The format of times, as in java.text.SimpleDateFormat.",
-)
-@click.option("--hide-header", is_flag=True, help="Print no header.")
+@output_options
 def producer_performance(tool: Tool, /, **options: Any) -> None:
     """Measure how fast the old producer sends, as kafka-producer-perf-test.sh of 0.8.
 

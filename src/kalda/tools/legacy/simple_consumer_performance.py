@@ -11,7 +11,7 @@ from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.legacy.consumption_report import ConsumptionReport, Lines
 from kalda.tools.legacy.group import legacy
-from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN
+from kalda.tools.legacy.performance_options import output_options
 
 _MB: Final = 1024 * 1024
 _TIMEOUT_MS: Final = 30_000
@@ -50,23 +50,7 @@ _TIMEOUT_MS: Final = 30_000
     metavar="ID",
     help="The name in logs of the broker.",
 )
-@click.option(
-    "--reporting-interval",
-    type=Integer(1, INT32_MAX),
-    default=5000,
-    show_default=True,
-    metavar="COUNT",
-    help="The messages between two detailed lines.",
-)
-@click.option("--show-detailed-stats", is_flag=True, help="Print detailed lines instead of the sum.")
-@click.option(
-    "--date-format",
-    default=DEFAULT_PATTERN,
-    show_default=True,
-    metavar="PATTERN",
-    help="The format of times.",
-)
-@click.option("--hide-header", is_flag=True, help="Print no header.")
+@output_options
 def simple_consumer_performance(tool: Tool, /, **options: Any) -> None:
     """Measure how fast one partition is read, as kafka-simple-consumer-perf-test.sh.
 

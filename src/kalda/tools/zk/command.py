@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ADDRESS_DEFAULT: Final = "127.0.0.1:2181"
 
+_TIMEOUT_OPTION: Final = "--connection-timeout-ms"
 _CONNECTION_TIMEOUT_MS: Final = 10_000
 
 zk = noun("Read and change the tree of the coordination server or of a ZooKeeper ensemble.")
@@ -27,7 +28,7 @@ zk = noun("Read and change the tree of the coordination server or of a ZooKeeper
 def _servers(function: Decorated) -> Decorated:
     """Add the options that say where the servers are."""
     function = click.option(
-        "--connection-timeout-ms",
+        _TIMEOUT_OPTION,
         type=Integer(1),
         default=_CONNECTION_TIMEOUT_MS,
         show_default=True,
@@ -138,7 +139,9 @@ def shell(tool: Tool, zookeeper: str, connection_timeout_ms: int) -> None:
     from kalda.tools.zk.shell import Shell
 
     with asyncio.Runner() as runner:
-        client = runner.run(connect_zookeeper("--zookeeper", zookeeper, connection_timeout_ms))
+        client = runner.run(
+            connect_zookeeper("--zookeeper", zookeeper, connection_timeout_ms, _TIMEOUT_OPTION)
+        )
         opened = Shell(runner, client, zookeeper, tool.output)
         try:
             opened.read_lines()
@@ -156,7 +159,7 @@ async def _run(
 
     try:
         check_path(given.path if not isinstance(given, tree_commands.CreateNode) else f"{given.path}0")
-        async with open_zookeeper("--zookeeper", zookeeper, connection_timeout_ms) as client:
+        async with open_zookeeper("--zookeeper", zookeeper, connection_timeout_ms, _TIMEOUT_OPTION) as client:
             shown = await tree_commands.run(client, given)
     except ZooKeeperError as error:
         raise ToolError(str(error)) from error
