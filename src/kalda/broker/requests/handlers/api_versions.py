@@ -42,9 +42,8 @@ def handle(
     if request.client_software_name == BROKER_SOFTWARE_NAME:
         services.releases.add_broker(connection)
     release = services.releases.of(connection)
-    highest = None if release is None else versions_of(release).get(ApiKey.API_VERSIONS, -1)
-    if release is not None and highest is not None and context.api_version > highest:
-        return _refusal(services, context, release, highest)
+    if release is not None and context.api_version > versions_of(release).get(ApiKey.API_VERSIONS, -1):
+        return _refusal(services, context, release)
     if context.api_version >= _SOFTWARE_FROM_VERSION and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
@@ -70,11 +69,9 @@ def handle(
     )
 
 
-def _refusal(
-    services: BrokerServices, context: RequestContext, release: str, highest: int
-) -> ApiVersionsResponse | None:
+def _refusal(services: BrokerServices, context: RequestContext, release: str) -> ApiVersionsResponse | None:
     """Answer an unknown version of the request as the release did: in version 0, or by closing."""
-    if highest < 0:
+    if ApiKey.API_VERSIONS not in versions_of(release):
         context.connection.close(f"Kafka {release}, as which this listener answers, has no ApiVersions")
         return None
     context.api_version = 0

@@ -14,7 +14,7 @@ from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.decoder import decoder_of
 from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
 from kalda.clients.legacy.consumer.rebalancer import Rebalancer
-from kalda.clients.legacy.consumer.stream_reading import StreamReading
+from kalda.clients.legacy.consumer.stream_reading import StreamOf, StreamReading
 from kalda.clients.legacy.consumer.topic_count import (
     STREAMS_MAX,
     ThreadId,
@@ -206,7 +206,7 @@ class ConsumerConnector:
             for number in range(count)
         ]
 
-    def _join(self, wanted: TopicCount, streams: list[Stream], stream_of: Any) -> None:
+    def _join(self, wanted: TopicCount, streams: list[Stream], stream_of: StreamOf) -> None:
         self._thread.check_usable()
         if self._streams:
             raise IllegalStateError("this connector has streams already; create another connector")
@@ -234,7 +234,7 @@ class ConsumerConnector:
         except ZooKeeperError as error:
             raise BrokerConnectionError(str(error)) from error
 
-    async def _start(self, wanted: TopicCount, stream_of: Any) -> None:
+    async def _start(self, wanted: TopicCount, stream_of: StreamOf) -> None:
         reading = StreamReading(self._config, self._zookeeper, self._streams, stream_of)
         self._reading = reading
         self._rebalancer = reading.rebalancer = Rebalancer(

@@ -20,14 +20,14 @@ class GroupRegistry:
 
     def __init__(self, zookeeper: ZooKeeperClient, group: str) -> None:
         self._zookeeper: Final = zookeeper
-        self.ids_path: Final = f"{paths.CONSUMERS}/{group}/ids"
+        self._ids_path: Final = f"{paths.CONSUMERS}/{group}/ids"
         self._owners_path: Final = f"{paths.CONSUMERS}/{group}/owners"
 
     async def register(self, consumer: str, wanted: TopicCount, timestamp_ms: int) -> None:
         """Write this session's registration, or replace it; one that a lost session left is replaced, too."""
         data = wanted.encode(timestamp_ms)
-        path = f"{self.ids_path}/{consumer}"
-        await self._ensure(self.ids_path)
+        path = f"{self._ids_path}/{consumer}"
+        await self._ensure(self._ids_path)
         while True:
             try:
                 await self._zookeeper.create(path, data, ephemeral=True)
@@ -44,12 +44,12 @@ class GroupRegistry:
 
     async def unregister(self, consumer: str) -> None:
         """Leave the group."""
-        await self._delete(f"{self.ids_path}/{consumer}")
+        await self._delete(f"{self._ids_path}/{consumer}")
 
     async def consumers(self, watch: WatchCallback | None = None) -> dict[str, TopicCount]:
         """Return the registered consumers; `watch` reports that one comes or goes."""
-        names = await self._zookeeper.children(self.ids_path, watch)
-        found = await self._zookeeper.get_many([f"{self.ids_path}/{name}" for name in names])
+        names = await self._zookeeper.children(self._ids_path, watch)
+        found = await self._zookeeper.get_many([f"{self._ids_path}/{name}" for name in names])
         decoded = {
             name: TopicCount.decode(entry[0]) for name, entry in zip(names, found, strict=True) if entry
         }
@@ -57,10 +57,11 @@ class GroupRegistry:
 
     async def claim(self, owners: Mapping[TopicPartition, ThreadId]) -> list[TopicPartition]:
         """Write the owners of partitions; return those that another consumer still owns."""
+        for topic in {partition.topic for partition in owners}:
+            await self._ensure(f"{self._owners_path}/{topic}")
         taken = []
         for partition, thread in owners.items():
             path = self._owner_path(partition)
-            await self._ensure(path.rpartition("/")[0])
             try:
                 await self._zookeeper.create(path, str(thread).encode(), ephemeral=True)
             except NodeExistsError:

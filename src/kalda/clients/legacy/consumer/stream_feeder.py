@@ -111,10 +111,6 @@ class StreamFeeder:
         found = await self._consumer.committed(partitions)
         return {each: offset.offset for each, offset in found.items() if offset is not None}
 
-    async def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return the offsets behind the last messages."""
-        return await self._consumer.end_offsets(partitions)
-
     async def close(self) -> None:
         """Close the connections."""
         self.stop()
