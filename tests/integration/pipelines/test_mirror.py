@@ -10,8 +10,8 @@ import pytest
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import ConfigResource
 from kalda.common.types import TopicPartition
-from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
-from kalda.pipelines.mirror.policy import MirrorError, MirrorNames, RenameRule
+from kalda.pipelines.mirror.mirror import ClusterSettings, Mirror, MirrorOptions
+from kalda.pipelines.mirror.policy import MirrorError, MirrorNames, NameFilter, RenameRule
 from kalda.testing import KaldaProcess
 
 
@@ -33,9 +33,9 @@ def options(
 ) -> MirrorOptions:
     return MirrorOptions(
         name=name,
-        source={"bootstrap.servers": source},
-        target={"bootstrap.servers": target},
-        names=MirrorNames("a", "b", re.compile(pattern), rule),
+        source=ClusterSettings({"bootstrap.servers": source}),
+        target=ClusterSettings({"bootstrap.servers": target}),
+        names=MirrorNames("a", "b", NameFilter(re.compile(pattern)), rule),
         sync_groups=True,
         start=start,
     )

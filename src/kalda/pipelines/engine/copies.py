@@ -15,8 +15,8 @@ import pyarrow as pa
 from kalda.pipelines.engine.errors import NotThereYetError
 from kalda.pipelines.engine.target_settings import topic_rows
 from kalda.pipelines.engine.targets import source_table
-from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
-from kalda.pipelines.mirror.policy import MirrorNames, RenameRule
+from kalda.pipelines.mirror.mirror import ClusterSettings, Mirror, MirrorOptions
+from kalda.pipelines.mirror.policy import MirrorNames, NameFilter, RenameRule
 from kalda.pipelines.publish.table_publisher import PublishOptions, TablePublisher
 from kalda.pipelines.spec.model import (
     MirrorSpec,
@@ -137,9 +137,9 @@ def mirror_options(spec: PipelineSpec, mirror: MirrorSpec, file: PipelineFile) -
     rule = RenameRule.PREFIX if mirror.rename is Rename.PREFIX else RenameRule.IDENTITY
     return MirrorOptions(
         name=spec.name,
-        source=file.cluster(mirror.source).properties,
-        target=file.cluster(mirror.target).properties,
-        names=MirrorNames(mirror.source, mirror.target, pattern, rule),
+        source=ClusterSettings(file.cluster(mirror.source).properties),
+        target=ClusterSettings(file.cluster(mirror.target).properties),
+        names=MirrorNames(mirror.source, mirror.target, NameFilter(pattern), rule),
         sync_configs=MirrorSync.CONFIGS in mirror.sync,
         sync_groups=MirrorSync.GROUPS in mirror.sync,
         start=mirror.start.value,

@@ -2,7 +2,8 @@
 
 A transaction has records of several partitions, which source offsets became which target offsets, and where
 the mirror goes on, as offsets of a group in the target. So after a crash the copy goes on with the first
-record that is not committed. What a maintainer must not break: all three are in the same transaction.
+record that is not committed. What a maintainer must not break: all three are in the same transaction. Where
+the target has no transactions, `delivery` commits the progress behind the records, never before.
 """
 
 import logging
@@ -22,7 +23,8 @@ from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.clients.producer.arrow_future import ArrowFuture
 from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
-from kalda.pipelines.mirror.offset_syncs import Run, runs_of, sync_key, sync_value
+from kalda.pipelines.mirror.delivery import Delivery
+from kalda.pipelines.mirror.offset_syncs import Run, Sync, runs_of, sync_key, sync_value
 from kalda.pipelines.mirror.policy import SYNCS_TOPIC
 from kalda.records.columnar import decode_batches
 
@@ -68,21 +70,23 @@ class Copier:
         mirror: str,
         reader: LogReader,
         producer: Producer,
-        group: str,
+        delivery: Delivery,
+        topic_id: Callable[[str], str],
         metadata: Callable[[TopicPartition], str],
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Take clients that the caller closes; the producer's transactions are initialized.
+        """Take clients that the caller closes; the delivery uses the same producer.
 
         Args:
-            group: the group in the target that holds the progress.
+            topic_id: the id of a topic in the source.
             metadata: the text that is committed with the progress of a source partition.
         """
         self._mirror: Final = mirror
         self._reader: Final = reader
         self._producer: Final = producer
-        self._group: Final = group
+        self._delivery: Final = delivery
+        self._topic_id: Final = topic_id
         self._metadata: Final = metadata
         self._monotonic: Final = monotonic
 
@@ -101,7 +105,7 @@ class Copier:
             ClientError: reading or writing failed; the transaction was aborted, and nothing is copied.
             RecordsError: a batch of the source is corrupt; nothing is copied.
         """
-        with self._producer.transaction():
+        with self._delivery.unit():
             deadline = self._monotonic() + TRANSACTION_SECONDS_MAX
             read_bytes = 0
             positions: dict[TopicPartition, int] = {}
@@ -131,13 +135,13 @@ class Copier:
         runs: Mapping[TopicPartition, list[Run]],
     ) -> None:
         for source, found in runs.items():
-            if found:
-                self._producer.send(SYNCS_TOPIC, sync_value(found), key=sync_key(self._mirror, source))
+            sync = Sync(self._topic_id(source.topic), positions[source], found)
+            self._producer.send(SYNCS_TOPIC, sync_value(sync), key=sync_key(self._mirror, source))
         offsets = {
             part.target: OffsetAndMetadata(positions[source], self._metadata(source))
             for source, part in parts.items()
         }
-        self._producer.send_offsets_to_transaction(offsets, self._group)
+        self._delivery.commit(offsets)
 
     def _copy_range(
         self, source: TopicPartition, part: _Part, start: int, end: int, bytes_max: int, deadline: float

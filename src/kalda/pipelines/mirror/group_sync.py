@@ -5,56 +5,77 @@ not break: only offsets that `offset_syncs` translates are written; a guess woul
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kalda.clients.admin.admin import Admin
 from kalda.common.types import TopicPartition
+from kalda.pipelines.mirror.mirror_maker_records import Checkpoint
 from kalda.pipelines.mirror.offset_syncs import OffsetSyncs
-from kalda.pipelines.mirror.policy import GROUP_PREFIX
+from kalda.pipelines.mirror.policy import GROUP_PREFIX, NameFilter
 
 logger: Final = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSync:
-    """Translates and writes the offsets of all groups of the source."""
+    """Translates the offsets of groups of the source, and writes them to the target."""
 
     source: Admin
     target: Admin
+    groups: NameFilter | None = None
+    """Which groups; None for all."""
 
-    def run(
+    def translate(
         self,
         targets: Mapping[TopicPartition, TopicPartition],
         syncs: Mapping[TopicPartition, OffsetSyncs],
-    ) -> int:
-        """Write what has moved on; return how many groups have.
+    ) -> list[Checkpoint]:
+        """Return where the groups of the source go on in the target, as far as that is known.
 
         Raises:
-            ClientError: a cluster cannot be reached.
+            ClientError: the source cannot be reached.
         """
         found = self.source.list_consumer_groups()
-        groups = [each.group_id for each in found.results if not each.group_id.startswith(GROUP_PREFIX)]
+        groups = [each.group_id for each in found.results if self._is_selected(each.group_id)]
         if not groups:
-            return 0
+            return []
         committed = self.source.list_consumer_group_offsets(groups)
-        wanted: dict[str, dict[TopicPartition, int]] = {}
+        checkpoints = []
         for group, offsets in committed.results.items():
-            translated = {}
             for partition, answer in offsets.results.items():
                 if answer is None or partition not in targets or partition not in syncs:
                     continue
                 offset = syncs[partition].translate(answer.offset)
                 if offset is not None:
-                    translated[targets[partition]] = offset
-            if translated:
-                wanted[group] = translated
-        return self._write(wanted) if wanted else 0
+                    checkpoints.append(
+                        Checkpoint(group, targets[partition], answer.offset, offset, answer.metadata)
+                    )
+        return checkpoints
 
-    def _write(self, wanted: Mapping[str, Mapping[TopicPartition, int]]) -> int:
+    def write(self, checkpoints: Sequence[Checkpoint]) -> int:
+        """Write offsets that are ahead of those in the target; return how many groups have moved on.
+
+        Raises:
+            ClientError: the target cannot be reached.
+        """
+        wanted: dict[str, dict[TopicPartition, int]] = {}
+        for each in checkpoints:
+            wanted.setdefault(each.group, {})[each.partition] = each.downstream
+        moved = dict(self._ahead(wanted)) if wanted else {}
+        if not moved:
+            return 0
+        outcomes = self.target.alter_consumer_group_offsets(moved)
+        for group, error in outcomes.errors.items():
+            # The usual cause: the group has members there, which commit their own progress.
+            logger.info("offsets of group %s were not carried over: %s", group, error)
+        return len(outcomes.results)
+
+    def _ahead(
+        self, wanted: Mapping[str, Mapping[TopicPartition, int]]
+    ) -> Iterator[tuple[str, dict[TopicPartition, int]]]:
         there = self.target.list_consumer_group_offsets(list(wanted))
-        moved: dict[str, dict[TopicPartition, int]] = {}
         for group, offsets in wanted.items():
             if group in there.errors:
                 # What the group has there may be ahead.
@@ -69,11 +90,7 @@ class GroupSync:
                 if answer is None or answer.offset < offset:
                     ahead[partition] = offset
             if ahead:
-                moved[group] = ahead
-        if not moved:
-            return 0
-        outcomes = self.target.alter_consumer_group_offsets(moved)
-        for group, error in outcomes.errors.items():
-            # The usual cause: the group has members there, which commit their own progress.
-            logger.info("offsets of group %s were not carried over: %s", group, error)
-        return len(outcomes.results)
+                yield group, ahead
+
+    def _is_selected(self, group: str) -> bool:
+        return not group.startswith(GROUP_PREFIX) and (self.groups is None or self.groups(group))

@@ -1,46 +1,78 @@
 """Runs a mirror: finds topics, copies their records, keeps topics and groups of the target in line.
 
-One thread drives it; `stop` may be called from another. It knows neither Spark nor pipeline files, so that a
-command of its own can run it. What a maintainer must not break: progress is read from the target after the
-producer has fenced its predecessor, never before; a transaction of that one could otherwise still be
-committed.
+One thread drives it; `stop` may be called from another. It knows neither Spark nor files: pipelines and
+`kalda mirror` run it. What a maintainer must not break: progress is read from the target after the producer
+has fenced its predecessor, never before; a transaction of that one could otherwise still be committed.
 """
 
-import json
 import logging
+import re
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, Self
+from uuid import UUID
 
 from kalda.clients.admin.admin import Admin
+from kalda.clients.admin.topics import NewTopic
+from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.errors import ProducerFencedError, UnsupportedApiError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.producer import Producer
+from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.common.types import TopicPartition
 from kalda.pipelines.ledger.topic import read_compacted
+from kalda.pipelines.mirror.checkpoints import CheckpointTopic
 from kalda.pipelines.mirror.copier import Copier
+from kalda.pipelines.mirror.delivery import AtLeastOnce, Delivery, DeliveryMode, ExactlyOnce
 from kalda.pipelines.mirror.group_sync import GroupSync
 from kalda.pipelines.mirror.offset_syncs import OffsetSyncs, SyncError, read_sync
 from kalda.pipelines.mirror.policy import (
+    CLUSTER_CONFIGS,
     GROUP_PREFIX,
     SYNCS_TOPIC,
     MirrorError,
     MirrorNames,
+    NameFilter,
     RenameRule,
     ReverseCopy,
     check_clusters,
     check_reverse,
 )
-from kalda.pipelines.mirror.topic_sync import TopicSync
+from kalda.pipelines.mirror.progress import Origin, Progress, is_other, progress_metadata, read_origin
+from kalda.pipelines.mirror.topic_sync import MirroredTopics, TopicSync, create_if_missing
 
 logger: Final = logging.getLogger(__name__)
 
 _FETCH_BYTES: Final = "4194304"
 _DEFAULTS_OF_PRODUCER: Final = {"linger.ms": "20", "compression.type": "zstd", "batch.size": "262144"}
 STARTS: Final = ("earliest", "latest")
+
+
+class MirrorFencedError(MirrorError):
+    """Another process runs a mirror of the same name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """Settings of the clients of a cluster, with Kafka's dotted names."""
+
+    common: Mapping[str, str]
+    """Of all clients; those below win."""
+    admin: Mapping[str, str] = field(default_factory=dict)
+    consumer: Mapping[str, str] = field(default_factory=dict)
+    producer: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointOptions:
+    """The topic of checkpoints in the target."""
+
+    topic: str
+    replication_factor: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,20 +82,32 @@ class MirrorOptions:
     Args:
         name: distinguishes the mirror from others with the same target; it names its group, and its
             transactions fence an earlier process of the same name.
-        source: settings of the source cluster with Kafka's dotted names.
+        source: settings of the source cluster.
         target: settings of the target cluster.
         names: the topics and what their copies are called.
+        configs_excluded: settings of topics that copies do not get.
+        sync_groups: whether offsets of groups are written to the target.
+        groups: which groups; None for all.
+        checkpoints: the topic that shows where groups go on; None writes none.
         start: where a partition begins that the mirror sees in its first run: ``earliest`` or ``latest``.
             Partitions found later begin at the earliest offset.
+        replication_factor: of copies; None takes the default of the target, which brokers before 2.4 lack.
+        syncs_replication_factor: of the topic of offset syncs, in the same way.
     """
 
     name: str
-    source: Mapping[str, str]
-    target: Mapping[str, str]
+    source: ClusterSettings
+    target: ClusterSettings
     names: MirrorNames
     sync_configs: bool = True
+    configs_excluded: re.Pattern[str] = CLUSTER_CONFIGS
     sync_groups: bool = False
+    groups: NameFilter | None = None
+    checkpoints: CheckpointOptions | None = None
     start: str = "earliest"
+    delivery: DeliveryMode = DeliveryMode.EXACTLY_ONCE
+    replication_factor: int | None = None
+    syncs_replication_factor: int | None = None
 
     def __post_init__(self) -> None:
         if self.start not in STARTS:
@@ -104,9 +148,11 @@ class Mirror:
         self._stop: Final = threading.Event()
         self._resources: Final = ExitStack()
         self._statistics = MirrorStatistics()
-        self._targets: dict[TopicPartition, TopicPartition] = {}
+        self._topics = MirroredTopics({}, {})
         self._positions: dict[TopicPartition, int] = {}
-        self._syncs: dict[TopicPartition, OffsetSyncs] = {}
+        self._recorded: Final[dict[TopicPartition, Progress]] = {}
+        """What the topic of syncs has of each partition."""
+        self._syncs: Final[dict[TopicPartition, OffsetSyncs]] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -136,70 +182,202 @@ class Mirror:
             MirrorError: see the class.
             ClientError, RecordsError: reading or writing failed; what was committed stays.
         """
-        self._look_for_topics()
+        self.look_for_topics()
         ends = self._ends()
         while not self._stop.is_set() and self._copy(ends):
             pass
-        if self._options.sync_groups:
-            self._carry_groups()
+        self.carry_groups()
+
+    def look_for_topics(self) -> None:
+        """Find the topics of the source, create and alter their copies.
+
+        Raises:
+            MirrorError: see the class.
+            ClientError: a cluster cannot be reached or refuses it.
+        """
+        topics = self._topic_sync.find_topics()
+        if self._options.names.rule is RenameRule.IDENTITY:
+            check_reverse(self._options.names, topics, self._reverse_copies())
+        before, self._topics = self._topics, self._topic_sync.bring_in_line(topics)
+        for each in list(self._positions):
+            if each not in self._topics.targets:
+                del self._positions[each]
+            elif self._topics.ids[each.topic] != before.ids.get(each.topic):
+                # The topic was deleted and created again since the last look.
+                del self._positions[each]
+        new = self._topics.targets.keys() - self._positions.keys()
+        if new:
+            self._find_positions(sorted(new))
+        self._statistics = replace(self._statistics, topics=len(self._topics.ids))
+
+    def copy_next(self) -> bool:
+        """Copy one transaction; return False if there was nothing to copy.
+
+        Raises:
+            ClientError, RecordsError: reading or writing failed; what was committed stays.
+            MirrorFencedError: another process has taken the mirror over.
+        """
+        return self._copy(self._ends())
+
+    def carry_groups(self) -> None:
+        """Translate the offsets of groups, and write them to the target as the options say.
+
+        Raises:
+            ClientError: a cluster cannot be reached.
+        """
+        options = self._options
+        if not options.sync_groups and self._checkpoints is None:
+            return
+        checkpoints = self._groups.translate(self._topics.targets, self._syncs)
+        if self._checkpoints is not None:
+            self._checkpoints.write(checkpoints)
+        if options.sync_groups:
+            moved = self._groups.write(checkpoints)
+            self._statistics = replace(self._statistics, groups=self._statistics.groups + moved)
 
     def _open(self) -> None:
         options = self._options
         enter = self._resources.enter_context
-        self._source_admin = enter(Admin.from_config(_for(options.source, options)))
-        self._target_admin = enter(Admin.from_config(_for(options.target, options)))
-        reader_settings = {**_for(options.source, options), "isolation.level": "read_committed"}
-        reader_settings.setdefault("max.partition.fetch.bytes", _FETCH_BYTES)
+        self._source_admin = enter(Admin.from_config(self._settings(options.source, options.source.admin)))
+        self._target_admin = enter(Admin.from_config(self._settings(options.target, options.target.admin)))
+        reader_settings = {
+            "max.partition.fetch.bytes": _FETCH_BYTES,
+            **self._settings(options.source, options.source.consumer),
+            "isolation.level": "read_committed",
+        }
         self._reader = enter(LogReader(LogReaderConfig.from_properties(reader_settings)))
         self._source_id = self._source_admin.describe_cluster().cluster_id or ""
         self._target_id = self._target_admin.describe_cluster().cluster_id or ""
         check_clusters(options.names, self._source_id, self._target_id)
-        self._topics = TopicSync(self._source_admin, self._target_admin, options.names, options.sync_configs)
-        self._topics.create_syncs_topic()
-        producer = enter(
-            Producer.from_config(
-                {
-                    **_DEFAULTS_OF_PRODUCER,
-                    **_for(options.target, options),
-                    "transactional.id": options.group,
-                    "enable.idempotence": "true",
-                }
-            )
+        self._topic_sync = TopicSync(
+            self._source_admin,
+            self._target_admin,
+            options.names,
+            options.sync_configs,
+            options.configs_excluded,
+            options.replication_factor,
         )
-        producer.init_transactions()
-        self._copier = Copier(options.name, self._reader, producer, options.group, self._progress_metadata)
-        self._groups = GroupSync(self._source_admin, self._target_admin)
+        self._topic_sync.create_syncs_topic(options.syncs_replication_factor)
+        producer, self._delivery = self._open_producer()
+        self._copier = Copier(
+            options.name,
+            self._reader,
+            producer,
+            self._delivery,
+            lambda topic: _id_text(self._topics.ids[topic]),
+            self._progress_metadata,
+        )
+        self._groups = GroupSync(self._source_admin, self._target_admin, options.groups)
+        self._checkpoints = self._open_checkpoints(producer)
         self._load_syncs()
 
-    def _look_for_topics(self) -> None:
-        topics = self._topics.find_topics()
-        if self._options.names.rule is RenameRule.IDENTITY:
-            check_reverse(self._options.names, topics, self._reverse_copies())
-        self._targets = self._topics.bring_in_line(topics)
-        new = self._targets.keys() - self._positions.keys()
-        if new:
-            self._find_positions(sorted(new))
-        for gone in self._positions.keys() - self._targets.keys():
-            del self._positions[gone]
-        self._statistics = replace(self._statistics, topics=len(topics))
+    def _open_producer(self) -> tuple[Producer, Delivery]:
+        options = self._options
+        settings = {**_DEFAULTS_OF_PRODUCER, **self._settings(options.target, options.target.producer)}
+        is_transactional = self._has_transactions()
+        if is_transactional:
+            settings |= {"transactional.id": options.group, "enable.idempotence": "true"}
+        producer = self._resources.enter_context(Producer.from_config(settings))
+        if not is_transactional:
+            return producer, AtLeastOnce(producer, options.group, self._target_admin)
+        timeout_ms = ProducerConfig.from_properties(settings).transaction_timeout_ms
+        self._transaction_timeout_s = timeout_ms / 1000
+        producer.init_transactions()
+        return producer, ExactlyOnce(producer, options.group)
+
+    def _has_transactions(self) -> bool:
+        """Return whether the mirror copies exactly once.
+
+        Raises:
+            UnsupportedApiError: it has to, and the target cannot.
+        """
+        mode = self._options.delivery
+        if mode is DeliveryMode.AT_LEAST_ONCE:
+            return False
+        try:
+            # Brokers have it since 2.5, with the transactions that read it (KIP-447).
+            self._target_admin.list_consumer_group_offsets([self._options.group], require_stable=True)
+        except UnsupportedApiError as error:
+            if mode is DeliveryMode.EXACTLY_ONCE:
+                raise
+            logger.warning(
+                "mirror %s copies at least once, not exactly once: brokers of %s are older than 2.5 (%s)",
+                self._options.name,
+                self._options.names.target,
+                error,
+            )
+            return False
+        return True
+
+    def _open_checkpoints(self, producer: Producer) -> CheckpointTopic | None:
+        options = self._options.checkpoints
+        if options is None:
+            return None
+        config = {"cleanup.policy": "compact"}
+        create_if_missing(
+            self._target_admin, NewTopic(options.topic, 1, options.replication_factor, config=config)
+        )
+        checkpoints = CheckpointTopic(options.topic, producer, self._delivery)
+        checkpoints.load(self._options.target.common)
+        return checkpoints
 
     def _find_positions(self, new: list[TopicPartition]) -> None:
         committed = self._target_admin.list_consumer_group_offsets(
-            [self._options.group], require_stable=True
+            [self._options.group], require_stable=isinstance(self._delivery, ExactlyOnce)
         )[self._options.group]
-        is_first_run = not committed.results and not self._positions
-        known = {
-            source: answer.offset
-            for source in new
-            if (answer := committed.get(self._targets[source])) is not None
-        }
+        is_first_run = not committed.results and not self._recorded and not self._positions
+        known: dict[TopicPartition, int] = {}
+        for source in new:
+            position = self._known_position(source, committed.get(self._topics.targets[source]))
+            if position is not None:
+                known[source] = position
+            elif source in self._syncs:
+                # Those of a topic that was deleted; offsets of groups are not those of the new one.
+                del self._syncs[source]
         unknown = [source for source in new if source not in known]
         at_end = is_first_run and self._options.start == "latest"
         found = (self._reader.end_offsets if at_end else self._reader.beginning_offsets)(unknown)
         self._positions |= known | found
         if at_end and found:
             # Committed at once: after a restart these partitions must not count as found later.
-            self._copier.copy({source: (offset, offset) for source, offset in found.items()}, self._targets)
+            ranges = {each: (offset, offset) for each, offset in found.items()}
+            self._copier.copy(ranges, self._topics.targets)
+
+    def _known_position(self, source: TopicPartition, committed: OffsetAndMetadata | None) -> int | None:
+        """Return where a partition goes on; None if the mirror has not seen it yet.
+
+        Raises:
+            MirrorError: the progress is that of another source cluster.
+        """
+        options = self._options
+        origin = None if committed is None else read_origin(committed.metadata)
+        if origin is not None and is_other(origin.cluster_id, self._source_id):
+            raise MirrorError(
+                f"the progress of mirror {options.name} in {options.names.target} is that of the cluster "
+                f"{origin.cluster_id}, and {options.names.source} is {self._source_id}; give the mirror "
+                f"another name, or delete the group {options.group} in {options.names.target} to copy all"
+            )
+        recorded = self._recorded.get(source)
+        topic_id = _id_text(self._topics.ids[source.topic])
+        for known_id, position in (
+            (origin.topic_id if origin else "", committed.offset if committed else None),
+            (recorded.topic_id if recorded else "", recorded.position if recorded else None),
+        ):
+            if position is None:
+                continue
+            if not is_other(known_id, topic_id):
+                return position
+            logger.warning(
+                "mirror %s: topic %s was deleted and created again in %s; it is copied from its beginning",
+                options.name,
+                source.topic,
+                options.names.source,
+            )
+            return None
+        return None
+
+    def _settings(self, cluster: ClusterSettings, of_client: Mapping[str, str]) -> dict[str, str]:
+        return {**cluster.common, **of_client, "client.id": self._options.group}
 
     def _ends(self) -> dict[TopicPartition, int]:
         ends = self._reader.end_offsets(self._positions)
@@ -217,7 +395,11 @@ class Mirror:
         }
         if not ranges:
             return False
-        copied = self._copier.copy(ranges, self._targets)
+        try:
+            copied = self._copier.copy(ranges, self._topics.targets)
+        except ProducerFencedError as error:
+            self._check_fenced(error)
+            raise
         self._positions |= copied.positions
         for source, runs in copied.runs.items():
             self._syncs.setdefault(source, OffsetSyncs()).add(runs)
@@ -231,24 +413,40 @@ class Mirror:
         )
         return True
 
-    def _carry_groups(self) -> None:
-        moved = self._groups.run(self._targets, self._syncs)
-        self._statistics = replace(self._statistics, groups=self._statistics.groups + moved)
+    def _check_fenced(self, error: ProducerFencedError) -> None:
+        """Tell a transaction that took too long from another process that has taken over.
+
+        Raises:
+            MirrorFencedError: it is the latter.
+        """
+        open_seconds = self._delivery.open_seconds() or 0.0
+        if open_seconds < self._transaction_timeout_s:
+            raise MirrorFencedError(
+                f"another process runs mirror {self._options.name}; only one can, so this one ends"
+            ) from error
 
     def _load_syncs(self) -> None:
-        for key, value in read_compacted(self._options.target, SYNCS_TOPIC):
+        for key, value in read_compacted(self._options.target.common, SYNCS_TOPIC):
             if value is None:
                 continue
             try:
-                mirror, source, runs = read_sync(key, value)
+                mirror, source, sync = read_sync(key, value)
             except SyncError as error:
                 logger.warning("%s", error)
                 continue
-            if mirror == self._options.name:
-                self._syncs.setdefault(source, OffsetSyncs()).add(runs)
+            if mirror != self._options.name:
+                continue
+            before = self._recorded.get(source)
+            if before is not None and is_other(before.topic_id, sync.topic_id):
+                self._syncs.pop(source, None)
+            self._syncs.setdefault(source, OffsetSyncs()).add(sync.runs)
+            if isinstance(self._delivery, ExactlyOnce):
+                # Without transactions, the records before the position may be missing.
+                self._recorded[source] = Progress(sync.topic_id, sync.position)
 
     def _progress_metadata(self, source: TopicPartition) -> str:
-        return json.dumps({"mirror": self._options.name, "source": self._source_id, "topic": source.topic})
+        origin = Origin(self._source_id, _id_text(self._topics.ids[source.topic]))
+        return progress_metadata(self._options.name, source.topic, origin)
 
     def _reverse_copies(self) -> list[ReverseCopy]:
         """Return what mirrors of the target have written in the source; their groups there show it."""
@@ -263,18 +461,11 @@ class Mirror:
         # Reading a failed answer raises its error: an offset behind it could be that of a copy.
         for group, offsets in self._source_admin.list_consumer_group_offsets(groups).items():
             for partition, answer in offsets.items():
-                if answer is not None and _source_of(answer.metadata) == self._target_id:
+                origin = None if answer is None else read_origin(answer.metadata)
+                if origin is not None and origin.cluster_id == self._target_id:
                     found.append(ReverseCopy(group.removeprefix(GROUP_PREFIX), partition.topic))
         return found
 
 
-def _source_of(metadata: str) -> str | None:
-    try:
-        document = json.loads(metadata)
-        return str(document["source"])
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _for(properties: Mapping[str, str], options: MirrorOptions) -> dict[str, str]:
-    return {**properties, "client.id": options.group}
+def _id_text(topic_id: UUID | None) -> str:
+    return "" if topic_id is None else str(topic_id)

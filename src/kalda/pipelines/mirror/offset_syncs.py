@@ -1,4 +1,4 @@
-"""Translates offsets of a source partition into offsets of its copy.
+"""Translates offsets of a source partition into offsets of its copy, and keeps where its mirror goes on.
 
 A copy has other offsets: it lacks what the source compacted away, and both have markers of their own
 transactions. Runs say where records lie that follow each other on both sides. What a maintainer must not
@@ -48,11 +48,13 @@ class OffsetSyncs:
         self.add(runs)
 
     def add(self, runs: Iterable[Run]) -> None:
-        """Take the following runs; runs that are known already are left out."""
+        """Take the following runs; they replace known ones of the same offsets, which were copied again."""
         for each in runs:
-            if self._runs and each.source <= self._runs[-1].source:
-                continue
+            while self._runs and self._runs[-1].source >= each.source:
+                del self._runs[-1]
             last = self._runs[-1] if self._runs else None
+            if last is not None and last.source + last.count > each.source:
+                last = self._runs[-1] = Run(last.source, last.target, each.source - last.source)
             if (
                 last is not None
                 and last.source + last.count == each.source
@@ -103,22 +105,35 @@ def sync_key(mirror: str, partition: TopicPartition) -> bytes:
     return json.dumps([mirror, partition.topic, partition.partition], separators=(",", ":")).encode()
 
 
-def sync_value(runs: Iterable[Run]) -> bytes:
-    """Return the value that holds runs."""
-    return json.dumps(
-        [[each.source, each.target, each.count] for each in runs], separators=(",", ":")
-    ).encode()
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """What one transaction recorded of a partition."""
+
+    topic_id: str
+    """Of the topic in the source, which tells it from another one of the name; empty from old brokers."""
+    position: int
+    """Where the mirror goes on in the source."""
+    runs: Sequence[Run]
 
 
-def read_sync(key: bytes, value: bytes) -> tuple[str, TopicPartition, list[Run]]:
-    """Read a record of the topic of syncs.
+def sync_value(sync: Sync) -> bytes:
+    """Return the value of a record in the topic of syncs."""
+    runs = [[each.source, each.target, each.count] for each in sync.runs]
+    document = {"id": sync.topic_id, "position": sync.position, "runs": runs}
+    return json.dumps(document, separators=(",", ":")).encode()
+
+
+def read_sync(key: bytes, value: bytes) -> tuple[str, TopicPartition, Sync]:
+    """Read a record of the topic of syncs: the mirror, the partition of the source and what was recorded.
 
     Raises:
         SyncError: no mirror wrote it.
     """
     try:
         mirror, topic, partition = json.loads(key)
-        runs = [Run(int(source), int(target), int(count)) for source, target, count in json.loads(value)]
-        return str(mirror), TopicPartition(str(topic), int(partition)), runs
-    except (ValueError, TypeError) as error:
+        document = json.loads(value)
+        runs = [Run(int(source), int(target), int(count)) for source, target, count in document["runs"]]
+        sync = Sync(str(document["id"]), int(document["position"]), runs)
+        return str(mirror), TopicPartition(str(topic), int(partition)), sync
+    except (ValueError, TypeError, KeyError) as error:
         raise SyncError(f"{key[:100]!r} in the topic of syncs was written by no mirror") from error

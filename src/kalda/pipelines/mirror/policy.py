@@ -5,7 +5,7 @@ target is never copied back to it. Two mirrors would otherwise fill both cluster
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
@@ -16,20 +16,25 @@ GROUP_PREFIX: Final = "kalda-mirror-"
 SYNCS_TOPIC: Final = "__kalda_mirror_syncs"
 """The topic in the target that says which source offset became which target offset."""
 
-CONFIGS_NOT_COPIED: Final = frozenset(
-    {
-        "follower.replication.throttled.replicas",
-        "leader.replication.throttled.replicas",
-        "message.timestamp.difference.max.ms",
-        "message.timestamp.before.max.ms",
-        "message.timestamp.after.max.ms",
-        "message.timestamp.type",
-        "unclean.leader.election.enable",
-        "min.insync.replicas",
-    }
+HEARTBEATS_TOPIC: Final = "heartbeats"
+"""The topic in each cluster that mirrors write to, so that its copies show which of them are alive."""
+
+CLUSTER_CONFIGS: Final = re.compile(
+    "|".join(
+        re.escape(each)
+        for each in (
+            "follower.replication.throttled.replicas",
+            "leader.replication.throttled.replicas",
+            "unclean.leader.election.enable",
+            "min.insync.replicas",
+        )
+    )
 )
-"""Settings that concern the cluster, as MirrorMaker leaves them out. The timestamps of a copy are those of
-the original, so the target must neither replace nor refuse them."""
+"""Settings of topics that concern the cluster; MirrorMaker leaves them out, too."""
+
+_TIMESTAMP_CONFIGS: Final = re.compile(r"message\.timestamp\..*")
+"""Never copied: the timestamps of a copy are those of the original, so the target must neither replace nor
+refuse them."""
 
 
 class MirrorError(ValueError):
@@ -44,35 +49,84 @@ class RenameRule(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class NameFilter:
+    """Selects topics or groups by their whole names; what is excluded is not included."""
+
+    included: re.Pattern[str]
+    excluded: re.Pattern[str] | None = None
+
+    def __call__(self, name: str) -> bool:
+        """Return whether a name is selected."""
+        if self.excluded is not None and self.excluded.fullmatch(name):
+            return False
+        return self.included.fullmatch(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
 class MirrorNames:
     """The names of topics on both sides.
 
     Args:
         source: the name of the source cluster, which the prefix uses.
         target: the name of the target cluster.
-        pattern: what the whole name of a topic must match.
+        topics: which topics are copied.
+        separator: what stands between the source's name and a topic's in the name of a copy.
+        copies_heartbeats: whether topics of heartbeats are copied, too, whatever `topics` says.
+        circles: ways back from the target to the source, by the filters of the mirrors on each; a topic that
+            passes one of the ways, with names that stay as they are, is refused.
     """
 
     source: str
     target: str
-    pattern: re.Pattern[str]
+    topics: NameFilter
     rule: RenameRule = RenameRule.IDENTITY
+    separator: str = "."
+    copies_heartbeats: bool = False
+    circles: Sequence[Sequence[NameFilter]] = ()
 
     def target_topic(self, topic: str) -> str:
-        """Return the name of a topic's copy."""
-        return topic if self.rule is RenameRule.IDENTITY else f"{self.source}.{topic}"
+        """Return the name of a topic's copy.
+
+        Heartbeats always get the prefix, which tells how many clusters they passed (KIP-382).
+        """
+        if self.rule is RenameRule.IDENTITY and not self._is_heartbeats(topic):
+            return topic
+        return f"{self.source}{self.separator}{topic}"
 
     def is_from_target(self, topic: str) -> bool:
-        """Return whether the name says that the topic is a copy of one in the target, or of a copy here."""
-        return self.rule is RenameRule.PREFIX and topic.startswith((f"{self.target}.", f"{self.source}."))
+        """Return whether the name says that the topic is a copy of one in the target, or of a copy here.
+
+        The names of all clusters that a topic passed stand before its own. `MirrorSourceConnector.isCycle` of
+        MirrorMaker looks at them in the same way.
+        """
+        if self.rule is RenameRule.IDENTITY and not self._is_heartbeats(topic):
+            return False
+        passed = topic.split(self.separator)[:-1]
+        return self.target in passed or passed[:1] == [self.source]
 
     def selected(self, topics: Iterable[str]) -> list[str]:
-        """Return the topics to copy, sorted: they match, are not internal and are no copies."""
-        return sorted(
-            each
-            for each in topics
-            if not each.startswith("__") and self.pattern.fullmatch(each) and not self.is_from_target(each)
-        )
+        """Return the topics to copy, sorted: they are selected, are not internal and are no copies.
+
+        Raises:
+            MirrorError: a topic would come back by other mirrors.
+        """
+        found = sorted(each for each in topics if self._is_selected(each) and not self.is_from_target(each))
+        for each in found if self.rule is RenameRule.IDENTITY else ():
+            if any(all(passes(each) for passes in circle) for circle in self.circles):
+                raise MirrorError(
+                    f"topic {each} is copied from {self.source} to {self.target} and, by other mirrors of "
+                    "the file, back: records would go round in a circle; leave it out of the topics of one of "
+                    "the mirrors, or use replication.policy.class=DefaultReplicationPolicy"
+                )
+        return found
+
+    def _is_selected(self, topic: str) -> bool:
+        if topic.startswith(("__", ".")) or topic.endswith((".internal", "-internal")):
+            return False
+        return self.topics(topic) or (self.copies_heartbeats and self._is_heartbeats(topic))
+
+    def _is_heartbeats(self, topic: str) -> bool:
+        return self.copies_heartbeats and topic.split(self.separator)[-1] == HEARTBEATS_TOPIC
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +171,10 @@ def check_reverse(names: MirrorNames, topics: Iterable[str], reverse: Iterable[R
             )
 
 
-def copied_configs(configs: Mapping[str, str]) -> dict[str, str]:
+def copied_configs(configs: Mapping[str, str], excluded: re.Pattern[str] = CLUSTER_CONFIGS) -> dict[str, str]:
     """Return the settings of a topic that its copy gets."""
-    return {name: value for name, value in configs.items() if name not in CONFIGS_NOT_COPIED}
+    return {
+        name: value
+        for name, value in configs.items()
+        if not excluded.fullmatch(name) and not _TIMESTAMP_CONFIGS.fullmatch(name)
+    }

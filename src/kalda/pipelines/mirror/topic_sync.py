@@ -1,9 +1,11 @@
 """Creates the copies of topics and keeps their partitions and settings like the originals."""
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigText
@@ -12,12 +14,28 @@ from kalda.clients.errors import ClientError
 from kalda.common.config_values import ConfigSource
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.pipelines.mirror.policy import SYNCS_TOPIC, MirrorError, MirrorNames, copied_configs
+from kalda.pipelines.mirror.policy import (
+    CLUSTER_CONFIGS,
+    SYNCS_TOPIC,
+    MirrorError,
+    MirrorNames,
+    copied_configs,
+)
 
 logger: Final = logging.getLogger(__name__)
 
 _SYNCS_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 """How far back a group's offset can be translated; a group behind that goes on at the copy's beginning."""
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredTopics:
+    """The topics that are copied, as of one look."""
+
+    targets: Mapping[TopicPartition, TopicPartition]
+    """The partition that each of the source is copied to."""
+    ids: Mapping[str, UUID | None]
+    """The ids of the topics in the source; None from brokers before 2.8."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +46,9 @@ class TopicSync:
     target: Admin
     names: MirrorNames
     sync_configs: bool
+    configs_excluded: re.Pattern[str] = CLUSTER_CONFIGS
+    replication_factor: int | None = None
+    """Of topics that are created; None takes the target's default, which brokers before 2.4 do not have."""
 
     def find_topics(self) -> list[str]:
         """Return the topics of the source that the mirror copies.
@@ -37,8 +58,8 @@ class TopicSync:
         """
         return self.names.selected(self.source.list_topics())
 
-    def bring_in_line(self, topics: Iterable[str]) -> dict[TopicPartition, TopicPartition]:
-        """Create what is missing in the target; return the partition that each of the source is copied to.
+    def bring_in_line(self, topics: Iterable[str]) -> MirroredTopics:
+        """Create what is missing in the target; return what is copied where.
 
         Raises:
             ClientError: a topic cannot be described, created or altered.
@@ -55,21 +76,27 @@ class TopicSync:
         self._grow({name: counts[name] for name in counts if name not in missing}, targets, existing)
         if self.sync_configs:
             self._alter([name for name in counts if name not in missing], targets, configs)
-        return {
-            TopicPartition(name, number): TopicPartition(targets[name], number)
-            for name, count in counts.items()
-            for number in range(count)
-        }
+        return MirroredTopics(
+            {
+                TopicPartition(name, number): TopicPartition(targets[name], number)
+                for name, count in counts.items()
+                for number in range(count)
+            },
+            {str(name): each.topic_id for name, each in described.results.items()},
+        )
 
-    def create_syncs_topic(self) -> None:
+    def create_syncs_topic(self, replication_factor: int | None = None) -> None:
         """Create the topic of offset syncs in the target if it does not exist.
 
         Raises:
             ClientError: the target refuses it.
         """
-        config: dict[str, ConfigText] = {"cleanup.policy": "delete", "retention.ms": _SYNCS_RETENTION_MS}
-        made = self.target.create_topics([NewTopic(SYNCS_TOPIC, partitions=1, config=config)])
-        _raise_unless_exists(made.errors.get(SYNCS_TOPIC))
+        # The last record of each partition stays: it has the position when the group's offsets have expired.
+        config: dict[str, ConfigText] = {
+            "cleanup.policy": "compact",
+            "min.compaction.lag.ms": _SYNCS_RETENTION_MS,
+        }
+        create_if_missing(self.target, NewTopic(SYNCS_TOPIC, 1, replication_factor, config=config))
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Return the settings of topics in the source that are not defaults."""
@@ -86,7 +113,8 @@ class TopicSync:
                     name: entry.value
                     for name, entry in entries.items()
                     if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
-                }
+                },
+                self.configs_excluded,
             )
             for resource, entries in described.results.items()
         }
@@ -109,7 +137,7 @@ class TopicSync:
             return
         made = self.target.create_topics(
             [
-                NewTopic(targets[name], partitions=counts[name], config=configs.get(name, {}))
+                NewTopic(targets[name], counts[name], self.replication_factor, config=configs.get(name, {}))
                 for name in topics
             ]
         )
@@ -144,11 +172,24 @@ class TopicSync:
                 if entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG and entry.value is not None
             }
             operations = [AlterConfigOp.set(k, v) for k, v in wanted.items() if present.get(k) != v]
-            operations += [AlterConfigOp.delete(k) for k in copied_configs(present) if k not in wanted]
+            operations += [
+                AlterConfigOp.delete(k)
+                for k in copied_configs(present, self.configs_excluded)
+                if k not in wanted
+            ]
             if operations:
                 changes[resource] = operations
         if changes:
             self.target.incremental_alter_configs(changes).raise_for_errors()
+
+
+def create_if_missing(admin: Admin, topic: NewTopic) -> None:
+    """Create a topic if it does not exist.
+
+    Raises:
+        ClientError: the cluster refuses it.
+    """
+    _raise_unless_exists(admin.create_topics([topic]).errors.get(topic.name))
 
 
 def _raise_unless_exists(error: ClientError | None) -> None:

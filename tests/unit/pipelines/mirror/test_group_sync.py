@@ -47,7 +47,9 @@ def carried(target: Cluster) -> Mapping[str, Mapping[TopicPartition, int]]:
     syncs = OffsetSyncs()
     syncs.add(runs_of([np.arange(100)], [(0, 100)]))
     sync = GroupSync(cast(Admin, source), cast(Admin, target))
-    sync.run({each: each for each in (PARTITION, OTHER)}, dict.fromkeys((PARTITION, OTHER), syncs))
+    sync.write(
+        sync.translate({each: each for each in (PARTITION, OTHER)}, dict.fromkeys((PARTITION, OTHER), syncs))
+    )
     return target.altered
 
 

@@ -11,8 +11,10 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.outcomes import Listing, Outcomes
 from kalda.clients.errors import ClientError
 from kalda.common.types import TopicPartition
-from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
-from kalda.pipelines.mirror.policy import GROUP_PREFIX, MirrorNames
+from kalda.pipelines.mirror.delivery import Delivery
+from kalda.pipelines.mirror.mirror import ClusterSettings, Mirror, MirrorOptions
+from kalda.pipelines.mirror.policy import GROUP_PREFIX, MirrorNames, NameFilter
+from kalda.pipelines.mirror.topic_sync import MirroredTopics
 
 PARTITION = TopicPartition("orders", 0)
 LOADING = ClientError("the coordinator is loading")
@@ -35,10 +37,16 @@ class Cluster:
 
 def mirror(cluster: Cluster) -> Mirror:
     made = Mirror(
-        MirrorOptions(name="there", source={}, target={}, names=MirrorNames("a", "b", re.compile("orders")))
+        MirrorOptions(
+            name="there",
+            source=ClusterSettings({}),
+            target=ClusterSettings({}),
+            names=MirrorNames("a", "b", NameFilter(re.compile("orders"))),
+        )
     )
     made._source_admin = made._target_admin = cast(Admin, cluster)
-    made._targets = {PARTITION: PARTITION}
+    made._delivery = cast(Delivery, None)
+    made._topics = MirroredTopics({PARTITION: PARTITION}, {PARTITION.topic: None})
     return made
 
 

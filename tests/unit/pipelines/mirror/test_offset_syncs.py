@@ -8,6 +8,7 @@ from kalda.pipelines.mirror.offset_syncs import (
     RUNS_OF_CHUNK_MAX,
     OffsetSyncs,
     Run,
+    Sync,
     SyncError,
     read_sync,
     runs_of,
@@ -30,12 +31,20 @@ def test_an_offset_before_all_known_runs_has_no_translation() -> None:
     assert OffsetSyncs().translate(0) is None
 
 
-def test_runs_that_join_become_one_and_known_ones_are_left_out() -> None:
+def test_runs_that_join_become_one() -> None:
     syncs = OffsetSyncs([Run(0, 5, 10)])
     syncs.add([Run(0, 5, 10)])
     syncs.add([Run(10, 15, 10)])
 
     assert 24 == syncs.translate(19)
+
+
+def test_what_is_copied_again_replaces_what_was_copied_before() -> None:
+    """Without transactions, a crash repeats records; the later copies are those that a group may go on with."""
+    syncs = OffsetSyncs([Run(0, 0, 10), Run(10, 12, 10)])
+    syncs.add([Run(15, 30, 10)])
+
+    assert [16, 30, 39, 40] == [syncs.translate(offset) for offset in (14, 15, 24, 25)]
 
 
 def test_runs_break_where_either_side_has_a_gap() -> None:
@@ -63,11 +72,20 @@ def test_records_of_the_topic_come_back() -> None:
     partition = TopicPartition("orders", 3)
     runs = [Run(0, 100, 3), Run(5, 103, 1)]
 
-    assert ("dr", partition, runs) == read_sync(sync_key("dr", partition), sync_value(runs))
+    sync = Sync("id", 7, runs)
+
+    assert ("dr", partition, sync) == read_sync(sync_key("dr", partition), sync_value(sync))
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [(b"", b"[]"), (b"[1]", b"[]"), (b'["m","t",0]', b"[[1]]"), (b"\xff", b"")]
+    ("key", "value"),
+    [
+        (b"", b"{}"),
+        (b"[1]", b"{}"),
+        (b'["m","t",0]', b"[[1]]"),
+        (b'["m","t",0]', b'{"id":"","position":1,"runs":[[1]]}'),
+        (b"\xff", b""),
+    ],
 )
 def test_junk_is_refused(key: bytes, value: bytes) -> None:
     with pytest.raises(SyncError, match="was written by no mirror"):

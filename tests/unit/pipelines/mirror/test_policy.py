@@ -7,6 +7,7 @@ import pytest
 from kalda.pipelines.mirror.policy import (
     MirrorError,
     MirrorNames,
+    NameFilter,
     RenameRule,
     ReverseCopy,
     check_clusters,
@@ -14,8 +15,8 @@ from kalda.pipelines.mirror.policy import (
     copied_configs,
 )
 
-SAME = MirrorNames("a", "b", re.compile("orders.*"))
-PREFIXED = MirrorNames("a", "b", re.compile(".*"), RenameRule.PREFIX)
+SAME = MirrorNames("a", "b", NameFilter(re.compile("orders.*")))
+PREFIXED = MirrorNames("a", "b", NameFilter(re.compile(".*")), RenameRule.PREFIX)
 
 
 def test_whole_names_are_matched_and_internal_topics_left_out() -> None:

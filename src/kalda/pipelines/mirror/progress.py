@@ -1,0 +1,49 @@
+"""Says where a mirror goes on: what it commits with the offsets of its group, and what it reads back.
+
+The group of a mirror has offsets of the source for the partitions of the target. The text that is committed
+with each names the source, so that offsets of another cluster or of another topic of the name are not taken
+for the mirror's own, and so that a mirror the other way sees what this one writes.
+"""
+
+import json
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The topic that a copy comes from."""
+
+    cluster_id: str
+    """Empty from brokers before 0.10.1."""
+    topic_id: str
+    """Empty from brokers before 2.8."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a partition goes on."""
+
+    topic_id: str
+    position: int
+
+
+def progress_metadata(mirror: str, topic: str, origin: Origin) -> str:
+    """Return the text that is committed with an offset."""
+    return json.dumps(
+        {"mirror": mirror, "source": origin.cluster_id, "topic": topic, "id": origin.topic_id},
+        separators=(",", ":"),
+    )
+
+
+def read_origin(metadata: str) -> Origin | None:
+    """Return the origin that a text names; None for one that no mirror wrote."""
+    try:
+        document = json.loads(metadata)
+        return Origin(str(document["source"]), str(document.get("id", "")))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def is_other(known: str, found: str) -> bool:
+    """Return whether two ids are of different things; an id that is not known differs from none."""
+    return bool(known and found) and known != found
