@@ -42,7 +42,8 @@ class Setting(ConfigKey, Generic[T_co]):
     __slots__ = ()
 
     def __set_name__(self, owner: type, attribute: str) -> None:
-        object.__setattr__(self, "name", attribute.replace("_", "."))
+        # Two underscores stand for the dash that few of Kafka's names have.
+        object.__setattr__(self, "name", attribute.replace("__", "-").replace("_", "."))
 
     @overload
     def __get__(self, instance: None, owner: type) -> Self: ...

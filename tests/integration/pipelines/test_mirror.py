@@ -10,7 +10,8 @@ import pytest
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import ConfigResource
 from kalda.common.types import TopicPartition
-from kalda.pipelines.mirror.mirror import ClusterSettings, Mirror, MirrorOptions
+from kalda.pipelines.mirror.cluster_settings import ClusterSettings
+from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
 from kalda.pipelines.mirror.policy import MirrorError, MirrorNames, NameFilter, RenameRule
 from kalda.testing import KaldaProcess
 

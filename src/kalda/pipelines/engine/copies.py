@@ -15,7 +15,8 @@ import pyarrow as pa
 from kalda.pipelines.engine.errors import NotThereYetError
 from kalda.pipelines.engine.target_settings import topic_rows
 from kalda.pipelines.engine.targets import source_table
-from kalda.pipelines.mirror.mirror import ClusterSettings, Mirror, MirrorOptions
+from kalda.pipelines.mirror.cluster_settings import ClusterSettings
+from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
 from kalda.pipelines.mirror.policy import MirrorNames, NameFilter, RenameRule
 from kalda.pipelines.publish.table_publisher import PublishOptions, TablePublisher
 from kalda.pipelines.spec.model import (

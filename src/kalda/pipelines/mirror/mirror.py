@@ -10,7 +10,7 @@ import re
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 from uuid import UUID
@@ -26,6 +26,7 @@ from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.common.types import TopicPartition
 from kalda.pipelines.ledger.topic import read_compacted
 from kalda.pipelines.mirror.checkpoints import CheckpointTopic
+from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.copier import Copier
 from kalda.pipelines.mirror.delivery import AtLeastOnce, Delivery, DeliveryMode, ExactlyOnce
 from kalda.pipelines.mirror.group_sync import GroupSync
@@ -54,17 +55,6 @@ STARTS: Final = ("earliest", "latest")
 
 class MirrorFencedError(MirrorError):
     """Another process runs a mirror of the same name."""
-
-
-@dataclass(frozen=True, slots=True)
-class ClusterSettings:
-    """Settings of the clients of a cluster, with Kafka's dotted names."""
-
-    common: Mapping[str, str]
-    """Of all clients; those below win."""
-    admin: Mapping[str, str] = field(default_factory=dict)
-    consumer: Mapping[str, str] = field(default_factory=dict)
-    producer: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +228,13 @@ class Mirror:
     def _open(self) -> None:
         options = self._options
         enter = self._resources.enter_context
-        self._source_admin = enter(Admin.from_config(self._settings(options.source, options.source.admin)))
-        self._target_admin = enter(Admin.from_config(self._settings(options.target, options.target.admin)))
+        named = {"client.id": options.group}
+        self._source_admin = enter(Admin.from_config(options.source.for_admin() | named))
+        self._target_admin = enter(Admin.from_config(options.target.for_admin() | named))
         reader_settings = {
             "max.partition.fetch.bytes": _FETCH_BYTES,
-            **self._settings(options.source, options.source.consumer),
+            **options.source.for_reader(),
+            **named,
             "isolation.level": "read_committed",
         }
         self._reader = enter(LogReader(LogReaderConfig.from_properties(reader_settings)))
@@ -273,7 +265,7 @@ class Mirror:
 
     def _open_producer(self) -> tuple[Producer, Delivery]:
         options = self._options
-        settings = {**_DEFAULTS_OF_PRODUCER, **self._settings(options.target, options.target.producer)}
+        settings = {**_DEFAULTS_OF_PRODUCER, **options.target.for_producer(), "client.id": options.group}
         is_transactional = self._has_transactions()
         if is_transactional:
             settings |= {"transactional.id": options.group, "enable.idempotence": "true"}
@@ -318,7 +310,7 @@ class Mirror:
             self._target_admin, NewTopic(options.topic, 1, options.replication_factor, config=config)
         )
         checkpoints = CheckpointTopic(options.topic, producer, self._delivery)
-        checkpoints.load(self._options.target.common)
+        checkpoints.load(self._options.target.for_consumer())
         return checkpoints
 
     def _find_positions(self, new: list[TopicPartition]) -> None:
@@ -376,9 +368,6 @@ class Mirror:
             return None
         return None
 
-    def _settings(self, cluster: ClusterSettings, of_client: Mapping[str, str]) -> dict[str, str]:
-        return {**cluster.common, **of_client, "client.id": self._options.group}
-
     def _ends(self) -> dict[TopicPartition, int]:
         ends = self._reader.end_offsets(self._positions)
         lag = sum(max(end - self._positions[each], 0) for each, end in ends.items())
@@ -426,7 +415,7 @@ class Mirror:
             ) from error
 
     def _load_syncs(self) -> None:
-        for key, value in read_compacted(self._options.target.common, SYNCS_TOPIC):
+        for key, value in read_compacted(self._options.target.for_consumer(), SYNCS_TOPIC):
             if value is None:
                 continue
             try:

@@ -115,13 +115,15 @@ class MirrorNames:
             if any(all(passes(each) for passes in circle) for circle in self.circles):
                 raise MirrorError(
                     f"topic {each} is copied from {self.source} to {self.target} and, by other mirrors of "
-                    "the file, back: records would go round in a circle; leave it out of the topics of one of "
-                    "the mirrors, or use replication.policy.class=DefaultReplicationPolicy"
+                    "the file, back: records would go round in a circle; leave it out of the topics of one "
+                    "of the mirrors, or use replication.policy.class=DefaultReplicationPolicy"
                 )
         return found
 
     def _is_selected(self, topic: str) -> bool:
-        if topic.startswith(("__", ".")) or topic.endswith((".internal", "-internal")):
+        if topic.startswith(("__", ".")) or topic.endswith(
+            (".internal", "-internal", f"{self.separator}internal")
+        ):
             return False
         return self.topics(topic) or (self.copies_heartbeats and self._is_heartbeats(topic))
 

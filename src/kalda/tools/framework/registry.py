@@ -83,6 +83,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         "kalda.pipelines.cli.group:pipeline",
         "Run data pipelines on Spark: topics to tables and topics, declared in a file.",
     ),
+    "mirror": ToolEntry(
+        "kalda.pipelines.flows.command:mirror",
+        "Copy topics and groups between clusters, from a file of MirrorMaker 2.",
+    ),
     "legacy": ToolEntry(
         f"{_TOOLS}.legacy.command:legacy", "Run the tools of Kafka 0.7 and 0.8 by the names of their classes."
     ),

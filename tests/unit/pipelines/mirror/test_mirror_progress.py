@@ -11,8 +11,9 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.outcomes import Listing, Outcomes
 from kalda.clients.errors import ClientError
 from kalda.common.types import TopicPartition
+from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.delivery import Delivery
-from kalda.pipelines.mirror.mirror import ClusterSettings, Mirror, MirrorOptions
+from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
 from kalda.pipelines.mirror.policy import GROUP_PREFIX, MirrorNames, NameFilter
 from kalda.pipelines.mirror.topic_sync import MirroredTopics
 

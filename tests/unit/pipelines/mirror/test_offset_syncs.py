@@ -40,7 +40,7 @@ def test_runs_that_join_become_one() -> None:
 
 
 def test_what_is_copied_again_replaces_what_was_copied_before() -> None:
-    """Without transactions, a crash repeats records; the later copies are those that a group may go on with."""
+    """Without transactions, a crash repeats records."""
     syncs = OffsetSyncs([Run(0, 0, 10), Run(10, 12, 10)])
     syncs.add([Run(15, 30, 10)])
 

@@ -1,0 +1,184 @@
+"""`kalda mirror`: replication flows between clusters, from a file of MirrorMaker 2.
+
+Modules that need Arrow are imported when a command runs, so that help stays quick and works without it.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.errors import PartialFailureError, ToolError, ToolUsageError
+from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.output import Json
+from kalda.tools.framework.tables import Cell, Table
+
+if TYPE_CHECKING:
+    from kalda.pipelines.flows.flow_file import Flow
+    from kalda.pipelines.flows.flow_run import FlowRun
+
+_Function = TypeVar("_Function", bound=Callable[..., object])
+
+_MISSING: Final = "`kalda mirror` needs Arrow ({name} is missing): pip install 'kalda[arrow]'"
+_POLL_S: Final = 0.1
+_STOP_WAIT_S: Final = 20.0
+"""How long a stop waits for the transactions under way; what is interrupted is repeated by the next start."""
+
+mirror: Final[click.Group] = noun("Copy topics and groups between clusters, from a file of MirrorMaker 2.")
+"""The group `kalda mirror`."""
+
+
+def _flow_arguments(function: _Function) -> _Function:
+    clusters = click.option(
+        "--clusters",
+        multiple=True,
+        metavar="NAME",
+        help="Only flows to these clusters; repeatable.",
+    )
+    file = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
+    return file(clusters(function))
+
+
+@command("run", mirror, connects=False)
+@_flow_arguments
+@click.option(
+    "--metrics-port",
+    type=Integer(0, 65535),
+    metavar="PORT",
+    help="Serve metrics for Prometheus on this port of 127.0.0.1; 0 picks a free one.",
+)
+def run(tool: Tool, file: Path, clusters: tuple[str, ...], metrics_port: int | None) -> None:
+    """Copy continuously, until SIGTERM, SIGHUP or Ctrl-C.
+
+    FILE is a connect-mirror-maker.properties. A flow copies exactly once where its target is Kalda, or Kafka
+    2.5 or newer, and goes on where it ended. A cluster that is away is waited for; a flow that cannot go on
+    ends, and the others go on.
+    """
+    _run(tool, file, clusters, metrics_port, is_once=False)
+
+
+@command("once", mirror, connects=False)
+@_flow_arguments
+def once(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
+    """Copy what is there now, then end."""
+    _run(tool, file, clusters, None, is_once=True)
+
+
+@command("status", mirror, connects=False)
+@_flow_arguments
+def status(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
+    """Show how far each partition is copied, and how far that is behind its end.
+
+    Flows commit this in their targets, so that it is known whether they run or not.
+    """
+    flows = _flows(tool, file, clusters)
+    from kalda.pipelines.flows.flow_progress import progress_of
+
+    document: list[Json] = []
+    rows: list[tuple[Cell, ...]] = []
+    for flow in flows:
+        for each in progress_of(flow.mirror) if flow.mirror is not None else ():
+            copy = each.target.topic
+            row = (flow.name, each.source.topic, each.source.partition, copy, each.copied, each.end, each.lag)
+            rows.append(row)
+            names = ("flow", "topic", "partition", "copy", "copied", "end", "lag")
+            document.append(dict(zip(names, row, strict=True)))
+    columns = ("FLOW", "TOPIC", "PARTITION", "COPY", "COPIED", "LOG-END-OFFSET", "LAG")
+    tool.output.result({"partitions": document}, Table(columns, rows))
+
+
+@command("validate", mirror, connects=False)
+@_flow_arguments
+def validate(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
+    """Check a file, and show its flows; no cluster is asked."""
+    document: list[Json] = []
+    rows: list[tuple[Cell, ...]] = []
+    for flow in _flows(tool, file, clusters):
+        options = flow.mirror
+        copies = "nothing" if options is None else options.names.target_topic("TOPIC")
+        delivery = "" if options is None else options.delivery.value
+        row = (flow.name, copies, delivery, flow.heartbeats is not None)
+        rows.append(row)
+        document.append(dict(zip(("flow", "copies", "delivery", "heartbeats"), row, strict=True)))
+    tool.output.result({"flows": document}, Table(("FLOW", "COPIES", "DELIVERY", "HEARTBEATS"), rows))
+
+
+def _flows(tool: Tool, path: Path, clusters: Sequence[str]) -> "list[Flow]":
+    """Read the flows of a file to the given clusters, and say which of its settings have no effect.
+
+    Raises:
+        ToolError: Arrow is missing.
+        ToolUsageError: the file is wrong, or has no flow to a cluster.
+    """
+    try:
+        from kalda.pipelines.flows.flow_file import FlowFileError, read_flow_file
+    except ModuleNotFoundError as error:
+        raise ToolError(_MISSING.format(name=error.name)) from error
+    try:
+        found = read_flow_file(path)
+    except OSError as error:
+        raise ToolUsageError(f"{path}: {error.strerror}") from error
+    except FlowFileError as error:
+        raise ToolUsageError(f"{path}: {error}") from error
+    if found.without_effect:
+        tool.output.note(f"{path}: without effect here: {', '.join(sorted(found.without_effect))}")
+    targets = {each.target for each in found.flows}
+    for name in clusters:
+        if name not in targets:
+            raise ToolUsageError(
+                f"{path} has no flow to {name}; it has flows to {', '.join(sorted(targets))}"
+            )
+    return [each for each in found.flows if not clusters or each.target in clusters]
+
+
+def _run(tool: Tool, path: Path, clusters: Sequence[str], metrics_port: int | None, *, is_once: bool) -> None:
+    flows = _flows(tool, path, clusters)
+    from contextlib import ExitStack
+
+    from kalda.pipelines.cli.progress import ProgressView
+    from kalda.pipelines.cli.run import stop_signals
+    from kalda.pipelines.engine.metrics import MetricsEndpoint
+    from kalda.pipelines.flows.flow_run import FlowRun
+    from kalda.pipelines.flows.heartbeats import Heartbeats
+
+    runs = [FlowRun(each, each.mirror, is_once=is_once) for each in flows if each.mirror is not None]
+    beats = [Heartbeats(each, each.heartbeats) for each in flows if each.heartbeats is not None]
+    statuses = [each.status for each in runs]
+
+    def request_stop() -> None:
+        for each in (*runs, *beats):
+            each.request_stop()
+
+    view = ProgressView(tool.output)
+    with ExitStack() as stack:
+        if metrics_port is not None:
+            endpoint = stack.enter_context(MetricsEndpoint(lambda: statuses, metrics_port))
+            tool.output.note(f"metrics: http://127.0.0.1:{endpoint.port}/metrics")
+        stack.enter_context(stop_signals(request_stop))
+        for each in (*runs, *([] if is_once else beats)):
+            each.start()
+        while any(each.is_active for each in runs):
+            time.sleep(_POLL_S)
+            view.show(statuses)
+            if all(each.is_stopping for each in runs):
+                break
+        _stop_all(runs)
+        for each in beats:
+            each.stop(_POLL_S)
+    view.finish(statuses)
+    failed = [each for each in runs if each.error is not None]
+    for each in failed:
+        tool.output.failure(f"{each.status.pipeline}: {each.error}")
+    if failed:
+        raise PartialFailureError
+
+
+def _stop_all(runs: "Sequence[FlowRun]") -> None:
+    deadline = time.monotonic() + _STOP_WAIT_S
+    for each in runs:
+        each.request_stop()
+    for each in runs:
+        each.stop(max(deadline - time.monotonic(), 0.0))

@@ -1,0 +1,52 @@
+"""Looks up how far a replication flow has come, from what it committed in the target."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kalda.clients.admin.admin import Admin
+from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.common.types import TopicPartition
+from kalda.pipelines.mirror.mirror import MirrorOptions
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionProgress:
+    """How far one partition of the source is copied."""
+
+    source: TopicPartition
+    target: TopicPartition
+    copied: int | None
+    """The offset of the source where the flow goes on; None before its first transaction."""
+    end: int
+    """The end of the partition, as `read_committed` sees it."""
+
+    @property
+    def lag(self) -> int | None:
+        """Offsets that are not copied yet; None while that is not known."""
+        return None if self.copied is None else max(self.end - self.copied, 0)
+
+
+def progress_of(options: MirrorOptions) -> Iterator[PartitionProgress]:
+    """Yield the partitions of a flow, in order.
+
+    Raises:
+        ClientError: a cluster cannot be reached.
+    """
+    names = options.names
+    reader_config = LogReaderConfig.from_properties(
+        {**options.source.for_reader(), "isolation.level": "read_committed"}
+    )
+    with (
+        Admin.from_config(options.source.for_admin()) as source,
+        Admin.from_config(options.target.for_admin()) as target,
+        LogReader(reader_config) as reader,
+    ):
+        topics = names.selected(source.list_topics())
+        partitions = sorted(reader.topic_partitions(topics)) if topics else []
+        ends = reader.end_offsets(partitions)
+        committed = target.list_consumer_group_offsets([options.group])[options.group]
+        for each in partitions:
+            copy = TopicPartition(names.target_topic(each.topic), each.partition)
+            found = committed.get(copy)
+            yield PartitionProgress(each, copy, None if found is None else found.offset, ends[each])

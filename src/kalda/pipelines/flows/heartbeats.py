@@ -1,0 +1,82 @@
+"""Writes heartbeats to the target of a flow, whatever its copying does (KIP-382).
+
+Copies of the topic ``heartbeats`` in other clusters show which clusters are upstream, over how many hops, and
+how old what they have of them is.
+"""
+
+import logging
+import threading
+import time
+from typing import Final
+
+from kalda.clients.admin.admin import Admin
+from kalda.clients.admin.topics import NewTopic
+from kalda.clients.errors import ClientError
+from kalda.clients.producer.producer import Producer
+from kalda.pipelines.flows.flow_file import Flow, HeartbeatOptions
+from kalda.pipelines.mirror.mirror_maker_records import Heartbeat
+from kalda.pipelines.mirror.policy import HEARTBEATS_TOPIC
+from kalda.pipelines.mirror.topic_sync import create_if_missing
+
+logger: Final = logging.getLogger(__name__)
+
+_DELIVERY_TIMEOUT_S: Final = 30.0
+_BACKOFF_S: Final = 5.0
+_TIMEOUTS: Final = {"request.timeout.ms": "10000", "delivery.timeout.ms": "20000", "max.block.ms": "10000"}
+
+
+class Heartbeats:
+    """Writes heartbeats in a thread, from `start` to `stop`."""
+
+    def __init__(self, flow: Flow, options: HeartbeatOptions) -> None:
+        self._flow: Final = flow
+        self._options: Final = options
+        self._stop: Final = threading.Event()
+        self._thread: Final = threading.Thread(target=self._main, name=f"heartbeats-{flow.name}", daemon=True)
+        self._is_failing = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def request_stop(self) -> None:
+        """Write no more heartbeats."""
+        self._stop.set()
+
+    def stop(self, wait_s: float) -> None:
+        """Write no more, and wait until the thread has ended."""
+        self._stop.set()
+        self._thread.join(wait_s)
+
+    def _main(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._run()
+            except ClientError as error:
+                # Once for each time that the target is away.
+                level = logging.DEBUG if self._is_failing else logging.WARNING
+                logger.log(level, "heartbeats of %s cannot be written: %s", self._flow.name, error)
+                self._is_failing = True
+                self._stop.wait(_BACKOFF_S)
+
+    def _run(self) -> None:
+        settings = self._flow.target_settings
+        named = {"client.id": f"kalda-heartbeats-{self._flow.name}"}
+        with Admin.from_config(settings.for_admin() | named) as admin:
+            config = {"cleanup.policy": "compact"}
+            topic = NewTopic(HEARTBEATS_TOPIC, 1, self._options.replication_factor, config=config)
+            create_if_missing(admin, topic)
+        with Producer.from_config(_TIMEOUTS | settings.for_producer() | named) as producer:
+            while not self._stop.is_set():
+                beat = Heartbeat(self._flow.source, self._flow.target, time.time_ns() // 1_000_000)
+                sent = producer.send(
+                    HEARTBEATS_TOPIC,
+                    beat.value(),
+                    key=beat.key(),
+                    partition=0,
+                    timestamp_ms=beat.timestamp_ms,
+                )
+                # The next one waits for this one, so that no queue grows while the target is away.
+                sent.result(_DELIVERY_TIMEOUT_S)
+                self._is_failing = False
+                self._stop.wait(self._options.interval_s)
