@@ -3,11 +3,12 @@
 Run ``python -m tests.chaos.mirror_maker_rounds --rounds 20 --ids 1000000``. Each round writes numbered
 records with keys, timestamps and tombstones to the source while ``kalda legacy MirrorMaker`` copies them to
 the target, and kills with ``kill -9`` the mirror maker, a leader of the source or a leader of the target. The
-next round begins when all records of this one have arrived.
+next round begins when all records of this one have arrived. With ``--tool mirror``, it is ``kalda mirror``
+that copies, and records have headers, too, which cannot pass the old formats.
 
-At the end each record is in the copy at least once, with its key, value and timestamp. The mirror maker ends
-in order after SIGTERM, and one that is started again copies nothing more. Headers cannot pass the old
-formats, so records have none.
+At the end each record is in the copy, with its key, value, timestamp and headers: at least once, and with
+``kalda mirror`` exactly once and in order. The mirror maker ends in order after SIGTERM, and one that is
+started again copies nothing more.
 """
 
 import argparse
@@ -31,6 +32,8 @@ from tests.chaos.command_line import application_parser
 
 PARTITIONS: Final = 4
 TOPIC: Final = "numbers"
+MODERN: Final = "mirror"
+"""The tool `kalda mirror`; the other one is `kalda legacy MirrorMaker`."""
 GROUP: Final = "mirror"
 SETTINGS: Final = {
     "default.replication.factor": "3",
@@ -50,18 +53,28 @@ def value_of(number: int) -> bytes | None:
     return None if number % TOMBSTONES == 0 else b"value of %012d" % number
 
 
+def headers_of(number: int, *, has_headers: bool) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers of a record."""
+    return (("number", b"%d" % number), ("even", b"")) if has_headers and number % 2 == 0 else ()
+
+
 class Copy:
     """Reads the copy and compares each record with what it has to be."""
 
-    def __init__(self, bootstrap: str, count: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, count: int, *, is_exact: bool) -> None:
         self.found: Final = bytearray(count)
         """How often each record is there, up to 255."""
         self.arrived = 0
         """The different records."""
         self.read = 0
         self.wrong: Final[list[str]] = []
-        self._consumer: Final = Consumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
-        self._consumer.assign([TopicPartition(TOPIC, number) for number in range(PARTITIONS)])
+        self._is_exact: Final = is_exact
+        self._last: Final = [-1] * PARTITIONS
+        """The last number in each partition."""
+        self._consumer: Final = Consumer(
+            bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level="read_committed"
+        )
+        self._consumer.assign([TopicPartition(topic, number) for number in range(PARTITIONS)])
         self._consumer.seek_to_beginning()
 
     def poll(self) -> int:
@@ -71,9 +84,14 @@ class Copy:
             for record in self._consumer.poll(timeout_s=0.2, max_records=20_000):
                 number = int(record.key or b"-1")
                 self.read += 1
-                expected = (value_of(number), FIRST_TIMESTAMP + number)
-                if (record.value, record.timestamp_ms) != expected:
-                    self.wrong.append(f"record {number} came as {record.value!r}, {record.timestamp_ms}")
+                headers = headers_of(number, has_headers=self._is_exact)
+                expected = (value_of(number), FIRST_TIMESTAMP + number, headers)
+                found = (record.value, record.timestamp_ms, tuple(record.headers))
+                if found != expected:
+                    self.wrong.append(f"record {number} came as {found}")
+                if self._is_exact and number <= self._last[record.partition]:
+                    self.wrong.append(f"record {number} came behind {self._last[record.partition]}")
+                self._last[record.partition] = number
                 self.arrived += not self.found[number]
                 self.found[number] = min(self.found[number] + 1, 255)
         return self.arrived
@@ -133,14 +151,18 @@ class Rounds:
         self._rng: Final = random.Random(options.seed)
         self._happened: Final[Counter[str]] = Counter()
         self._count: Final = options.ids // options.rounds * options.rounds
-        self._mirror: Final = MirrorMakerProcess(self._arguments(directory), directory / "mirror.log")
+        self._is_modern: Final = options.tool == MODERN
+        arguments = self._modern_arguments(directory) if self._is_modern else self._arguments(directory)
+        self._mirror: Final = MirrorMakerProcess(arguments, directory / "mirror.log")
 
     def run(self) -> list[str]:
         """Run all rounds; return what is wrong."""
-        for cluster in (self._source, self._target):
+        copied = f"A.{TOPIC}" if self._is_modern else TOPIC
+        for cluster, topic in ((self._source, TOPIC), (self._target, copied)):
             with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-                admin.create_topics([NewTopic(TOPIC, partitions=PARTITIONS)]).raise_for_errors()
-        with contextlib.closing(Copy(self._target.bootstrap, self._count)) as copy:
+                admin.create_topics([NewTopic(topic, partitions=PARTITIONS)]).raise_for_errors()
+        copy = Copy(self._target.bootstrap, copied, self._count, is_exact=self._is_modern)
+        with contextlib.closing(copy):
             try:
                 return [*self._rounds(copy), *copy.wrong[:10]]
             finally:
@@ -157,7 +179,11 @@ class Rounds:
             with Producer(bootstrap_servers=self._source.bootstrap, linger_ms=20) as producer:
                 for each in range(written, written + per_round):
                     producer.send(
-                        TOPIC, value_of(each), key=b"%d" % each, timestamp_ms=FIRST_TIMESTAMP + each
+                        TOPIC,
+                        value_of(each),
+                        key=b"%d" % each,
+                        timestamp_ms=FIRST_TIMESTAMP + each,
+                        headers=headers_of(each, has_headers=self._is_modern),
                     )
                     if each == written + per_round // 2:
                         self._strike(damage)
@@ -180,7 +206,8 @@ class Rounds:
             return
         cluster = self._source if damage == "source leader" else self._target
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-            partitions = admin.describe_topics([TOPIC])[TOPIC].partitions
+            topic = f"A.{TOPIC}" if self._is_modern and cluster is self._target else TOPIC
+            partitions = admin.describe_topics([topic])[topic].partitions
         leaders = sorted({each.leader_id for each in partitions if each.leader_id >= 0})
         victim = self._rng.choice(leaders)
         cluster.kill(victim)
@@ -198,6 +225,8 @@ class Rounds:
             copy.poll()
         if code := self._mirror.stop():
             yield f"the mirror maker ended with exit code {code} after its second SIGTERM"
+        if self._is_modern and copy.read != copy.arrived:
+            yield f"{copy.read - copy.arrived} records are in the copy twice"
         if copy.read != before:
             yield f"{copy.read - before} records were copied again after an orderly end"
         print(f"happened: {dict(sorted(self._happened.items()))}")
@@ -206,6 +235,16 @@ class Rounds:
             f"{self._count} records arrived, {copy.read - copy.arrived} of them again, "
             f"{self._mirror.starts} starts, {seconds:.0f} s"
         )
+
+    def _modern_arguments(self, directory: Path) -> list[str]:
+        file = directory / "connect-mirror-maker.properties"
+        file.write_text(
+            f"clusters=A,B\nA.bootstrap.servers={self._source.bootstrap}\n"
+            f"B.bootstrap.servers={self._target.bootstrap}\nA->B.enabled=true\nA->B.topics={TOPIC}\n"
+            "B.exactly.once.source.support=enabled\nemit.checkpoints.interval.seconds=1\n"
+            f"producer.compression.type={self._options.codec}\n"
+        )
+        return [sys.executable, "-m", "kalda", "mirror", "run", str(file)]
 
     def _arguments(self, directory: Path) -> list[str]:
         consumer, producer = directory / "consumer.properties", directory / "producer.properties"
@@ -238,6 +277,7 @@ class Rounds:
 def main() -> int:
     """Run the rounds; exit code 1 if a record was lost."""
     parser = application_parser(__doc__.splitlines()[0], rounds=20, ids=1_000_000)
+    parser.add_argument("--tool", choices=("MirrorMaker", MODERN), default="MirrorMaker")
     parser.add_argument("--consumer", choices=("old", "new"), default="old", help="the mirror's consumers")
     parser.add_argument(
         "--storage", choices=("zookeeper", "kafka"), default="zookeeper", help="of old offsets"

@@ -17,8 +17,8 @@ from kalda.tools.framework.output import Json
 from kalda.tools.framework.tables import Cell, Table
 
 if TYPE_CHECKING:
+    from kalda.pipelines.engine.status import PipelineStatus
     from kalda.pipelines.flows.flow_file import Flow
-    from kalda.pipelines.flows.flow_run import FlowRun
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -145,11 +145,17 @@ def _run(tool: Tool, path: Path, clusters: Sequence[str], metrics_port: int | No
     from kalda.pipelines.flows.heartbeats import Heartbeats
 
     runs = [FlowRun(each, each.mirror, is_once=is_once) for each in flows if each.mirror is not None]
-    beats = [Heartbeats(each, each.heartbeats) for each in flows if each.heartbeats is not None]
+    beats = [
+        Heartbeats(each, each.heartbeats) for each in flows if each.heartbeats is not None and not is_once
+    ]
+    started: list[FlowRun | Heartbeats] = [*runs, *beats]
+    is_stopping = False
     statuses = [each.status for each in runs]
 
     def request_stop() -> None:
-        for each in (*runs, *beats):
+        nonlocal is_stopping
+        is_stopping = True
+        for each in started:
             each.request_stop()
 
     view = ProgressView(tool.output)
@@ -158,17 +164,17 @@ def _run(tool: Tool, path: Path, clusters: Sequence[str], metrics_port: int | No
             endpoint = stack.enter_context(MetricsEndpoint(lambda: statuses, metrics_port))
             tool.output.note(f"metrics: http://127.0.0.1:{endpoint.port}/metrics")
         stack.enter_context(stop_signals(request_stop))
-        for each in (*runs, *([] if is_once else beats)):
+        for each in started:
             each.start()
-        while any(each.is_active for each in runs):
+        # Without flows that copy, heartbeats are all there is to do.
+        while not is_stopping and any(each.is_active for each in runs or beats):
             time.sleep(_POLL_S)
             view.show(statuses)
-            if all(each.is_stopping for each in runs):
-                break
-        _stop_all(runs)
-        for each in beats:
-            each.stop(_POLL_S)
-    view.finish(statuses)
+        request_stop()
+        deadline = time.monotonic() + _STOP_WAIT_S
+        for each in started:
+            each.stop(max(deadline - time.monotonic(), 0.0))
+    _finish(tool, statuses)
     failed = [each for each in runs if each.error is not None]
     for each in failed:
         tool.output.failure(f"{each.status.pipeline}: {each.error}")
@@ -176,9 +182,12 @@ def _run(tool: Tool, path: Path, clusters: Sequence[str], metrics_port: int | No
         raise PartialFailureError
 
 
-def _stop_all(runs: "Sequence[FlowRun]") -> None:
-    deadline = time.monotonic() + _STOP_WAIT_S
-    for each in runs:
-        each.request_stop()
-    for each in runs:
-        each.stop(max(deadline - time.monotonic(), 0.0))
+def _finish(tool: Tool, statuses: "Sequence[PipelineStatus]") -> None:
+    rows = [
+        (each.pipeline, str(each.state), each.records, each.batches, each.lag, each.restarts, each.error)
+        for each in statuses
+    ]
+    columns = ("FLOW", "STATE", "RECORDS", "TRANSACTIONS", "LAG", "RESTARTS", "ERROR")
+    names = ("flow", "state", "records", "transactions", "lag", "restarts", "error")
+    document: list[Json] = [dict(zip(names, row, strict=True)) for row in rows]
+    tool.output.result({"flows": document}, Table(columns, rows))

@@ -71,11 +71,6 @@ class FlowRun:
         """Whether the thread runs."""
         return self._thread.is_alive()
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether the flow was asked to end."""
-        return self._stop.is_set()
-
     def request_stop(self) -> None:
         """End behind the transaction under way; callable from a signal handler."""
         self._stop.set()

@@ -39,8 +39,13 @@ class Heartbeats:
         """Start the thread."""
         self._thread.start()
 
+    @property
+    def is_active(self) -> bool:
+        """Whether the thread runs."""
+        return self._thread.is_alive()
+
     def request_stop(self) -> None:
-        """Write no more heartbeats."""
+        """Write no more heartbeats; callable from a signal handler."""
         self._stop.set()
 
     def stop(self, wait_s: float) -> None:
