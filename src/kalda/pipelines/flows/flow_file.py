@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.config.common_config import CommonClientConfig
@@ -116,7 +116,7 @@ def parse_flows(properties: Mapping[str, str]) -> FlowFile:
     """
     try:
         return _Parser(properties).parse()
-    except (ConfigError, ClientConfigError) as error:
+    except ClientConfigError as error:
         raise FlowFileError(str(error)) from error
 
 
@@ -135,19 +135,26 @@ class _ClientSettings:
         return _ClientSettings({kind: {**other.by_kind[kind], **own} for kind, own in self.by_kind.items()})
 
 
+class _Given(NamedTuple):
+    """A setting of flows as it stands in the file."""
+
+    name: str
+    value: str
+
+
 class _Parser:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties: Final = {name: value.strip() for name, value in properties.items()}
         self._aliases: Final = self._read_aliases()
         self._known: Final = {key.name for key in FlowConfig.definitions().values()}
-        self._shared: Final[dict[str, str]] = {}
+        self._shared: Final[dict[str, _Given]] = {}
         """Settings of all flows."""
-        self._flows: Final[dict[tuple[str, str], dict[str, str]]] = {}
+        self._flows: Final[dict[tuple[str, str], dict[str, _Given]]] = {}
         self._shared_clients: Final = _ClientSettings.none()
         self._clusters: Final = {alias: _ClientSettings.none() for alias in self._aliases}
-        self._by_target: Final[dict[str, dict[str, str]]] = {each: {} for each in self._aliases}
+        self._by_target: Final[dict[str, dict[str, _Given]]] = {each: {} for each in self._aliases}
         """Settings of flows that stand behind the name of their target."""
-        self._by_source: Final[dict[str, dict[str, str]]] = {each: {} for each in self._aliases}
+        self._by_source: Final[dict[str, dict[str, _Given]]] = {each: {} for each in self._aliases}
         self._flow_clients: Final[dict[tuple[str, str, str], _ClientSettings]] = {}
         """By flow and side."""
         self._without_effect: Final[list[str]] = []
@@ -216,13 +223,13 @@ class _Parser:
 
     def _read_of_cluster(self, name: str, alias: str, setting: str, value: str) -> None:
         if setting == _EXACTLY_ONCE:
-            self._by_target[alias][setting] = value
+            self._by_target[alias][setting] = _Given(name, value)
         elif setting == _START:
-            self._by_source[alias][setting] = value
+            self._by_source[alias][setting] = _Given(name, value)
         elif not self._is_without_effect(name, setting):
             self._read_of_clients(name, setting, value, lambda _: [self._clusters[alias]])
 
-    def _read_common(self, name: str, setting: str, value: str, found: dict[str, str]) -> bool:
+    def _read_common(self, name: str, setting: str, value: str, found: dict[str, _Given]) -> bool:
         """Take a setting of flows; return False if it may be one of clients."""
         setting = RENAMED.get(setting, setting)
         if setting in REPLACEABLE_CLASSES:
@@ -233,7 +240,7 @@ class _Parser:
                 )
             return True
         if setting in self._known:
-            found[setting] = value
+            found[setting] = _Given(name, value)
             return True
         return self._is_without_effect(name, setting)
 
@@ -278,8 +285,13 @@ class _Parser:
             given.pop("enabled", None)
         values = {}
         for attribute, key in FlowConfig.definitions().items():
-            if key.name in given:
-                values[attribute] = key.parse(given[key.name])
+            if key.name not in given:
+                continue
+            name, value = given[key.name]
+            try:
+                values[attribute] = key.parse(value)
+            except ConfigError as error:
+                raise FlowFileError(str(error).replace(f"`{key.name}`", f"`{name}`", 1)) from error
         return FlowConfig(**values)
 
     def _circles(

@@ -1,0 +1,91 @@
+"""When a flow looks for topics, and what ends it."""
+
+import pytest
+
+from kalda.clients.errors import BrokerConnectionError
+from kalda.pipelines.flows import flow_run
+from kalda.pipelines.flows.flow_file import Flow, parse_flows
+from kalda.pipelines.flows.flow_run import Due, FlowRun
+from kalda.pipelines.mirror.mirror import MirrorOptions, MirrorStatistics
+from kalda.pipelines.mirror.policy import MirrorError
+
+
+def a_flow() -> tuple[Flow, MirrorOptions]:
+    flow = parse_flows(
+        {
+            "clusters": "A,B",
+            "A.bootstrap.servers": "127.0.0.1:1",
+            "B.bootstrap.servers": "127.0.0.1:1",
+            "A->B.enabled": "true",
+        }
+    ).flows[0]
+    assert flow.mirror is not None
+    return flow, flow.mirror
+
+
+def test_what_is_done_in_intervals_is_due_at_once_and_after_each() -> None:
+    now = 0.0
+    due = Due(10.0, monotonic=lambda: now)
+    once = Due(None, monotonic=lambda: now)
+
+    assert (True, True) == (due.is_due(), once.is_due())
+    now = 9.0
+    assert (False, False) == (due.is_due(), once.is_due())
+    now = 10.0
+    assert (True, False) == (due.is_due(), once.is_due())
+
+
+class FailingMirror:
+    """A mirror that cannot be opened as often as there are errors."""
+
+    errors: list[Exception]
+
+    def __init__(self, options: MirrorOptions) -> None:
+        pass
+
+    def __enter__(self) -> "FailingMirror":
+        if self.errors:
+            raise self.errors.pop(0)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def run_once(self) -> None:
+        pass
+
+    def statistics(self) -> MirrorStatistics:
+        return MirrorStatistics(records=3, transactions=1)
+
+
+def run_with(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> FlowRun:
+    monkeypatch.setattr(flow_run, "Mirror", FailingMirror)
+    monkeypatch.setattr(flow_run, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(FailingMirror, "errors", list(errors), raising=False)
+    run = FlowRun(*a_flow(), is_once=True)
+    run.start()
+    run._thread.join(30)
+    assert not run.is_active
+    return run
+
+
+def test_clusters_that_are_away_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    away = [BrokerConnectionError("away") for _ in range(20)]
+    run = run_with(monkeypatch, *away)
+
+    assert run.error is None
+    assert ("stopped", 20, 3, None) == (
+        run.status.state,
+        run.status.restarts,
+        run.status.records,
+        run.status.error,
+    )
+
+
+def test_what_another_try_repeats_ends_a_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_with(monkeypatch, MirrorError("a circle"))
+
+    assert ("failed", 0, "a circle") == (run.status.state, run.status.restarts, str(run.error))
