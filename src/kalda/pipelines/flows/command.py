@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from kalda.common.logging import LogLevel
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import PartialFailureError, ToolError, ToolUsageError
 from kalda.tools.framework.option_types import Integer
@@ -42,7 +43,7 @@ def _flow_arguments(function: _Function) -> _Function:
     return file(clusters(function))
 
 
-@command("run", mirror, connects=False)
+@command("run", mirror, connects=False, log_level=LogLevel.WARNING)
 @_flow_arguments
 @click.option(
     "--metrics-port",
@@ -60,7 +61,7 @@ def run(tool: Tool, file: Path, clusters: tuple[str, ...], metrics_port: int | N
     _run(tool, file, clusters, metrics_port, is_once=False)
 
 
-@command("once", mirror, connects=False)
+@command("once", mirror, connects=False, log_level=LogLevel.WARNING)
 @_flow_arguments
 def once(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
     """Copy what is there now, then end."""

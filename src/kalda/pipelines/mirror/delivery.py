@@ -4,6 +4,8 @@ What a maintainer must not break: without transactions, progress is committed on
 is acknowledged.
 """
 
+import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -12,8 +14,11 @@ from typing import Final, Protocol
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.errors import ClientError, ProducerFencedError
 from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
+
+logger: Final = logging.getLogger(__name__)
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
@@ -28,6 +33,10 @@ class DeliveryMode(Enum):
     EXACTLY_ONCE_IF_POSSIBLE = "exactly once if possible"
     """At least once where the target is older than Kafka 2.5."""
     AT_LEAST_ONCE = "at least once"
+
+
+class _EndedEarlyError(Exception):
+    """Ends an empty transaction by an abort."""
 
 
 class Delivery(Protocol):
@@ -62,9 +71,27 @@ class ExactlyOnce:
     def unit(self) -> Iterator[None]:
         """Return a block that is a transaction."""
         self._began = self._monotonic()
-        with self._producer.transaction():
-            yield
+        try:
+            with self._producer.transaction():
+                yield
+        except ClientError as error:
+            self._fail_if_fenced(error)
+            raise
         self._began = None
+
+    def _fail_if_fenced(self, error: ClientError) -> None:
+        """Raise an error of its own where the failure of a record hides that the producer was replaced.
+
+        Raises:
+            ProducerFencedError: it was.
+        """
+        try:
+            with contextlib.suppress(_EndedEarlyError), self._producer.transaction():
+                raise _EndedEarlyError
+        except ProducerFencedError as fenced:
+            raise fenced from error
+        except ClientError as later:
+            logger.debug("the producer cannot go on either: %s", later)
 
     def commit(self, offsets: Offsets) -> None:
         """Send offsets to the transaction."""

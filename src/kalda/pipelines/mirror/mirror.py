@@ -281,17 +281,22 @@ class Mirror:
         """Return whether the mirror copies exactly once.
 
         Raises:
-            UnsupportedApiError: it has to, and the target cannot.
+            MirrorError: it has to, and the target cannot.
         """
         mode = self._options.delivery
         if mode is DeliveryMode.AT_LEAST_ONCE:
             return False
         try:
             # Brokers have it since 2.5, with the transactions that read it (KIP-447).
-            self._target_admin.list_consumer_group_offsets([self._options.group], require_stable=True)
+            self._target_admin.list_consumer_group_offsets([self._options.group], require_stable=True).get(
+                self._options.group
+            )
         except UnsupportedApiError as error:
             if mode is DeliveryMode.EXACTLY_ONCE:
-                raise
+                raise MirrorError(
+                    f"mirror {self._options.name} has to copy exactly once, and brokers of "
+                    f"{self._options.names.target} cannot: they are older than 2.5"
+                ) from error
             logger.warning(
                 "mirror %s copies at least once, not exactly once: brokers of %s are older than 2.5 (%s)",
                 self._options.name,

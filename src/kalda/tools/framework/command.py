@@ -113,6 +113,7 @@ def command(
     connects: bool = True,
     aliases: Mapping[str, Sequence[str]] = _NO_ALIASES,
     settings: Sequence[SettingOption] = (),
+    log_level: LogLevel = LogLevel.ERROR,
 ) -> Callable[[ToolFunction[Options]], click.Command]:
     """Return a decorator that makes a function, plain or async, a command.
 
@@ -122,6 +123,8 @@ def command(
         connects: whether the command has the options of a connection to a cluster.
         aliases: other names of these options, which Kafka's tool of that name has.
         settings: options for settings of the client; they take integers.
+        log_level: what is logged unless the options before the tool's name say so; what runs for long and
+            outlives failures logs them.
     """
 
     def make(function: ToolFunction[Options]) -> click.Command:
@@ -135,7 +138,7 @@ def command(
             command_property: tuple[str, ...] = (),
             **options: Any,
         ) -> int:
-            _configure_logging(context)
+            _configure_logging(context, log_level)
 
             def run() -> None:
                 tool_output = Output.of_process(is_json=is_json)
@@ -283,8 +286,8 @@ def _exit_code(error: Exception) -> int | None:
     return FAILURE if isinstance(error, ClientError) else None
 
 
-def _configure_logging(context: click.Context) -> None:
-    """Log errors only, unless the options before the tool's name ask for more: the result comes first."""
+def _configure_logging(context: click.Context, level: LogLevel) -> None:
+    """Log what the command logs, unless the options before the tool's name ask for more or less."""
     given = context.find_root().obj
     options = given if isinstance(given, LogOptions) else LogOptions()
-    configure(options.level or LogLevel.ERROR, options.form or LogFormat.TEXT, process="kalda")
+    configure(options.level or level, options.form or LogFormat.TEXT, process="kalda")
