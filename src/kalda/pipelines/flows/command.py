@@ -100,7 +100,7 @@ def validate(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
     for flow in _flows(tool, file, clusters):
         options = flow.mirror
         copies = "nothing" if options is None else options.names.target_topic("TOPIC")
-        delivery = "" if options is None else options.delivery.value
+        delivery = None if options is None else options.delivery.value
         row = (flow.name, copies, delivery, flow.heartbeats is not None)
         rows.append(row)
         document.append(dict(zip(("flow", "copies", "delivery", "heartbeats"), row, strict=True)))

@@ -18,13 +18,15 @@ class PartitionProgress:
     target: TopicPartition
     copied: int | None
     """The offset of the source where the flow goes on; None before its first transaction."""
+    beginning: int
+    """The first offset of the partition."""
     end: int
     """The end of the partition, as `read_committed` sees it."""
 
     @property
-    def lag(self) -> int | None:
-        """Offsets that are not copied yet; None while that is not known."""
-        return None if self.copied is None else max(self.end - self.copied, 0)
+    def lag(self) -> int:
+        """Offsets that are not copied yet."""
+        return max(self.end - max(self.copied or 0, self.beginning), 0)
 
 
 def progress_of(options: MirrorOptions) -> Iterator[PartitionProgress]:
@@ -44,9 +46,12 @@ def progress_of(options: MirrorOptions) -> Iterator[PartitionProgress]:
     ):
         topics = names.selected(source.list_topics())
         partitions = sorted(reader.topic_partitions(topics)) if topics else []
+        beginnings = reader.beginning_offsets(partitions)
         ends = reader.end_offsets(partitions)
         committed = target.list_consumer_group_offsets([options.group])[options.group]
         for each in partitions:
             copy = TopicPartition(names.target_topic(each.topic), each.partition)
             found = committed.get(copy)
-            yield PartitionProgress(each, copy, None if found is None else found.offset, ends[each])
+            yield PartitionProgress(
+                each, copy, None if found is None else found.offset, beginnings[each], ends[each]
+            )

@@ -408,7 +408,7 @@ class Mirror:
         return True
 
     def _check_fenced(self, error: ProducerFencedError) -> None:
-        """Tell a transaction that took too long from another process that has taken over.
+        """Distinguish a transaction that took too long from another process that has taken over.
 
         Raises:
             MirrorFencedError: it is the latter.

@@ -110,7 +110,7 @@ class Sync:
     """What one transaction recorded of a partition."""
 
     topic_id: str
-    """Of the topic in the source, which tells it from another one of the name; empty from old brokers."""
+    """Of the topic in the source, which no other topic of the name has; empty from old brokers."""
     position: int
     """Where the mirror goes on in the source."""
     runs: Sequence[Run]

@@ -87,7 +87,7 @@ class MirrorNames:
     def target_topic(self, topic: str) -> str:
         """Return the name of a topic's copy.
 
-        Heartbeats always get the prefix, which tells how many clusters they passed (KIP-382).
+        Heartbeats always get the prefix, which shows how many clusters they passed (KIP-382).
         """
         if self.rule is RenameRule.IDENTITY and not self._is_heartbeats(topic):
             return topic
