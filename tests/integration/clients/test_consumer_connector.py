@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from kalda.clients.legacy import (
     Whitelist,
 )
 from kalda.testing import KaldaProcess
+from kalda.testing.process import CommandProcess
 
 TopicName = Callable[[str], str]
 
@@ -203,6 +205,38 @@ def test_offsets_migrate_in_four_steps(
         with connector(kalda, topic, **settings) as consumer:
             found += take(consumer.create_message_streams({topic: 1})[topic][0], 10)
     assert list(range(40)) == found
+
+
+class BrokerProcess(CommandProcess):
+    """A broker of a cluster of its own, under a chroot of the server that the other tests use."""
+
+    def __init__(self, directory: Path, zookeeper: str) -> None:
+        super().__init__(directory.with_suffix(".log"))
+        self._directory = directory
+        self._zookeeper = zookeeper
+
+    def arguments(self) -> list[str]:
+        where = ("--dir", str(self._directory), "--port", "0", "--zookeeper", self._zookeeper)
+        return ["broker", "--id", "0", *where]
+
+
+def test_broker_that_moves_is_found_again(kalda: KaldaProcess, tmp_path: Path) -> None:
+    """Its id is logical, so that it may move to another address without affecting consumers."""
+    zookeeper = f"{kalda.zookeeper}/moved"
+    with BrokerProcess(tmp_path / "broker", zookeeper) as broker:
+        address = broker.bootstrap
+        with Producer(bootstrap_servers=address) as producer:
+            producer.send("moved", b"0").result(20)
+        settings = {"consumer.timeout.ms": 20_000, "zk.connect": zookeeper}
+        with connector(kalda, "moved", **settings) as consumer:
+            (stream,) = consumer.create_message_streams({"moved": 1})["moved"]
+            assert [0] == take(stream, 1)
+            broker.stop()
+            broker.start()
+            assert address != broker.bootstrap
+            with Producer(bootstrap_servers=broker.bootstrap) as producer:
+                producer.send("moved", b"1").result(20)
+            assert [1] == take(stream, 1)
 
 
 def test_decoders_make_keys_and_values(kalda: KaldaProcess, topic: str) -> None:

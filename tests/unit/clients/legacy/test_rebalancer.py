@@ -27,6 +27,11 @@ class Streams:
     def __init__(self) -> None:
         self.is_reading = False
         self.log: list[str] = []
+        self.addresses: set[int] = set()
+        """The ports of the brokers that the fetcher began with."""
+
+    def knows(self, brokers: Mapping[int, BrokerInfo]) -> bool:
+        return not self.addresses or any(each.endpoints[0].port in self.addresses for each in brokers.values())
 
     async def stop(self) -> None:
         self.is_reading = False
@@ -40,6 +45,7 @@ class Streams:
         self, owned: Mapping[TopicPartition, ThreadId], brokers: Mapping[int, BrokerInfo]
     ) -> None:
         self.is_reading = True
+        self.addresses = {each.endpoints[0].port for each in brokers.values()}
         self.log.append(f"begin {sorted(each.partition for each in owned)}")
 
 
@@ -186,6 +192,22 @@ async def test_without_brokers_nothing_is_owned_until_one_comes() -> None:
 
     await group.store.register_broker(BrokerInfo(0, (ListenerEndpoint("PLAINTEXT", "h", 1),)))
 
+    await settled(member, owned=[[0]])
+
+
+async def test_reading_begins_again_when_all_known_brokers_are_gone() -> None:
+    """The fetcher may not have heard of those that are there now."""
+    group = await Group.with_topic(1)
+    member = await group.joined("a")
+
+    await group.store.register_broker(BrokerInfo(1, (ListenerEndpoint("PLAINTEXT", "h", 2),)))
+    await settled(member, owned=[[0]])
+    assert {1} == member.streams.addresses
+    await group.store.unregister_broker(0)
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+    assert {2} == member.streams.addresses
     await settled(member, owned=[[0]])
 
 

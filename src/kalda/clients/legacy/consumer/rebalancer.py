@@ -45,6 +45,10 @@ class Reading(Protocol):
         """Whether messages of the owned partitions are delivered."""
         ...
 
+    def knows(self, brokers: Mapping[int, BrokerInfo]) -> bool:
+        """Whether messages are, or can be, fetched from brokers one of which is among these."""
+        ...
+
     async def stop(self) -> None:
         """Take back what the program has not got, and commit what it consumed, if commits are automatic."""
 
@@ -182,7 +186,8 @@ class Rebalancer:
             return ""
         assignment = self._assign(await self._view(consumers))
         mine = {each: thread for each, thread in assignment.items() if thread.consumer == self._consumer}
-        if mine == self.owned and self._reading.is_reading and len(await self.owned_now()) == len(mine):
+        goes_on = mine == self.owned and self._reading.is_reading and self._reading.knows(brokers)
+        if goes_on and len(await self.owned_now()) == len(mine):
             return ""
         await self._stop_and_release()
         # Also what is not claimed yet: an attempt that fails on the way has claims to release.

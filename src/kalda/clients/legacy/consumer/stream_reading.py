@@ -1,6 +1,7 @@
 """Joins the streams, the feeder and the storage of offsets: what a rebalance begins and stops.
 
-The feeder exists from the first rebalance on that finds brokers. A commit and the stop of a rebalance exclude
+The feeder exists from the first rebalance on that finds brokers; another replaces it when none of the
+addresses that it began with is a broker's any more. A commit and the stop of a rebalance exclude
 each other, so that no offset is written after its partition was given up.
 """
 
@@ -61,6 +62,8 @@ class StreamReading:
         self._stream_of: Final = stream_of
         self._storage: Final = OffsetStorage(config, zookeeper, self)
         self._feeder: StreamFeeder | None = None
+        self._bootstrap: frozenset[str] = frozenset()
+        """The brokers that the feeder began with."""
         self._lock: Final = asyncio.Lock()
         self._is_reading = False
         self.rebalancer: Ownership | None = None
@@ -69,6 +72,10 @@ class StreamReading:
     def is_reading(self) -> bool:
         """Whether messages are delivered."""
         return self._is_reading
+
+    def knows(self, brokers: Mapping[int, BrokerInfo]) -> bool:
+        """Whether the feeder, if there is one, began with one of these brokers."""
+        return self._feeder is None or not self._bootstrap.isdisjoint(_addresses(brokers))
 
     async def stop(self) -> None:
         """Take back what programs have not got; commit what they consumed, if commits are automatic."""
@@ -103,8 +110,12 @@ class StreamReading:
             ZooKeeperError, ClientError: the offsets cannot be read.
         """
         async with self._lock:
+            if self._feeder is not None and not self.knows(brokers):
+                await self._feeder.close()
+                self._feeder = None
             if self._feeder is None:
-                feeder = StreamFeeder(self._config, _addresses(brokers))
+                self._bootstrap = frozenset(_addresses(brokers))
+                feeder = StreamFeeder(self._config, sorted(self._bootstrap))
                 await feeder.start()
                 self._feeder = feeder
             offsets = await self._storage.read(list(owned))
