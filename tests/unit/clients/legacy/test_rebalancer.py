@@ -31,7 +31,9 @@ class Streams:
         """The ports of the brokers that the fetcher began with."""
 
     def knows(self, brokers: Mapping[int, BrokerInfo]) -> bool:
-        return not self.addresses or any(each.endpoints[0].port in self.addresses for each in brokers.values())
+        return not self.addresses or any(
+            each.endpoints[0].port in self.addresses for each in brokers.values()
+        )
 
     async def stop(self) -> None:
         self.is_reading = False
@@ -50,7 +52,14 @@ class Streams:
 
 
 class Member:
-    def __init__(self, name: str, session: EmbeddedClient, wanted: TopicCount, retries: int = 4) -> None:
+    def __init__(
+        self,
+        name: str,
+        session: EmbeddedClient,
+        wanted: TopicCount,
+        retries: int = 4,
+        strategy: str = "range",
+    ) -> None:
         self.session = session
         self.streams = Streams()
         config = ConsumerConfig(
@@ -59,6 +68,7 @@ class Member:
                 "zookeeper.connect": "unused",
                 "rebalance.backoff.ms": 0,
                 "rebalance.max.retries": retries,
+                "partition.assignment.strategy": strategy,
             }
         )
         self.rebalancer = Rebalancer(config, name, wanted, session, self.streams, InMemoryZooKeeper().clock)
@@ -84,13 +94,15 @@ class Group:
             await group.create("t", partitions)
         return group
 
-    async def create(self, topic: str, partitions: int) -> None:
-        replicas = {number: ReplicaAssignment((0,)) for number in range(partitions)}
+    async def create(self, topic: str, partitions: int, brokers: int = 1) -> None:
+        replicas = {number: ReplicaAssignment((number % brokers,)) for number in range(partitions)}
         await self.store.create_topics([NewTopic(topic, replicas, {}, uuid.uuid4())])
 
-    async def joined(self, name: str, wanted: TopicCount | None = None, retries: int = 4) -> Member:
+    async def joined(
+        self, name: str, wanted: TopicCount | None = None, retries: int = 4, strategy: str = "range"
+    ) -> Member:
         wanted = wanted or TopicCount({"t": 1})
-        member = Member(name, await self.zookeeper.connect(), wanted, retries)
+        member = Member(name, await self.zookeeper.connect(), wanted, retries, strategy)
         await member.rebalancer.start()
         return member
 
@@ -209,6 +221,16 @@ async def test_reading_begins_again_when_all_known_brokers_are_gone() -> None:
 
     assert {2} == member.streams.addresses
     await settled(member, owned=[[0]])
+
+
+async def test_by_broker_sorts_by_what_all_members_are_notified_of() -> None:
+    """Leaders change without a watch: members that read them at different times would part for ever."""
+    group = await Group.with_topic(0)
+    await group.create("t", 4, brokers=2)
+    first = await group.joined("a", strategy="by-broker")
+    second = await group.joined("b", retries=100, strategy="by-broker")
+
+    await settled(first, second, owned=[[0, 2], [1, 3]])
 
 
 async def test_a_lost_registration_is_written_again() -> None:

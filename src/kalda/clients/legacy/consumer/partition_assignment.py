@@ -25,8 +25,8 @@ class GroupView(NamedTuple):
     """By topic: the threads of all consumers that read it."""
     partitions: Mapping[str, Sequence[int]]
     """By topic: its partitions; absent while the topic does not exist."""
-    leaders: Mapping[TopicPartition, int]
-    """The broker that leads each partition, -1 or absent if none does; read with ``by-broker`` only."""
+    preferred_leaders: Mapping[TopicPartition, int]
+    """The broker that leads each partition by preference, which is its first replica."""
 
 
 Assignment = dict[TopicPartition, ThreadId]
@@ -44,11 +44,11 @@ def by_range(view: GroupView) -> Assignment:
 
 
 def by_broker(view: GroupView) -> Assignment:
-    """Give each thread a row of partitions sorted by their leaders, so that it connects to few brokers."""
+    """Give each thread a row of partitions sorted by preferred leader, so that it connects to few brokers."""
 
     def sorted_by_leader(topic: str) -> list[int]:
         def key(number: int) -> tuple[int, int]:
-            return view.leaders.get(TopicPartition(topic, number), -1), number
+            return view.preferred_leaders.get(TopicPartition(topic, number), -1), number
 
         return sorted(view.partitions.get(topic, ()), key=key)
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from kalda.clients.errors import ClientError
-from kalda.clients.legacy.consumer.consumer_config import BY_BROKER, ConsumerConfig
+from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.group_registry import GroupRegistry
 from kalda.clients.legacy.consumer.partition_assignment import ASSIGNORS, AssignmentError, GroupView
 from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
@@ -209,12 +209,14 @@ class Rebalancer:
                 threads.setdefault(topic, []).extend(own)
         assignments = await self._store.topic_assignments(threads, self._on_watch)
         partitions = {topic: sorted(each.partitions) for topic, each in assignments.items()}
-        leaders: dict[TopicPartition, int] = {}
-        if self._config.partition_assignment_strategy == BY_BROKER:
-            every = [TopicPartition(topic, n) for topic, numbers in partitions.items() for n in numbers]
-            states = await self._store.partition_states(every)
-            leaders = {each: state.leader for each, state in states.items()}
-        return GroupView(threads, partitions, leaders)
+        # The watch covers these, so that all consumers sort alike: present leaders change without a rebalance.
+        preferred = {
+            TopicPartition(topic, number): each.replicas[0]
+            for topic, assignment in assignments.items()
+            for number, each in assignment.partitions.items()
+            if each.replicas
+        }
+        return GroupView(threads, partitions, preferred)
 
     async def _stop_and_release(self) -> None:
         await self._reading.stop()
