@@ -245,6 +245,33 @@ async def test_a_lost_registration_is_written_again() -> None:
     assert ["a"] == await group.store.zookeeper.children(f"{paths.CONSUMERS}/g/ids")
 
 
+async def test_a_consumer_whose_name_is_taken_leaves_the_other_alone() -> None:
+    group = await Group.with_topic(1)
+    first = await group.joined("a")
+
+    with pytest.raises(ConsumerRebalanceFailedError, match=r"another consumer is registered as a\b.*`consumer\.id`"):
+        await group.joined("a", retries=1)
+
+    _, stat = await group.store.zookeeper.get(f"{paths.CONSUMERS}/g/ids/a")
+    assert first.session.session_id == stat.ephemeral_owner
+    assert ["stop", "begin [0]"] == first.streams.log
+
+
+async def test_a_name_that_a_dead_consumer_leaves_is_waited_for() -> None:
+    """A program with a fixed `consumer.id` that starts again finds the session of its last run."""
+    group = await Group.with_topic(1)
+    dead = await group.joined("a")
+    joining = asyncio.create_task(group.joined("a", retries=1_000))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert not joining.done()
+
+    await dead.rebalancer.stop()
+    await dead.session.expire()
+
+    assert [0] == (await joining).owned
+
+
 async def test_the_end_of_the_session_ends_reading_without_a_commit_and_the_next_one_joins_again() -> None:
     group = await Group.with_topic(2)
     member = await group.joined("a")

@@ -66,6 +66,13 @@ def test_an_expression_that_is_none_is_refused() -> None:
         Whitelist("(")
 
 
+def test_threads_read_topics_that_exist_only() -> None:
+    """A registration may name what can be no topic; to read its znode would fail all consumers' rebalances."""
+    count = TopicCount({"a": 1, "later": 2, "": 1, "..": 1})
+
+    assert {"a": [ThreadId("c", 0)]} == count.threads("c", ["a", "b"], exclude_internal=True)
+
+
 def test_threads_of_a_filter_are_those_of_the_topics_it_allows() -> None:
     count = by_filter(Whitelist("a.*"), 2)
 

@@ -23,24 +23,19 @@ class GroupRegistry:
         self._ids_path: Final = f"{paths.CONSUMERS}/{group}/ids"
         self._owners_path: Final = f"{paths.CONSUMERS}/{group}/owners"
 
-    async def register(self, consumer: str, wanted: TopicCount, timestamp_ms: int) -> None:
-        """Write this session's registration, or replace it; one that a lost session left is replaced, too."""
+    async def register(self, consumer: str, wanted: TopicCount, timestamp_ms: int) -> bool:
+        """Write this session's registration, or replace it; return False if another session has one."""
         data = wanted.encode(timestamp_ms)
         path = f"{self._ids_path}/{consumer}"
         await self._ensure(self._ids_path)
-        while True:
-            try:
-                await self._zookeeper.create(path, data, ephemeral=True)
-                return
-            except NodeExistsError:
-                pass
+        try:
+            await self._zookeeper.create(path, data, ephemeral=True)
+        except NodeExistsError:
             stat = await self._zookeeper.exists(path)
-            if stat is None:
-                continue
-            if stat.ephemeral_owner == self._zookeeper.session_id:
-                await self._zookeeper.set(path, data)
-                return
-            await self._delete(path)
+            if stat is None or stat.ephemeral_owner != self._zookeeper.session_id:
+                return False
+            await self._zookeeper.set(path, data)
+        return True
 
     async def unregister(self, consumer: str) -> None:
         """Leave the group."""

@@ -173,8 +173,12 @@ class Rebalancer:
     async def _rebalance(self) -> str:
         """Make one attempt; return why it failed, or nothing."""
         if not self._is_registered:
-            await self._registry.register(self._consumer, self._wanted, self._clock.time_ms())
-            self._is_registered = True
+            self._is_registered = await self._registry.register(
+                self._consumer, self._wanted, self._clock.time_ms()
+            )
+            if not self._is_registered:
+                # Of a program that was killed and started again with its `consumer.id`, it expires soon.
+                return f"another consumer is registered as {self._consumer}; each needs its own `consumer.id`"
         brokers = await self._store.brokers(self._on_watch)
         consumers = await self._registry.consumers(self._on_watch)
         if self._consumer not in consumers:
@@ -209,7 +213,7 @@ class Rebalancer:
                 threads.setdefault(topic, []).extend(own)
         assignments = await self._store.topic_assignments(threads, self._on_watch)
         partitions = {topic: sorted(each.partitions) for topic, each in assignments.items()}
-        # The watch covers these, so that all consumers sort alike: present leaders change without a rebalance.
+        # The watch covers these, so that all consumers sort alike; present leaders change without one.
         preferred = {
             TopicPartition(topic, number): each.replicas[0]
             for topic, assignment in assignments.items()

@@ -87,9 +87,9 @@ class TopicCount(NamedTuple):
     def threads(
         self, consumer: str, topics: Collection[str], *, exclude_internal: bool
     ) -> dict[str, list[ThreadId]]:
-        """Return the threads that read each topic, of all `topics` of the cluster."""
+        """Return the threads that read each topic, of all `topics` that the cluster has."""
         if self.topic_filter is None:
-            counts = dict(self.streams)
+            counts = {topic: count for topic, count in self.streams.items() if topic in topics}
         else:
             (count,) = self.streams.values()
             allows = self.topic_filter.allows
