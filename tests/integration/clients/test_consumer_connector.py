@@ -4,6 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
 from kalda import Producer
 from kalda.clients.errors import BrokerConnectionError, ClientConfigError, ClientError, IllegalStateError
@@ -18,6 +20,7 @@ from kalda.clients.legacy import (
     Blacklist,
     Consumer,
     ConsumerConnector,
+    ConsumerRebalanceFailedError,
     ConsumerTimeoutError,
     KafkaStream,
     StringDecoder,
@@ -300,7 +303,9 @@ class TestMistakes:
         [
             ({}, "`group.id` is missing"),
             ({"groupid": "g"}, "`zookeeper.connect` is missing"),
-            ({"groupid": "g/h", "zk.connect": "x"}, "takes a name without `/`"),
+            ({"groupid": "g/h", "zk.connect": "x"}, "takes a string, a name that a znode can have"),
+            ({"groupid": "..", "zk.connect": "x"}, "`group.id`=.. is not allowed"),
+            ({"groupid": "g", "consumerid": "a\0b", "zk.connect": "x"}, "`consumer.id`=a.b is not allowed"),
             ({"groupid": "g", "zk.connect": "x", "autooffset.reset": "earliest"}, "smallest, largest, none"),
             ({"groupid": "g", "group.id": "g", "zk.connect": "x"}, "one setting"),
             ({"groupid": "g", "zk.connekt": "x"}, "did you mean `zk.connect`"),
@@ -310,6 +315,40 @@ class TestMistakes:
         with pytest.raises(ClientConfigError, match=message):
             Consumer.create(settings)
 
+    def test_chroot_that_does_not_exist(self, kalda: KaldaProcess) -> None:
+        with pytest.raises(ClientConfigError, match="/absent is not allowed: the chroot does not exist"):
+            Consumer.create({"zk.connect": f"{kalda.zookeeper}/absent", "groupid": "g"})
+
+    @pytest.mark.parametrize("topic", [None, 5, "a" * 40_000])
+    def test_what_can_be_no_topic(self, kalda: KaldaProcess, topic: Any) -> None:
+        with connector(kalda, "g") as consumer, pytest.raises(ValueError, match="topic="):
+            consumer.create_message_streams({topic: 1})
+
+    def test_offset_that_is_none_is_passed_over(self, kalda: KaldaProcess, topic_name: TopicName) -> None:
+        topic = create(kalda, topic_name("offset"), 1)
+        write(kalda, topic, range(1))
+        with zookeeper_of(kalda) as client:
+            client.create(f"/consumers/{topic}/offsets/{topic}/0", b"9" * 30, makepath=True)
+        with connector(kalda, topic) as consumer:
+            assert [0] == take(consumer.create_message_streams({topic: 1})[topic][0], 1)
+
+    def test_a_join_that_failed_leaves_the_group_and_can_be_tried_again(
+        self, kalda: KaldaProcess, topic: str
+    ) -> None:
+        """Else the group would give partitions to a consumer that has no streams."""
+        with (
+            zookeeper_of(kalda) as client,
+            connector(kalda, topic, **{"rebalance.retries.max": 0}) as consumer,
+        ):
+            owner = f"/consumers/{topic}/owners/{topic}/0"
+            client.create(owner, b"stranger-0", ephemeral=True, makepath=True)
+            with pytest.raises(ConsumerRebalanceFailedError, match="have other owners yet"):
+                consumer.create_message_streams({topic: 1})
+            assert [] == client.get_children(f"/consumers/{topic}/ids")
+            client.delete(owner)
+            write(kalda, topic, range(1))
+            assert [0] == take(consumer.create_message_streams({topic: 1})[topic][0], 1)
+
     def test_no_offset_and_no_rule(self, kalda: KaldaProcess, topic: str) -> None:
         settings = {"autooffset.reset": "none", "rebalance.retries.max": 0}
         missing = pytest.raises(ClientError, match=r"`auto\.offset\.reset` is none")
@@ -317,19 +356,23 @@ class TestMistakes:
             consumer.create_message_streams({topic: 1})
 
 
-def owners(kalda: KaldaProcess, group: str) -> set[str]:
-    from kazoo.client import KazooClient
-
+@contextmanager
+def zookeeper_of(kalda: KaldaProcess) -> Iterator[KazooClient]:
     client = KazooClient(kalda.zookeeper)
     client.start(10)
     try:
-        base = f"/consumers/{group}/owners/{group}"
-        if not client.exists(base):
-            return set()
-        return {client.get(f"{base}/{each}")[0].decode() for each in client.get_children(base)}
+        yield client
     finally:
         client.stop()
         client.close()
+
+
+def owners(kalda: KaldaProcess, group: str) -> set[str]:
+    base = f"/consumers/{group}/owners/{group}"
+    with zookeeper_of(kalda) as client:
+        if not client.exists(base):
+            return set()
+        return {client.get(f"{base}/{each}")[0].decode() for each in client.get_children(base)}
 
 
 def committed(kalda: KaldaProcess, group: str) -> int:

@@ -4,10 +4,14 @@ Consumers of Kafka 0.8 use the same znodes, ``/consumers/<group>/offsets/<topic>
 the offset in digits. Offsets of later versions are in the ``__consumer_offsets`` topic, not here.
 """
 
+from typing import Final
+
 from kalda.common.types import TopicPartition
 from kalda.zk.client.paths import CONSUMERS
 from kalda.zk.client.port import Create, ZooKeeperClient
 from kalda.zk.client.zookeeper_errors import NodeExistsError, NoNodeError
+
+_OFFSET_MAX: Final = 2**63 - 1
 
 
 def offset_path(group_id: str, partition: TopicPartition) -> str:
@@ -16,7 +20,7 @@ def offset_path(group_id: str, partition: TopicPartition) -> str:
 
 
 async def read_offset(zookeeper: ZooKeeperClient, group_id: str, partition: TopicPartition) -> int | None:
-    """Return the offset, or None if there is none or the data is no number.
+    """Return the offset, or None if there is none or the data is no 64-bit number.
 
     Raises:
         ZooKeeperError: the znode could not be read.
@@ -26,9 +30,10 @@ async def read_offset(zookeeper: ZooKeeperClient, group_id: str, partition: Topi
     except NoNodeError:
         return None
     try:
-        return int(data.decode("ascii"))
+        offset = int(data.decode("ascii"))
     except ValueError:
         return None
+    return offset if offset <= _OFFSET_MAX else None
 
 
 async def write_offset(

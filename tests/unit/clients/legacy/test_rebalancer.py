@@ -249,7 +249,9 @@ async def test_a_consumer_whose_name_is_taken_leaves_the_other_alone() -> None:
     group = await Group.with_topic(1)
     first = await group.joined("a")
 
-    with pytest.raises(ConsumerRebalanceFailedError, match=r"another consumer is registered as a\b.*`consumer\.id`"):
+    with pytest.raises(
+        ConsumerRebalanceFailedError, match=r"another consumer is registered as a\b.*`consumer\.id`"
+    ):
         await group.joined("a", retries=1)
 
     _, stat = await group.store.zookeeper.get(f"{paths.CONSUMERS}/g/ids/a")

@@ -67,7 +67,7 @@ def test_an_expression_that_is_none_is_refused() -> None:
 
 
 def test_threads_read_topics_that_exist_only() -> None:
-    """A registration may name what can be no topic; to read its znode would fail all consumers' rebalances."""
+    """A registration may name what can be no topic; to read its znode would fail every rebalance."""
     count = TopicCount({"a": 1, "later": 2, "": 1, "..": 1})
 
     assert {"a": [ThreadId("c", 0)]} == count.threads("c", ["a", "b"], exclude_internal=True)

@@ -7,6 +7,8 @@ from kalda.clients.errors import ClientConfigError
 from kalda.clients.legacy.legacy_config import LegacyConfig
 from kalda.common.config_def import NON_EMPTY, Validator, at_least, one_of
 from kalda.common.settings import HIGH, LOW, boolean, integer, string
+from kalda.zk.client.path_validation import check_path
+from kalda.zk.client.zookeeper_errors import BadArgumentsError
 
 ZOOKEEPER: Final = "zookeeper"
 KAFKA: Final = "kafka"
@@ -16,9 +18,18 @@ RANGE: Final = "range"
 ROUND_ROBIN: Final = "roundrobin"
 BY_BROKER: Final = "by-broker"
 
-_ID: Final = Validator(
-    "a name without `/`", lambda value: value is None or (isinstance(value, str) and "/" not in value)
-)
+
+def _is_znode_name(value: object) -> bool:
+    if not value:
+        return value is None
+    try:
+        check_path(f"/{value}")
+    except BadArgumentsError:
+        return False
+    return "/" not in str(value)
+
+
+_ZNODE_NAME: Final = Validator("a name that a znode can have, without `/`", _is_znode_name)
 
 
 class ConsumerConfig(LegacyConfig):
@@ -42,11 +53,13 @@ class ConsumerConfig(LegacyConfig):
         "fetcher.backoff.ms": "refresh.leader.backoff.ms",
     }
 
-    group_id = string(None, "The group that shares the partitions.", NON_EMPTY, importance=HIGH)
+    group_id = string(None, "The group that shares the partitions.", _ZNODE_NAME, importance=HIGH)
     zookeeper_connect = string(
         None, "ZooKeeper servers, host:port with commas and a chroot.", NON_EMPTY, importance=HIGH
     )
-    consumer_id = string(None, "The name of this consumer in the group; made of host, time and chance.", _ID)
+    consumer_id = string(
+        None, "The name of this consumer in the group; made of host, time and chance.", _ZNODE_NAME
+    )
     client_id = string(None, "The name of this client in the broker's logs; the group's unless it is set.")
     auto_commit_enable = boolean(True, "Whether consumed offsets are committed in intervals.")
     auto_commit_interval_ms = integer(60_000, "The time between two automatic commits.", at_least(1))
@@ -116,8 +129,6 @@ class ConsumerConfig(LegacyConfig):
         for name in ("group.id", "zookeeper.connect"):
             if self.given(name) is None:
                 raise ClientConfigError(f"`{name}` is missing; a consumer needs it")
-        if "/" in self.group:
-            raise ClientConfigError(f"`group.id`={self.group} is not allowed: it takes a name without `/`")
 
     @property
     def group(self) -> str:

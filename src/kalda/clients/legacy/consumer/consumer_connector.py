@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
+from kalda.clients.argument_checks import check_topic_name
 from kalda.clients.config.properties_source import PropertiesSource
 from kalda.clients.errors import BrokerConnectionError, ClientConfigError, ClientError, IllegalStateError
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
@@ -90,12 +91,14 @@ class ConsumerConnector:
 
         Raises:
             IllegalStateError: the connector has streams already, or is shut down.
-            ValueError: there are no topics, or a number is not positive.
-            ConsumerRebalanceFailedError: no attempt to get partitions succeeded.
+            ValueError: there are no topics, or a name or number is not allowed.
+            ConsumerRebalanceFailedError: no attempt to get partitions succeeded. The connector has left the
+                group, and can be asked again.
         """
         if not topic_count_map:
             raise ValueError("create_message_streams needs at least one topic")
         for topic, count in topic_count_map.items():
+            check_topic_name(topic)
             _check_count(f"streams of topic {topic}", count)
         streams: dict[str, list[Stream]] = {
             topic: self._new_streams(count, key_decoder, value_decoder)
@@ -213,26 +216,34 @@ class ConsumerConnector:
         self._streams = streams
         try:
             self._thread.call(self._start(wanted, stream_of))
-        except ZooKeeperError as error:
-            raise BrokerConnectionError(f"group {self._config.group} cannot be joined: {error}") from error
+        except BaseException:
+            self._streams = []
+            raise
 
     async def _connect(self) -> EnsembleClient:
         config = self._config
         assert config.zookeeper_connect is not None, "checked"
         timeout_ms = config.zookeeper_session_timeout_ms
         try:
-            return await EnsembleClient.connect(
+            client = await EnsembleClient.connect(
                 config.zookeeper_connect,
                 session_timeout_ms=timeout_ms,
                 connection_timeout_ms=config.zookeeper_connection_timeout_ms or timeout_ms,
                 creates_chroot=False,
             )
+            has_chroot = await client.exists("/") is not None
         except BadArgumentsError as error:
             raise ClientConfigError(
                 f"`zookeeper.connect`={config.zookeeper_connect} is not allowed: {error}"
             ) from error
         except ZooKeeperError as error:
             raise BrokerConnectionError(str(error)) from error
+        if not has_chroot:
+            await client.close()
+            raise ClientConfigError(
+                f"`zookeeper.connect`={config.zookeeper_connect} is not allowed: the chroot does not exist"
+            )
+        return client
 
     async def _start(self, wanted: TopicCount, stream_of: StreamOf) -> None:
         reading = StreamReading(self._config, self._zookeeper, self._streams, stream_of)
@@ -240,7 +251,12 @@ class ConsumerConnector:
         self._rebalancer = reading.rebalancer = Rebalancer(
             self._config, self.consumer_id, wanted, self._zookeeper, reading, self._clock
         )
-        await self._rebalancer.start()
+        try:
+            await self._rebalancer.start()
+        except Exception:
+            # Else the group would give partitions to a consumer that does not read.
+            await self._leave()
+            raise
         if self._config.auto_commit_enable:
             self._auto_commit = asyncio.create_task(self._commit_in_intervals())
 
@@ -257,19 +273,25 @@ class ConsumerConnector:
         if self._auto_commit is not None:
             self._auto_commit.cancel()
         try:
-            if self._rebalancer is not None:
-                await self._rebalancer.stop()
-            if self._reading is not None:
-                await self._reading.stop()
-            if self._rebalancer is not None:
-                await self._rebalancer.leave()
+            await self._leave()
+        finally:
+            # The end of the session deletes what is left of the registration and the owners.
+            await self._zookeeper.close()
+
+    async def _leave(self) -> None:
+        """Commit if commits are automatic, leave the group, close the connections to brokers."""
+        rebalancer, reading = self._rebalancer, self._reading
+        if rebalancer is None or reading is None:
+            return
+        try:
+            await rebalancer.stop()
+            await reading.stop()
+            await rebalancer.leave()
         except (ZooKeeperError, ClientError) as error:
             logger.warning("Consumer %s: %s", self.consumer_id, error)
         finally:
-            if self._reading is not None:
-                await self._reading.close()
-            # The end of the session deletes what is left of the registration and the owners.
-            await self._zookeeper.close()
+            await reading.close()
+            self._rebalancer = self._reading = None
 
     def _on_room(self, stream: Stream) -> None:
         if self._reading is not None:
