@@ -235,6 +235,7 @@ def test_broker_that_moves_is_found_again(kalda: KaldaProcess, tmp_path: Path) -
         with connector(kalda, "moved", **settings) as consumer:
             (stream,) = consumer.create_message_streams({"moved": 1})["moved"]
             assert [0] == take(stream, 1)
+            consumer.commit_offsets()
             broker.stop()
             broker.start()
             with Producer(bootstrap_servers=broker.bootstrap) as producer:
