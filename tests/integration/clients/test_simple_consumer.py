@@ -53,6 +53,14 @@ def test_several_requests_are_answered_in_their_order(consumer: SimpleConsumer, 
     assert [b"8", b"9"] == [each.message.payload for each in messages]
 
 
+def test_sizes_of_requests_may_add_up_to_more_than_a_request_can_carry(
+    consumer: SimpleConsumer, topic: str
+) -> None:
+    requests = [FetchRequest(topic, partition, 0, 2**31 - 1) for partition in (0, 1)]
+    with pytest.raises(UnknownTopicOrPartitionError, match=f"{topic}-1"):
+        consumer.multifetch(requests)
+
+
 def test_offsets_before_a_time_are_descending_and_bounded(consumer: SimpleConsumer, topic: str) -> None:
     assert [10] == consumer.getOffsetsBefore(topic, 0, OffsetRequest.LATEST_TIME, 1)
     assert [10, 0] == consumer.get_offsets_before(topic, 0, OffsetRequest.LATEST_TIME, 5)

@@ -15,6 +15,7 @@ from kalda.clients.loop_thread import LoopThread
 from kalda.clients.node_connection import NodeConnection
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.settings import INT_MAX
 from kalda.protocol.messages import fetch as wire_fetch
 from kalda.protocol.messages import list_offsets as wire_offsets
 from kalda.protocol.schema import Message as WireMessage
@@ -120,7 +121,7 @@ class SimpleConsumer:
             wire_fetch.FetchRequest(
                 max_wait_ms=0,
                 min_bytes=0,
-                max_bytes=sum(each.max_size for each in fetches),
+                max_bytes=min(sum(each.max_size for each in fetches), INT_MAX),
                 topics=[
                     wire_fetch.FetchTopic(topic=name, partitions=parts) for name, parts in topics.items()
                 ],

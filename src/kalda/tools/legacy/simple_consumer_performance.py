@@ -64,7 +64,8 @@ def simple_consumer_performance(tool: Tool, /, **options: Any) -> None:
     report = ConsumptionReport(Lines(tool, options))
     report.lines.header()
     try:
-        with SimpleConsumer(host, port, _TIMEOUT_MS, 2 * size, options["client_id"]) as consumer:
+        buffer_size = min(2 * size, INT32_MAX)
+        with SimpleConsumer(host, port, _TIMEOUT_MS, buffer_size, options["client_id"]) as consumer:
             where = OffsetRequest.LATEST_TIME if options["from_latest"] else OffsetRequest.EARLIEST_TIME
             offset = consumer.get_offsets_before(topic, partition, where, 1)[0]
             while report.messages < options["messages"]:

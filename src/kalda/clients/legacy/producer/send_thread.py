@@ -97,7 +97,7 @@ class ProducerSendThread:
     def _after_dequeuing(self, item: QueueItem | None) -> Sequence[QueueItem]:
         """Return what the callback adds to the batch; its error costs this event."""
         try:
-            return self._callbacks.after_dequeuing_existing_data(item)
+            return list(self._callbacks.after_dequeuing_existing_data(item))
         except Exception:
             logger.exception("The producer's callback for %s failed", item)
             return []
