@@ -1,5 +1,6 @@
 """The tools of the documents that look at offsets of groups in ZooKeeper, or set them."""
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from kalda import Producer
 from kalda.clients.legacy import Consumer
 from kalda.testing import KaldaProcess
-from tests.integration.tools.commands import Commands
+from tests.integration.tools.commands import KALDA, Commands
 
 
 @pytest.fixture(scope="module")
@@ -166,9 +167,43 @@ def test_consumer_shell_prints_messages(kalda: Commands, process: KaldaProcess, 
     ] == done.stdout.splitlines()
 
 
+def test_consumer_shell_ends_quietly_when_nobody_reads(process: KaldaProcess, tmp_path: Path) -> None:
+    properties = tmp_path / "consumer.properties"
+    properties.write_text(f"zk.connect={process.zookeeper}\ngroupid=pipe\nautooffset.reset=smallest\n")
+    command = [*KALDA, "legacy", "ConsumerShell", "--props", str(properties), "--topic", "pipe"]
+
+    with Producer(bootstrap_servers=process.bootstrap) as producer:
+        producer.send("pipe", b"0").result(20)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as shell:
+            assert shell.stdout is not None
+            assert b"consumed: 0\n" == shell.stdout.readline()
+            shell.stdout.close()
+            while shell.poll() is None:
+                producer.send("pipe", b"x").result(20)
+            assert shell.stderr is not None
+            assert b"" == shell.stderr.read()
+
+
+def test_topics_that_were_deleted_do_not_hide_the_others(kalda: Commands, process: KaldaProcess) -> None:
+    consume(process, "left-over", 2)
+    file = process.directory.parent / "left-over"
+    file.write_text("/consumers/left-over/offsets/deleted/0:7\n")
+    kalda("legacy", "ImportZkOffsets", "--zkconnect", process.zookeeper, "--input-file", file)
+
+    (row,) = kalda(
+        "legacy", "ConsumerOffsetChecker", "--zkconnect", process.zookeeper, "--group", "left-over"
+    ).rows
+
+    assert ["left-over", "t", "0", "2", "10", "8", "none"] == row
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("ConsumerOffsetChecker", "--group", "absent"), "group absent has neither owners nor offsets"),
+        (("ImportZkOffsets", "--input-file", "RELATIVE"), "line 1 is '/consumers/../offsets/t/0:1'"),
+        (("ImportZkOffsets", "--input-file", "DIGITS"), "line 1 is '/consumers/g/offsets/t/0:\u0663'"),
+        (("ImportZkOffsets", "--input-file", "HUGE"), "line 1 is '/consumers/g/offsets/t/2147483648:1'"),
         (("ExportZkOffsets", "--group", "none", "--output-file", "x"), "group none has no offsets"),
         (("ImportZkOffsets", "--input-file", "FILE"), "line 2 is 'nonsense'; expected /consumers/GROUP/"),
         (("ImportZkOffsets", "--input-file", "missing"), "--input-file=missing: No such file"),
@@ -178,9 +213,15 @@ def test_consumer_shell_prints_messages(kalda: Commands, process: KaldaProcess, 
 def test_mistakes_are_one_line(
     kalda: Commands, process: KaldaProcess, tmp_path: Path, arguments: tuple[str, ...], message: str
 ) -> None:
-    file = tmp_path / "bad"
-    file.write_text("/consumers/g/offsets/t/0:1\nnonsense\n")
-    given = [str(file) if each == "FILE" else each for each in arguments]
+    files = {
+        "FILE": "/consumers/g/offsets/t/0:1\nnonsense\n",
+        "RELATIVE": "/consumers/../offsets/t/0:1\n",
+        "DIGITS": "/consumers/g/offsets/t/0:\u0663\n",
+        "HUGE": "/consumers/g/offsets/t/2147483648:1\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    given = [str(tmp_path / each) if each in files else each for each in arguments]
 
     done = kalda.run("legacy", given[0], "--zkconnect", process.zookeeper, *given[1:])
 

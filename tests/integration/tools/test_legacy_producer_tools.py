@@ -1,10 +1,12 @@
 """The producer's tools of the documents, by their names and options."""
 
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.integration.tools.commands import Commands
+from tests.integration.tools.commands import KALDA, Commands
 
 
 @pytest.fixture
@@ -21,6 +23,13 @@ def test_producer_shell_sends_lines(kalda: Commands, properties: Path) -> None:
     )
     assert "Sent: one (3 bytes)\nSent:  two ä  (6 bytes)\nSent:  (0 bytes)\n" == done.stdout
     assert "one\ntwo ä\n\n" == kalda("consume", "shell", "--partition", 0).stdout
+
+
+def test_producer_shell_replaces_what_is_no_text(kalda: Commands, properties: Path) -> None:
+    """As Java does: one bad line does not end the others."""
+    command = [*KALDA, "legacy", "ProducerShell", "--props", str(properties), "--topic", "bytes"]
+    done = subprocess.run(command, input=b"a\xffb\nc", capture_output=True, check=True)
+    assert "Sent: a\ufffdb (5 bytes)\nSent: c (1 bytes)\n" == done.stdout.decode()
 
 
 def test_producer_shell_names_what_is_missing(kalda: Commands, tmp_path: Path) -> None:
@@ -58,5 +67,21 @@ def test_producer_performance_prints_detailed_lines_and_mistakes(kalda: Commands
     assert 2 == len(kalda(*common, *detailed).stdout.splitlines())
     done = kalda.run(*common, "--messages", 1, "--threads", 2)
     assert (2, True) == (done.code, "--messages=1 is less than --threads=2" in done.stderr)
+    longer = ("--messages", 1, "--message-size", 1, "--initial-message-id", 0, "--sync")
+    assert "1" == kalda(*common, *longer).stdout.splitlines()[1].split(", ")[7]
+    done = kalda.run(*common, "--messages", 100_000, "--threads", 100_000)
+    assert (2, True) == (done.code, "--threads=100000 is not allowed" in done.stderr)
     done = kalda.run(*common, "--messages", 1, "--compression-codec", 4)
     assert (2, True) == (done.code, "--compression-codec=4" in done.stderr)
+
+
+def test_producer_performance_ends_on_ctrl_c(kalda: Commands) -> None:
+    options = ["--broker-list", kalda.bootstrap, "--topics", "perf", "--messages", "1000000000", "--sync"]
+    command = [*KALDA, "legacy", "ProducerPerformance", *options, "--show-detailed-stats"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(2):
+            process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, failure = process.communicate(timeout=20)
+    assert (1, b"\n") == (process.returncode, failure)

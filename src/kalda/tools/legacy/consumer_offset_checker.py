@@ -91,8 +91,14 @@ async def consumer_offset_checker(
 async def _topics(view: "ClusterView", group: str, given: str | None) -> list[str]:
     if given is not None:
         return sorted({name for each in given.split(",") if (name := each.strip())})
-    owned = await view.children(f"/consumers/{group}/owners")
-    return owned or await view.children(f"/consumers/{group}/offsets")
+    base = f"/consumers/{group}"
+    found = await view.children(f"{base}/owners") or await view.children(f"{base}/offsets")
+    if not found:
+        raise ToolError(
+            f"group {group} has neither owners nor offsets in ZooKeeper; name its topics with --topic"
+        )
+    # The znodes of the group stay when a topic is deleted.
+    return sorted({*found} & {*await view.children("/brokers/topics")})
 
 
 def _number(text: str | None) -> int | None:

@@ -2,13 +2,13 @@
 
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import Integer
 from kalda.tools.legacy.group import legacy
@@ -35,30 +35,26 @@ def consumer_shell(tool: Tool, topic: str, props: Path, partitions: int) -> None
     The properties are those of the old consumer.
     """
     from kalda.clients.config.properties_source import properties_of
-    from kalda.clients.errors import ClientError
     from kalda.clients.legacy import Consumer, StringDecoder
 
     ended, lock = threading.Event(), threading.Lock()
     failures: list[Exception] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    try:
-        with Consumer.create(dict(properties_of(props))) as connector:
-            streams = connector.create_message_streams({topic: partitions}, None, StringDecoder)[topic]
-            threads = [
-                threading.Thread(target=_print, args=(tool, each, lock, failures), daemon=True)
-                for each in streams
-            ]
-            for each in threads:
-                each.start()
-            while not ended.wait(0.1) and any(each.is_alive() for each in threads):
-                pass
+    with Consumer.create(dict(properties_of(props))) as connector:
+        streams = connector.create_message_streams({topic: partitions}, None, StringDecoder)[topic]
+        threads = [
+            threading.Thread(target=_print, args=(tool, each, lock, failures), daemon=True)
+            for each in streams
+        ]
         for each in threads:
-            each.join()
-    except ClientError as error:
-        raise ToolError(str(error)) from error
+            each.start()
+        while not ended.wait(0.1) and not failures and any(each.is_alive() for each in threads):
+            pass
+    for each in threads:
+        each.join()
     if failures:
-        raise ToolError(str(failures[0])) from failures[0]
+        raise failures[0]
 
 
 def _print(
@@ -68,15 +64,14 @@ def _print(
 
     count = 0
     try:
-        for each in stream:
-            count += 1
-            message = each.message()
-            with lock:
-                tool.output.item({"consumed": message}, f"consumed: {message}")
-                tool.output.flush()
-    except ConsumerTimeoutError:
-        pass
+        with suppress(ConsumerTimeoutError):
+            for each in stream:
+                count += 1
+                message = each.message()
+                with lock:
+                    tool.output.item({"consumed": message}, f"consumed: {message}")
+                    tool.output.flush()
+        with lock:
+            tool.output.item({"received": count}, f"Received {count} messages")
     except Exception as error:
         failures.append(error)
-    with lock:
-        tool.output.item({"received": count}, f"Received {count} messages")

@@ -51,7 +51,7 @@ def _number(
 @_number("--batch-size", 1, 200, "COUNT", "The messages of a batch.")
 @_number("--compression-codec", 0, 0, "NUMBER", "0 none, 1 gzip, 2 snappy, 3 lz4.", 3)
 @click.option("--sync", is_flag=True, help="Wait for each message before the next.")
-@_number("--threads", 1, 1, "COUNT", "The threads that send.")
+@_number("--threads", 1, 1, "COUNT", "The threads that send.", 1000)
 @click.option(
     "--request-num-acks",
     type=click.Choice(["-1", "0", "1"]),
@@ -134,7 +134,8 @@ def _sink(options: dict[str, Any]) -> Sink:
         "message.send.max.retries": retries,
         "compression.codec": codec,
         "key.serializer.class": "kafka.serializer.NullEncoder",
-        "max.message.size": options["message_size"],
+        # A message is longer than its size where its id needs the place.
+        "max.message.size": INT32_MAX,
     }
     if not is_sync:
         batch_size = options["batch_size"]

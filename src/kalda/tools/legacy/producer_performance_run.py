@@ -1,11 +1,13 @@
 """Sends the load of `kalda legacy ProducerPerformance` from threads, and formats its lines."""
 
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kalda.tools.framework.output import Json
@@ -25,6 +27,8 @@ DETAILED_HEADER: Final = (
 _ID_DIGITS: Final = 10
 """The digits of a message id: those of the largest int."""
 _MB: Final = 1024 * 1024
+_STOP_SECONDS: Final = 2.0
+"""How long an interrupted run waits for its threads."""
 
 
 class Sink(Protocol):
@@ -113,11 +117,15 @@ class Sent:
     last_failure: Exception | None = None
 
 
-def run_thread(load: Load, thread_id: int, sink: Sink, on_sent: Callable[[int, Sent], None]) -> Sent:
+def run_thread(
+    load: Load, thread_id: int, sink: Sink, on_sent: Callable[[int, Sent], None], stopping: threading.Event
+) -> Sent:
     """Send the messages of one thread; `on_sent` gets what was sent after each."""
     sent = Sent()
     try:
         for number in range(load.count):
+            if stopping.is_set():
+                break
             key = number.to_bytes(number.bit_length() // 8 + 1, "big")
             for topic in load.topics:
                 value = load.value(topic, thread_id, number, random.randrange)
@@ -222,12 +230,35 @@ def _numbers(sent: Sent, rates: _Rates) -> str:
 
 
 def run_threads(load: Load, sinks: Sequence[Sink], report: Report) -> list[Sent]:
-    """Send the load through each sink in a thread of its own; return what each sent."""
-    with ThreadPoolExecutor(len(sinks)) as executor:
-        runs = [
-            executor.submit(run_thread, load, number, each, report.on_sent)
-            for number, each in enumerate(sinks)
-        ]
+    """Send the load through each sink in a thread of its own; return what each sent.
+
+    Where the caller is interrupted, the threads end with their message, and those that wait for a broker with
+    the process.
+    """
+    stopping = threading.Event()
+    runs = [
+        _in_thread(partial(run_thread, load, number, each, report.on_sent, stopping))
+        for number, each in enumerate(sinks)
+    ]
+    try:
         sent = [each.result() for each in runs]
+    except BaseException:
+        stopping.set()
+        wait(runs, _STOP_SECONDS)
+        raise
     report.sum(sent)
     return sent
+
+
+def _in_thread(function: Callable[[], Sent]) -> "Future[Sent]":
+    """Call a function in a thread that does not keep the process: those of an executor do."""
+    future: Future[Sent] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(function())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future

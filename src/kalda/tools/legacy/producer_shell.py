@@ -34,8 +34,8 @@ def producer_shell(tool: Tool, props: Path, topic: str) -> None:
 
     config = ProducerConfig({**_DEFAULTS, **properties_of(props)})
     with Producer(config) as producer:
-        for line in sys.stdin:
-            text = line.rstrip("\n")
+        for line in sys.stdin.buffer:
+            text = line.decode("utf-8", "replace").rstrip("\r\n")
             message = text.strip()
             producer.send(ProducerData(topic, message))
             size = len(message.encode())

@@ -56,29 +56,25 @@ def simple_consumer_performance(tool: Tool, /, **options: Any) -> None:
 
     It ends at the end of the partition, too.
     """
-    from kalda.clients.errors import ClientError
     from kalda.clients.legacy import FetchRequest, OffsetRequest, SimpleConsumer
 
     host, port = _address(options["server"])
     topic, partition, size = options["topic"], options["partition"], options["fetch_size"]
     report = ConsumptionReport(Lines(tool, options))
     report.lines.header()
-    try:
-        buffer_size = min(2 * size, INT32_MAX)
-        with SimpleConsumer(host, port, _TIMEOUT_MS, buffer_size, options["client_id"]) as consumer:
-            where = OffsetRequest.LATEST_TIME if options["from_latest"] else OffsetRequest.EARLIEST_TIME
-            offset = consumer.get_offsets_before(topic, partition, where, 1)[0]
-            while report.messages < options["messages"]:
-                messages = consumer.fetch(FetchRequest(topic, partition, offset, size))
-                sizes = [len(each.message.payload or b"") for each in messages]
-                if not sizes and messages.next_offset <= offset:
-                    if messages.size_in_bytes > messages.valid_bytes:
-                        raise ToolError(f"--fetch-size={size} is less than the message at offset {offset}")
-                    break
-                offset = messages.next_offset
-                report.add(len(sizes), sum(sizes))
-    except ClientError as error:
-        raise ToolError(str(error)) from error
+    buffer_size = min(2 * size, INT32_MAX)
+    with SimpleConsumer(host, port, _TIMEOUT_MS, buffer_size, options["client_id"]) as consumer:
+        where = OffsetRequest.LATEST_TIME if options["from_latest"] else OffsetRequest.EARLIEST_TIME
+        offset = consumer.get_offsets_before(topic, partition, where, 1)[0]
+        while report.messages < options["messages"]:
+            messages = consumer.fetch(FetchRequest(topic, partition, offset, size))
+            sizes = [len(each.message.payload or b"") for each in messages]
+            if not sizes and messages.next_offset <= offset:
+                if messages.size_in_bytes > messages.valid_bytes:
+                    raise ToolError(f"--fetch-size={size} is less than the message at offset {offset}")
+                break
+            offset = messages.next_offset
+            report.add(len(sizes), sum(sizes))
     report.lines.total(report.start, [report])
 
 

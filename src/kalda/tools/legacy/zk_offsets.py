@@ -13,10 +13,10 @@ from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
+from kalda.tools.framework.option_types import INT32_MAX, INT64_MAX
 from kalda.tools.legacy.group import legacy
 
-_LINE: Final = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/(\d{1,10}):(\d{1,19})")
-_INT64_MAX: Final = 2**63 - 1
+_LINE: Final = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([0-9]{1,10}):([0-9]{1,19})")
 _ASK_MS: Final = 10_000
 
 _zookeeper_option = click.option(
@@ -126,6 +126,18 @@ def _write(path: Path, lines: list[str]) -> None:
         raise ToolError(f"--output-file={path}: {error.strerror}") from error
 
 
+def _fits(match: re.Match[str]) -> bool:
+    """Return whether ZooKeeper and the protocol can carry what a line has."""
+    from kalda.zk.client.path_validation import check_path
+    from kalda.zk.client.zookeeper_errors import BadArgumentsError
+
+    try:
+        check_path(match.string.rpartition(":")[0])
+    except BadArgumentsError:
+        return False
+    return int(match[3]) <= INT32_MAX and int(match[4]) <= INT64_MAX
+
+
 def _read(path: Path) -> dict[tuple[str, TopicPartition], int]:
     """Return the offsets of a file by group and partition.
 
@@ -142,7 +154,7 @@ def _read(path: Path) -> dict[tuple[str, TopicPartition], int]:
         if not line.strip():
             continue
         match = _LINE.fullmatch(line.strip())
-        if match is None or int(match[4]) > _INT64_MAX:
+        if match is None or not _fits(match):
             raise ToolUsageError(
                 f"--input-file={path}: line {number} is {line!r}; "
                 "expected /consumers/GROUP/offsets/TOPIC/PARTITION:OFFSET"
