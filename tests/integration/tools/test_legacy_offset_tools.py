@@ -153,6 +153,27 @@ def test_consumer_performance_prints_the_columns(kalda: Commands, process: Kalda
     assert ["4", "8", "10"] == [each.split(", ")[5] for each in detailed.stdout.splitlines()]
 
 
+def test_consumer_performance_leaves_no_group_behind(kalda: Commands, process: KaldaProcess) -> None:
+    common = ("legacy", "ConsumerPerformance", "--zookeeper", process.zookeeper, "--topic", "t")
+
+    kalda(*common, "--messages", 10, "--threads", 1)
+
+    groups = kalda("zk", "ls", "/consumers", "--zookeeper", process.zookeeper).stdout
+    assert "perf-consumer" not in groups
+
+
+def test_consumer_performance_reads_all_again_as_a_group_that_has_offsets(
+    kalda: Commands, process: KaldaProcess
+) -> None:
+    """As Kafka's tool, which deleted the group before each run."""
+    consume(process, "measured", 8)
+    common = ("legacy", "ConsumerPerformance", "--zookeeper", process.zookeeper, "--topic", "t")
+
+    done = kalda(*common, "--messages", 10, "--threads", 1, "--group", "measured", "--hide-header")
+
+    assert "10" == done.stdout.split(", ")[5]
+
+
 def test_consumer_shell_prints_messages(kalda: Commands, process: KaldaProcess, tmp_path: Path) -> None:
     properties = tmp_path / "consumer.properties"
     properties.write_text(

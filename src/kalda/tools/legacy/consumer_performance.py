@@ -1,5 +1,6 @@
 """`kalda legacy ConsumerPerformance`: kafka.tools.ConsumerPerformance of 0.8.2, with its columns."""
 
+import asyncio
 import random
 import threading
 import time
@@ -8,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.legacy.consumption_report import ConsumptionReport, Lines
@@ -16,17 +16,22 @@ from kalda.tools.legacy.group import legacy
 from kalda.tools.legacy.performance_options import output_options
 
 if TYPE_CHECKING:
-    from kalda.clients.legacy import KafkaStream
+    from kalda.clients.legacy import ConsumerConnector, KafkaStream
 
 _TIMEOUT_MS: Final = 5_000
 """How long a thread waits at the end of its partitions."""
+_STOP_SECONDS: Final = 2.0
 _MB: Final = 1024 * 1024
 
 
 @command("ConsumerPerformance", legacy, connects=False)
 @click.option("--zookeeper", required=True, metavar="HOST:PORT,...", help="The ZooKeeper servers.")
 @click.option("--topic", type=TopicName(), required=True, metavar="TOPIC", help="The topic to read.")
-@click.option("--group", metavar="GROUP", help="The group; one of its own unless given.")
+@click.option(
+    "--group",
+    metavar="GROUP",
+    help="The group, whose znodes are deleted first unless it has consumers; one of its own unless given.",
+)
 @click.option(
     "--messages", type=Integer(1), required=True, metavar="COUNT", help="The messages of each thread."
 )
@@ -63,26 +68,42 @@ def consumer_performance(tool: Tool, /, **options: Any) -> None:
 
     A thread ends behind --messages, or when nothing comes for 5 seconds, which the rates do not count.
     """
-    from kalda.clients.errors import ClientError
-    from kalda.clients.legacy import Consumer
+    from kalda.clients.legacy import Consumer, ConsumerConfig
 
+    given: str | None = options["group"]
+    config = ConsumerConfig(
+        {
+            "zookeeper.connect": options["zookeeper"],
+            "group.id": f"perf-consumer-{random.randrange(100_000)}" if given is None else given,
+            "fetch.message.max.bytes": options["fetch_size"],
+            "socket.receive.buffer.bytes": options["socket_buffer_size"],
+            "auto.offset.reset": "largest" if options["from_latest"] else "smallest",
+            "consumer.timeout.ms": _TIMEOUT_MS,
+            "offsets.storage": "zookeeper",
+            # Each run reads all again, so that nothing is kept.
+            "auto.commit.enable": False,
+        }
+    )
+    if given is not None:
+        asyncio.run(_forget(options["zookeeper"], given))
     lines = Lines(tool, options)
     lines.header()
-    properties: dict[str, object] = {
-        "zookeeper.connect": options["zookeeper"],
-        "group.id": options["group"] or f"perf-consumer-{random.randrange(100_000)}",
-        "fetch.message.max.bytes": options["fetch_size"],
-        "socket.receive.buffer.bytes": options["socket_buffer_size"],
-        "auto.offset.reset": "largest" if options["from_latest"] else "smallest",
-        "consumer.timeout.ms": _TIMEOUT_MS,
-        "offsets.storage": "zookeeper",
-        # Each run reads all again, so that nothing is kept.
-        "auto.commit.enable": False,
-    }
     try:
-        with Consumer.create(properties) as connector:
+        failure = _measure(Consumer.create(config), lines, options)
+    finally:
+        if given is None:
+            asyncio.run(_forget(options["zookeeper"], config.group))
+    if failure is not None:
+        raise failure
+
+
+def _measure(connector: "ConsumerConnector", lines: Lines, options: dict[str, Any]) -> Exception | None:
+    """Read in threads, and print the lines; return the failure of a thread."""
+    workers: list[_Worker] = []
+    try:
+        with connector:
             streams = connector.create_message_streams({options["topic"]: options["threads"]})
-            workers = [
+            workers += [
                 _Worker(stream, ConsumptionReport(lines, number), options["messages"])
                 for number, stream in enumerate(streams[options["topic"]])
             ]
@@ -91,13 +112,24 @@ def consumer_performance(tool: Tool, /, **options: Any) -> None:
                 each.start()
             for each in workers:
                 each.join()
-    except ClientError as error:
-        raise ToolError(str(error)) from error
-    waited_s = _TIMEOUT_MS / 1000 if any(each.has_waited for each in workers) else 0.0
-    lines.total(start, [each.report for each in workers], waited_s)
-    for each in workers:
-        if each.failure is not None:
-            raise ToolError(str(each.failure)) from each.failure
+            waited_s = _TIMEOUT_MS / 1000 if any(each.has_waited for each in workers) else 0.0
+            lines.total(start, [each.report for each in workers], waited_s)
+    finally:
+        # The streams end with the connector, also on Ctrl-C.
+        for each in workers:
+            each.join(_STOP_SECONDS)
+    return next((each.failure for each in workers if each.failure is not None), None)
+
+
+async def _forget(zookeeper: str, group: str) -> None:
+    """Delete the znodes of a group, unless it has consumers."""
+    from kalda.tools.legacy.cluster_view import open_cluster
+    from kalda.tools.zk.tree_commands import Rm, run
+
+    path = f"/consumers/{group}"
+    async with open_cluster("--zookeeper", zookeeper) as view:
+        if await view.children(path) and not await view.children(f"{path}/ids"):
+            await run(view.zookeeper, Rm(path, recursive=True))
 
 
 class _Worker(threading.Thread):

@@ -81,11 +81,11 @@ class StreamReading:
         """Take back what programs have not got; commit what they consumed, if commits are automatic."""
         async with self._lock:
             self._drop()
-            for _ in range(round(IN_HAND_S_MAX / _IN_HAND_CHECK_S)):
-                if not self._is_in_hand():
-                    break
-                await asyncio.sleep(_IN_HAND_CHECK_S)
             if self._config.auto_commit_enable:
+                for _ in range(round(IN_HAND_S_MAX / _IN_HAND_CHECK_S)):
+                    if not self._is_in_hand():
+                        break
+                    await asyncio.sleep(_IN_HAND_CHECK_S)
                 try:
                     await self._write()
                 except (ZooKeeperError, ClientError) as error:
