@@ -52,7 +52,7 @@ class GroupRegistry:
 
     async def claim(self, owners: Mapping[TopicPartition, ThreadId]) -> list[TopicPartition]:
         """Write the owners of partitions; return those that another consumer still owns."""
-        for topic in {partition.topic for partition in owners}:
+        for topic in dict.fromkeys(partition.topic for partition in owners):
             await self._ensure(f"{self._owners_path}/{topic}")
         taken = []
         for partition, thread in owners.items():
