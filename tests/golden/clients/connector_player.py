@@ -261,7 +261,7 @@ class Player:
     async def _join(self, name: str, *words: str) -> None:
         fields = dict(word.split("=", 1) for word in words)
         streams = int(fields.pop("streams", "1"))
-        settings = {
+        settings: dict[str, str] = {
             each: fields.pop(each) for each in ("strategy", "retries", "backoff", "busy") if each in fields
         }
         if "white" in fields:
