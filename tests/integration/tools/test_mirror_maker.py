@@ -209,6 +209,27 @@ def test_old_consumers_leave_topics_out(clusters: list[KaldaProcess], files: Fil
         assert "black" not in admin.list_topics()
 
 
+@pytest.mark.parametrize("kind", [consumer, old_consumer])
+def test_new_producer_copies_headers(
+    clusters: list[KaldaProcess], files: Files, kind: Callable[[Files, KaldaProcess, str], Path]
+) -> None:
+    """As Kafka's own since 0.11; the formats of the old producer have none."""
+    source, _, target = clusters
+    topic = f"headers-{kind.__name__}"
+    produce(source, topic, (b"k", b"1"))
+    mirror = Mirror(
+        *("--consumer.config", kind(files, source, topic)),
+        *("--producer.config", files("producer", bootstrap_servers=target.bootstrap)),
+        *("--whitelist", topic),
+    )
+    wait_until(lambda: bool(records(target, topic)))
+    assert 0 == mirror.end()[0]
+    with Consumer(
+        topic, bootstrap_servers=target.bootstrap, auto_offset_reset="earliest", group_id="g"
+    ) as found:
+        assert [("h", b"x")] == list(next(iter(found)).headers)
+
+
 def test_new_producer_copies_too(clusters: list[KaldaProcess], files: Files) -> None:
     source, _, target = clusters
     produce(source, "new", (b"k", b"1"), (b"k", None))

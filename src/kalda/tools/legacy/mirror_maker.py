@@ -107,8 +107,8 @@ def mirror_maker(
     """Continuously copy messages between clusters, until SIGTERM or Ctrl-C.
 
     Offsets are committed when the target has acknowledged what was read, so that a crash or a restart loses
-    nothing; messages after the last commit are copied twice. Keys, values and timestamps are copied; old
-    message formats have no headers.
+    nothing; messages after the last commit are copied twice. Keys, values and timestamps are copied, and
+    headers where the producer is a new one.
     """
     if (whitelist is None) == (blacklist is None):
         raise ToolUsageError("exactly one of --whitelist and --blacklist is required")

@@ -18,7 +18,6 @@ from kalda.clients.errors import ClientError
 from kalda.clients.legacy import (
     ConsumerConfig,
     ConsumerConnector,
-    ConsumerRebalanceFailedError,
     ConsumerTimeoutError,
     Message,
     Producer,
@@ -58,7 +57,7 @@ class NewConsumerSource(ConsumerRebalanceListener):
             return None
         record = self._records.popleft()
         self._offsets[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        return Copied(record.topic, record.key, record.value, record.timestamp_ms)
+        return Copied(record.topic, record.key, record.value, record.timestamp_ms, record.headers)
 
     def commit(self) -> None:
         """Commit behind the records that `take` returned."""
@@ -95,19 +94,19 @@ class OldConsumerSource:
             raise
 
     def take(self) -> Copied | None:
-        """Return the next message. None also while the connector tries to get its partitions back."""
+        """Return the next message. None also after a failure that the stream outlives."""
         try:
             found = next(self._stream)
         except (ConsumerTimeoutError, StopIteration):
             return None
         except ClientError as error:
-            if not isinstance(error, ConsumerRebalanceFailedError) and not error.is_retriable:
+            if not error.is_retriable:
                 raise
             logger.warning("A stream of the mirror maker waits: %s", error)
             time.sleep(_TAKE_SECONDS)
             return None
         message = found.raw_message
-        return Copied(found.topic, message.key, message.payload, message.timestamp)
+        return Copied(found.topic, message.key, message.payload, message.timestamp, found.headers)
 
     def commit(self) -> None:
         """Commit behind the messages that `take` returned."""
@@ -164,6 +163,7 @@ class NewTarget:
                 each.topic,
                 value=each.payload,
                 key=each.key,
+                headers=list(each.headers),
                 timestamp_ms=each.timestamp if each.timestamp >= 0 else None,
             )
             for each in batch

@@ -41,11 +41,13 @@ class Copied(NamedTuple):
     payload: bytes | None
     timestamp: int
     """Milliseconds since the epoch; -1 for none."""
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
     @property
     def size(self) -> int:
-        """The bytes of key and value."""
-        return len(self.key or b"") + len(self.payload or b"")
+        """The bytes of key, value and headers."""
+        headers = sum(len(name) + len(value or b"") for name, value in self.headers)
+        return len(self.key or b"") + len(self.payload or b"") + headers
 
 
 class Source(Protocol):
