@@ -1,6 +1,8 @@
 """The low-level consumer of the documents of 0.7, against a broker."""
 
+import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 from confluent_kafka import Producer
@@ -13,6 +15,35 @@ from kalda.clients.errors import (
     UnknownTopicOrPartitionError,
 )
 from kalda.clients.legacy import FetchRequest, OffsetRequest, SimpleConsumer
+
+T = TypeVar("T")
+
+
+def available(call: Callable[[], T]) -> T:
+    """Call again while the offset manager is elected, and while it loads the offsets."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            return call()
+        except ClientError as error:
+            if not error.is_retriable or time.monotonic() > deadline:
+                raise
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("storage", ["zookeeper", "kafka"])
+def test_offsets_of_a_group_are_kept_by_hand(consumer: SimpleConsumer, topic: str, storage: str) -> None:
+    """The program looks its offset manager up, and commits there: "if you wish to manage your offsets"."""
+    group, at = f"by-hand-{storage}", [(topic, 0), (topic, 1)]
+    host, port = available(lambda: consumer.find_offset_manager(group))
+    with SimpleConsumer(host, port) as manager:
+        assert {} == available(lambda: manager.fetch_offsets(group, at, storage))
+        manager.commitOffsets(group, {(topic, 0): 7}, storage)
+        assert {(topic, 0): 7} == manager.fetchOffsets(group, at, storage)
+        manager.sendOffsets(group, {(topic, 0): 3}, storage)
+        assert {(topic, 0): 3} == manager.fetch_offsets(group, at, storage)
+    with pytest.raises(ValueError, match="storage='disk'"):
+        consumer.commit_offsets("by-hand", {(topic, 0): 7}, "disk")
 
 
 @pytest.fixture

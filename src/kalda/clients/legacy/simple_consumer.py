@@ -1,10 +1,10 @@
 """The low-level consumer of Kafka 0.7 and 0.8: one broker, offsets in the caller's hands, no state.
 
-`SimpleConsumer` keeps one connection to one broker and asks it for bytes from an offset. It finds no leaders,
-balances nothing and stores no offsets; each call either has its answer or fails.
+`SimpleConsumer` keeps one connection to one broker and asks it for bytes from an offset. It finds no leaders
+and balances nothing, and offsets are the caller's; each call either has its answer or fails.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
@@ -16,9 +16,20 @@ from kalda.clients.node_connection import NodeConnection
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.settings import INT_MAX
+from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages import fetch as wire_fetch
 from kalda.protocol.messages import list_offsets as wire_offsets
+from kalda.protocol.messages import offset_commit as wire_commit
+from kalda.protocol.messages import offset_fetch as wire_committed
+from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.schema import Message as WireMessage
+
+ZOOKEEPER: Final = "zookeeper"
+KAFKA: Final = "kafka"
+
+_COMMIT_MAX: Final = 4
+_COMMITTED_MAX: Final = 5
+"""The last versions of OffsetCommit and OffsetFetch that this class can need."""
 
 FETCH_BY_NAME_MAX: Final = 12
 """The last version of Fetch that names topics instead of their ids."""
@@ -180,8 +191,100 @@ class SimpleConsumer:
         _check(answer.error_code, f"get offsets of {topic}-{partition}")
         return list(answer.old_style_offsets)
 
-    getOffsetsBefore = get_offsets_before  # noqa: N815 - the name in the documents
-    """The same under Java's name."""
+    def find_offset_manager(self, group: str) -> tuple[str, int]:
+        """Return host and port of the broker that keeps a group's offsets in Kafka (GroupCoordinatorRequest).
+
+        Raises:
+            BrokerResponseError: there is none yet; it can be asked for again.
+            ClientError: as `fetch`.
+        """
+        answer = self._exchange(
+            FindCoordinatorRequest(key=group), ApiKey.FIND_COORDINATOR, FindCoordinatorResponse, version_max=0
+        )
+        _check(answer.error_code, f"find the offset manager of group {group}")
+        return answer.host, answer.port
+
+    def commit_offsets(
+        self, group: str, offsets: Mapping[tuple[str, int], int], storage: str = ZOOKEEPER
+    ) -> None:
+        """Commit offsets of partitions for a group, which must have no members of its own.
+
+        Args:
+            group: The group.
+            offsets: By (topic, partition).
+            storage: ``zookeeper``, through any broker, or ``kafka``, where this broker must be the group's
+                offset manager.
+
+        Raises:
+            ClientError: as `fetch`, for the first partition that failed; others may be committed.
+        """
+        versions = _versions_of(storage, _COMMIT_MAX)
+        answer = self._exchange(
+            wire_commit.OffsetCommitRequest(
+                group_id=group,
+                topics=[
+                    wire_commit.OffsetCommitRequestTopic(
+                        name=topic,
+                        partitions=[
+                            wire_commit.OffsetCommitRequestPartition(
+                                partition_index=each.partition,
+                                committed_offset=offsets[each],
+                                committed_metadata="",
+                            )
+                            for each in partitions
+                        ],
+                    )
+                    for topic, partitions in by_topic(TopicPartition(*each) for each in offsets).items()
+                ],
+            ),
+            ApiKey.OFFSET_COMMIT,
+            wire_commit.OffsetCommitResponse,
+            **versions,
+        )
+        for topic in answer.topics:
+            for part in topic.partitions:
+                _check(part.error_code, f"commit {topic.name}-{part.partition_index} for group {group}")
+
+    def fetch_offsets(
+        self, group: str, partitions: Iterable[tuple[str, int]], storage: str = ZOOKEEPER
+    ) -> dict[TopicPartition, int]:
+        """Return the committed offsets of those partitions that have one; see `commit_offsets`.
+
+        Raises:
+            ClientError: as `fetch`, for the first partition that failed.
+        """
+        grouped = by_topic(TopicPartition(*each) for each in partitions)
+        answer = self._exchange(
+            wire_committed.OffsetFetchRequest(
+                group_id=group,
+                topics=[
+                    wire_committed.OffsetFetchRequestTopic(
+                        name=topic, partition_indexes=[each.partition for each in asked]
+                    )
+                    for topic, asked in grouped.items()
+                ],
+            ),
+            ApiKey.OFFSET_FETCH,
+            wire_committed.OffsetFetchResponse,
+            **_versions_of(storage, _COMMITTED_MAX),
+        )
+        what = f"fetch offsets of group {group}"
+        _check(answer.error_code, what)
+        found: dict[TopicPartition, int] = {}
+        for topic in answer.topics:
+            for part in topic.partitions:
+                if part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and part.committed_offset < 0:
+                    continue  # what version 0 answers where nothing is committed
+                _check(part.error_code, what)
+                if part.committed_offset >= 0:
+                    found[TopicPartition(topic.name, part.partition_index)] = part.committed_offset
+        return found
+
+    # The names in the documents and in Java.
+    getOffsetsBefore = get_offsets_before  # noqa: N815
+    commitOffsets = commit_offsets  # noqa: N815
+    sendOffsets = commit_offsets  # noqa: N815
+    fetchOffsets = fetch_offsets  # noqa: N815
 
     def close(self) -> None:
         """Close the connection; harmless twice."""
@@ -201,17 +304,34 @@ class SimpleConsumer:
     ) -> None:
         self.close()
 
-    def _exchange(self, request: WireMessage, api_key: ApiKey, response: type[M], *, version_max: int) -> M:
+    def _exchange(
+        self,
+        request: WireMessage,
+        api_key: ApiKey,
+        response: type[M],
+        *,
+        version_max: int,
+        version_min: int = 0,
+    ) -> M:
         async def exchange() -> WireMessage:
             deadline = self._thread.loop.time() + self._seconds
             versions = await self._node.ready(deadline)
-            version = versions.latest(api_key, version_max)
+            version = versions.latest(api_key, version_max, version_min)
             left = deadline - self._thread.loop.time()
             return await self._node.send(request, version, max(left, 0.0))
 
         answer = self._thread.call(exchange())
         assert isinstance(answer, response), f"{api_key.title} was answered with {type(answer).__name__}"
         return answer
+
+
+def _versions_of(storage: str, version_max: int) -> dict[str, int]:
+    """Return the versions of a request for offsets that mean a storage: version 0 means ZooKeeper."""
+    if storage == ZOOKEEPER:
+        return {"version_max": 0}
+    if storage == KAFKA:
+        return {"version_min": 1, "version_max": version_max}
+    raise ValueError(f"storage={storage!r} is not allowed: it takes {ZOOKEEPER} or {KAFKA}")
 
 
 def _check(error_code: int, what: str) -> None:

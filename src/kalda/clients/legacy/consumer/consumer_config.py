@@ -5,13 +5,12 @@ from typing import ClassVar, Final
 
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.legacy.legacy_config import LegacyConfig
+from kalda.clients.legacy.simple_consumer import KAFKA, ZOOKEEPER
 from kalda.common.config_def import NON_EMPTY, Validator, at_least, one_of
 from kalda.common.settings import HIGH, LOW, boolean, integer, string
 from kalda.zk.client.path_validation import check_path
 from kalda.zk.client.zookeeper_errors import BadArgumentsError
 
-ZOOKEEPER: Final = "zookeeper"
-KAFKA: Final = "kafka"
 SMALLEST: Final = "smallest"
 LARGEST: Final = "largest"
 RANGE: Final = "range"

@@ -11,7 +11,8 @@ from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from kalda.clients.errors import ClientError
-from kalda.clients.legacy.consumer.consumer_config import KAFKA, ConsumerConfig
+from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
+from kalda.clients.legacy.simple_consumer import KAFKA
 from kalda.common.types import TopicPartition
 from kalda.zk.client.consumer_offsets import read_offset, write_offset
 from kalda.zk.client.port import ZooKeeperClient
