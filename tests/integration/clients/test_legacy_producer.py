@@ -228,6 +228,32 @@ def test_event_handler_sends_in_place_of_the_producer(shared: KaldaProcess) -> N
     assert [b"A", b"B", b"C"] == values
 
 
+class Closing(EventHandler):
+    """Closes its producer in the producer's own thread."""
+
+    def __init__(self) -> None:
+        self.producer: Producer | None = None
+        self.failures: list[Exception] = []
+        self.is_done = threading.Event()
+
+    def handle(self, events: Sequence[QueueItem], producer: SyncProducer, encoder: Encode) -> None:
+        assert self.producer is not None
+        try:
+            self.producer.close()
+        except IllegalStateError as error:
+            self.failures.append(error)
+        self.is_done.set()
+
+
+def test_handler_that_closes_its_producer_gets_an_error(shared: KaldaProcess) -> None:
+    handler = Closing()
+    with Producer(config(shared, producer_type="async", batch_size=1, event_handler=handler)) as producer:
+        handler.producer = producer
+        producer.send(ProducerData("closed", "x"))
+        assert handler.is_done.wait(60)
+    assert ["closed by one of its own handlers" in str(each) for each in handler.failures] == [True]
+
+
 class Stuck(EventHandler):
     """Holds the producer's thread until the test lets it go."""
 

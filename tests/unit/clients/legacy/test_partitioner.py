@@ -1,5 +1,7 @@
 """Where messages go: the list of the documents, Java's hashes, random places, leaders that are away."""
 
+from typing import Any
+
 import pytest
 
 from kalda.clients.errors import ClientConfigError
@@ -81,10 +83,10 @@ def test_partitioner_indexes_the_list() -> None:
     assert BrokerPartition(1, 0) == choose("t", "k", partitions, {0, 1}, third, first)
 
 
-@pytest.mark.parametrize("index", [-1, 4])
-def test_index_outside_of_the_list_is_an_error(index: int) -> None:
+@pytest.mark.parametrize("index", [-1, 4, None, 1.0, "1"])
+def test_index_outside_of_the_list_is_an_error(index: Any) -> None:
     partitions = partition_list(topic(1, 0, 1, 0), by_broker=True)
-    with pytest.raises(InvalidPartitionError, match=f"returned {index} for key 'k'; topic t takes 0 to 3"):
+    with pytest.raises(InvalidPartitionError, match=f"returned {index!r} for key 'k'; topic t takes 0 to 3"):
         choose("t", "k", partitions, {0, 1}, lambda key, count: index, first)
 
 

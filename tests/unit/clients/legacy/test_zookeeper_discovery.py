@@ -113,6 +113,16 @@ async def test_new_topic_is_asked_for_at_a_broker_that_answers() -> None:
     assert {0: 1} == world.leaders("t")
 
 
+async def test_what_can_be_no_topic_does_not_spoil_the_others() -> None:
+    """ZooKeeper refuses the path, and a topic that was asked for once is read each time."""
+    world = await World.of(0)
+    await world.create("t", 0)
+    await world.discovery.refresh(["", "..", "a\0b"])
+    await world.discovery.refresh(["t"])
+    assert {0: 0} == world.leaders("t")
+    assert [] == world.asked_for
+
+
 async def test_expired_session_leaves_the_copy_but_stale() -> None:
     world = await World.of(0)
     await world.create("t", 0)

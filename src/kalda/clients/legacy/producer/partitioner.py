@@ -6,8 +6,9 @@ So a key moves to another partition when leaders move, as it did when brokers ca
 is sorted by partition, and a key stays.
 """
 
+import operator
 from collections.abc import Callable, Container, Sequence
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, SupportsIndex
 
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.legacy.class_names import object_of
@@ -128,13 +129,14 @@ def choose(
         raise NoBrokersForPartitionError(f"topic {topic} has no partition with a live leader")
     if key is None:
         return candidates[random_below(len(candidates))]
-    index = partition(key, len(candidates))
-    if not 0 <= index < len(candidates):
+    # A program's partitioner may return anything.
+    index: object = partition(key, len(candidates))
+    if not isinstance(index, SupportsIndex) or not 0 <= operator.index(index) < len(candidates):
         raise InvalidPartitionError(
             f"the partitioner returned {index!r} for key {key!r}; topic {topic} takes 0 to "
             f"{len(candidates) - 1}"
         )
-    found = candidates[index]
+    found = candidates[operator.index(index)]
     if found.broker_id not in live:
         raise NoBrokersForPartitionError(
             f"partition {found.partition} of topic {topic}, for key {key!r}, has no live leader"

@@ -119,7 +119,15 @@ class Producer:
             self._enqueue(data)
 
     def close(self) -> None:
-        """Send what is in the queue, then close the connections; harmless twice."""
+        """Send what is in the queue, then close the connections; harmless twice.
+
+        Raises:
+            IllegalStateError: a handler called it, in the producer's own thread, which would wait for itself.
+        """
+        if self._send_thread.is_current:
+            raise IllegalStateError(
+                "the producer was closed by one of its own handlers; hand the call to another thread"
+            )
         with self._close_lock:
             if self._is_closed:
                 return

@@ -59,6 +59,11 @@ class ProducerSendThread:
         """Start the thread."""
         self._thread.start()
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread, as handlers do."""
+        return threading.current_thread() is self._thread
+
     def join(self) -> None:
         """Wait until the closed queue is empty and its last batch handled."""
         self._thread.join()

@@ -22,6 +22,7 @@ from kalda.protocol.messages.metadata import (
 from kalda.zk.client import paths, schema
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.path_validation import check_path
 from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo, PartitionState, TopicAssignment
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
@@ -66,7 +67,7 @@ class ZooKeeperDiscovery:
 
     async def refresh(self, topics: Collection[str]) -> None:
         """Read ZooKeeper; a topic without a znode is asked for at a broker, and read by the next call."""
-        self._topics.update(dict.fromkeys(topics))
+        self._topics.update(dict.fromkeys(each for each in topics if _has_znode(each)))
         if self._zookeeper.state is not SessionState.CONNECTED:
             # Else each message would wait for the session time-out.
             raise BrokerConnectionError("ZooKeeper cannot be reached now")
@@ -124,6 +125,15 @@ class ZooKeeperDiscovery:
         if state is SessionState.EXPIRED:
             # The watches are gone with the session.
             self._is_stale = True
+
+
+def _has_znode(topic: str) -> bool:
+    """Whether ZooKeeper takes the path of a topic; no read with one that it refuses would succeed."""
+    try:
+        check_path(paths.topic(topic))
+    except BadArgumentsError:
+        return False
+    return True
 
 
 def _as_response(
