@@ -166,6 +166,23 @@ def test_a_filter_reads_topics_that_come_later(kalda: KaldaProcess, topic_name: 
         assert f"other-{stem}" == next(each for each in stream if each.topic.startswith("other-")).topic
 
 
+def test_topic_that_is_deleted_stays_deleted(kalda: KaldaProcess, topic_name: TopicName) -> None:
+    """Requests for its metadata would create it again."""
+    topic = create(kalda, topic_name("deleted"), 2)
+    write(kalda, topic, range(4))
+    with connector(kalda, topic, **{"consumer.timeout.ms": -1}) as consumer:
+        reader = Reader(consumer.create_message_streams_by_filter(Whitelist(f"{topic}.*"))[0])
+        until(lambda: len(reader.found) == 4)
+        admin = AdminClient({"bootstrap.servers": kalda.bootstrap})
+        admin.delete_topics([topic])[topic].result(20)
+        until(lambda: owners(kalda, topic) == set())
+        later = create(kalda, f"{topic}-later", 1)
+        write(kalda, later, range(4, 5))
+        until(lambda: len(reader.found) == 5)
+    with zookeeper_of(kalda) as client:
+        assert client.exists(f"/brokers/topics/{topic}") is None
+
+
 def test_a_commit_counts_the_message_of_the_thread_that_asks(
     kalda: KaldaProcess, topic_name: TopicName
 ) -> None:

@@ -41,6 +41,8 @@ class StreamFeeder:
                 "group.id": config.group,
                 "client.id": config.client_id or config.group,
                 "enable.auto.commit": "false",
+                # The topics are those in ZooKeeper: one that was deleted is not wanted back.
+                "allow.auto.create.topics": "false",
                 "auto.offset.reset": _RESET[config.auto_offset_reset],
                 "max.partition.fetch.bytes": str(config.fetch_message_max_bytes),
                 "fetch.min.bytes": str(config.fetch_min_bytes),
