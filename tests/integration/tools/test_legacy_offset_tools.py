@@ -1,5 +1,6 @@
 """The tools of the documents that look at offsets of groups in ZooKeeper, or set them."""
 
+import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from kalda import Producer
 from kalda.clients.legacy import Consumer
 from kalda.testing import KaldaProcess
 from tests.integration.tools.commands import KALDA, Commands
+from tests.integration.zookeeper_client import zookeeper_client
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +218,21 @@ def test_topics_that_were_deleted_do_not_hide_the_others(kalda: Commands, proces
     ).rows
 
     assert ["left-over", "t", "0", "2", "10", "8", "none"] == row
+
+
+def test_partition_without_a_leader_does_not_hide_the_others(kalda: Commands, process: KaldaProcess) -> None:
+    kalda("topics", "create", "led", "--partitions", 2)
+    state = "/brokers/topics/led/partitions/1/state"
+    with zookeeper_client(process.zookeeper) as client:
+        data = json.loads(client.get(state)[0])
+        client.set(state, json.dumps({**data, "leader": -1}).encode())
+
+    rows = kalda(
+        *("legacy", "ConsumerOffsetChecker", "--zkconnect", process.zookeeper),
+        *("--group", "none", "--topic", "led", "--socket.timeout.ms", 1_000),
+    ).rows
+
+    assert [["0", "unknown", "0"], ["1", "unknown", "unknown"]] == [row[2:5] for row in rows]
 
 
 @pytest.mark.parametrize(

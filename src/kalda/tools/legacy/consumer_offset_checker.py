@@ -66,11 +66,13 @@ async def consumer_offset_checker(
     async with open_cluster("--zookeeper", zookeeper) as view:
         topics = await _topics(view, group, topic)
         partitions = await view.partitions(topics)
+        # Without a leader nobody knows the end.
+        led = list(await view.leaders(partitions))
         base = f"/consumers/{group}"
         try:
             async with view.consumer(group, timeout_ms) as consumer:
                 stored = await consumer.committed(partitions) if partitions else {}
-                ends = await consumer.end_offsets(partitions) if partitions else {}
+                ends = await consumer.end_offsets(led) if led else {}
         except ClientError as error:
             raise ToolError(f"the brokers cannot be asked for offsets: {error}") from error
         if tool.output.form is not Form.JSON:
@@ -80,7 +82,7 @@ async def consumer_offset_checker(
             in_zookeeper = await view.data(f"{base}/offsets/{each.topic}/{each.partition}")
             offset = found.offset if found is not None else _number(in_zookeeper)
             owner = await view.data(f"{base}/owners/{each.topic}/{each.partition}")
-            _print(tool, group, each, offset, ends[each], owner)
+            _print(tool, group, each, offset, ends.get(each), owner)
         if broker_info:
             if tool.output.form is not Form.JSON:
                 tool.output.item(None, "BROKER INFO")
@@ -106,9 +108,9 @@ def _number(text: str | None) -> int | None:
 
 
 def _print(
-    tool: Tool, group: str, partition: TopicPartition, offset: int | None, end: int, owner: str | None
+    tool: Tool, group: str, partition: TopicPartition, offset: int | None, end: int | None, owner: str | None
 ) -> None:
-    lag = None if offset is None else end - offset
+    lag = None if offset is None or end is None else end - offset
     document: Json = {
         "group": group,
         "topic": partition.topic,
