@@ -193,6 +193,42 @@ def test_restart_loses_nothing(
         assert 100 == len(found)
 
 
+@pytest.mark.parametrize("kind", [consumer, old_consumer])
+def test_rebalance_copies_nothing_twice(
+    clusters: list[KaldaProcess], files: Files, kind: Callable[[Files, KaldaProcess, str], Path]
+) -> None:
+    """What has arrived is committed before another gets its partitions, as in Kafka's since 0.9."""
+    source, _, target = clusters
+    topic = f"shared-{kind.__name__}"
+    create_topic(source.bootstrap, topic, partitions=4, replicas=1)
+    arguments = (
+        *("--consumer.config", kind(files, source, topic)),
+        *("--producer.config", files("producer", broker_list=f"0:{target.bootstrap}")),
+        *("--whitelist", topic),
+    )
+    produce(source, topic, *[(b"%d" % number, b"v") for number in range(100)])
+    first = Mirror(*arguments)
+    wait_until(lambda: len(records(target, topic)) >= 100)
+    second = Mirror(*arguments)
+    wait_until(lambda: 2 == len(set(readers(source, topic, kind)).difference([""])))
+    assert (0, 0) == (first.end()[0], second.end()[0])
+    assert 100 == len(records(target, topic))
+
+
+def readers(cluster: KaldaProcess, topic: str, kind: Callable[[Files, KaldaProcess, str], Path]) -> list[str]:
+    """Return the member of the group, named like its topic, that reads each of the 4 partitions."""
+    partitions = [TopicPartition(topic, number) for number in range(4)]
+    if kind is old_consumer:
+        with zookeeper_client(cluster.zookeeper) as client:
+            paths = [f"/consumers/{topic}/owners/{topic}/{each.partition}" for each in partitions]
+            return [client.get(path)[0].decode() if client.exists(path) else "" for path in paths]
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        members = admin.describe_consumer_groups([topic])[topic].members
+    return [
+        next((member.member_id for member in members if each in member.assignment), "") for each in partitions
+    ]
+
+
 def test_old_consumers_leave_topics_out(clusters: list[KaldaProcess], files: Files) -> None:
     """A blacklist copies every other topic, with streams and producers of their own threads."""
     _, source, target = clusters

@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from kalda.clients.consumer.consumer import Consumer
@@ -47,6 +47,7 @@ class NewConsumerSource(ConsumerRebalanceListener):
         self._consumer: Final = Consumer.from_config({**properties, "enable.auto.commit": False})
         self._records: Final[deque[ConsumerRecord[bytes, bytes]]] = deque()
         self._offsets: Final[dict[TopicPartition, int]] = {}
+        self._has_arrived: Callable[[], bool] = lambda: False
         self._consumer.subscribe(whitelist, self)
 
     def take(self) -> Copied | None:
@@ -68,8 +69,21 @@ class NewConsumerSource(ConsumerRebalanceListener):
         """Leave the group."""
         self._consumer.close()
 
+    def set_has_arrived(self, has_arrived: Callable[[], bool]) -> None:
+        """Set what to ask before partitions are revoked."""
+        self._has_arrived = has_arrived
+
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Forget the records and offsets of partitions that go to another member."""
+        """Commit what has arrived, and forget the partitions that go to another member."""
+        if self._offsets and self._has_arrived():
+            try:
+                self.commit()
+            except ClientError as error:
+                logger.warning("The mirror maker could not commit before a rebalance: %s", error)
+        self.on_partitions_lost(partitions)
+
+    def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget the records and offsets of partitions that are another member's."""
         gone = set(partitions)
         kept = [each for each in self._records if TopicPartition(each.topic, each.partition) not in gone]
         self._records.clear()
@@ -111,6 +125,10 @@ class OldConsumerSource:
     def commit(self) -> None:
         """Commit behind the messages that `take` returned."""
         self._connector.commit_offsets()
+
+    def set_has_arrived(self, has_arrived: Callable[[], bool]) -> None:
+        """Set what to ask before partitions are released."""
+        self._connector.set_before_release(has_arrived)
 
     def shutdown(self) -> None:
         """Leave the group."""

@@ -29,6 +29,9 @@ BATCH_COUNT_MAX: Final = 2_000
 STOP_SECONDS: Final = 10.0
 """How long what was read may take to arrive after `MirrorMaker.stop`: the target may be down."""
 
+RELEASE_SECONDS: Final = 1.0
+"""How long a rebalance waits for what was read to arrive; what takes longer is copied again."""
+
 _POLL_SECONDS: Final = 0.5
 """How often a thread that waits looks whether the copy was stopped."""
 
@@ -59,6 +62,14 @@ class Source(Protocol):
 
     def commit(self) -> None:
         """Commit the offsets of all messages that `take` returned."""
+        ...
+
+    def set_has_arrived(self, has_arrived: Callable[[], bool]) -> None:
+        """Set what to ask before partitions go to another member.
+
+        It waits a moment, and returns whether all that `take` returned before has arrived; then this is
+        committed.
+        """
         ...
 
     def shutdown(self) -> None:
@@ -248,6 +259,7 @@ class MirrorMaker:
     def _read(self, source: Source) -> None:
         outstanding = Outstanding()
         committed_at = self._clock()
+        source.set_has_arrived(lambda: outstanding.wait_none(RELEASE_SECONDS) and self.failure is None)
         try:
             while not self._stopping.is_set():
                 message = source.take()

@@ -47,6 +47,9 @@ class ScriptedSource:
         self.commits.append(self.taken)
         self.on_commit()
 
+    def set_has_arrived(self, has_arrived: Callable[[], bool]) -> None:
+        self.has_arrived = has_arrived
+
     def shutdown(self) -> None:
         self.is_shut_down = True
 

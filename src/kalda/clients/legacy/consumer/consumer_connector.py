@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
 
@@ -133,6 +133,20 @@ class ConsumerConnector:
         streams = self._new_streams(num_streams, key_decoder, value_decoder)
         self._join(by_filter(topic_filter, num_streams), streams, lambda _, thread: streams[thread.number])
         return streams
+
+    def set_before_release(self, is_processed: Callable[[], bool]) -> None:
+        """Set a function that decides whether consumed offsets are committed before partitions are released.
+
+        It is for programs that commit themselves because consumed messages are processed later. It is
+        called in a thread of its own, while all streams stand still and the group waits. If it returns
+        True, what was consumed before the call is committed.
+
+        Raises:
+            IllegalStateError: there are no streams.
+        """
+        if self._reading is None:
+            raise IllegalStateError("set_before_release needs streams; create them first")
+        self._reading.is_processed = is_processed
 
     def commit_offsets(self) -> None:
         """Commit the offsets of all messages consumed so far.

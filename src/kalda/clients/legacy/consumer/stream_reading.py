@@ -67,6 +67,8 @@ class StreamReading:
         self._lock: Final = asyncio.Lock()
         self._is_reading = False
         self.rebalancer: Ownership | None = None
+        self.is_processed: Callable[[], bool] | None = None
+        """Decides about the commit of a stop where commits are not automatic."""
 
     @property
     def is_reading(self) -> bool:
@@ -81,19 +83,8 @@ class StreamReading:
         """Take back what programs have not got; commit what they consumed, if commits are automatic."""
         async with self._lock:
             self._drop()
-            if self._config.auto_commit_enable:
-                for _ in range(round(IN_HAND_S_MAX / _IN_HAND_CHECK_S)):
-                    if not self._is_in_hand():
-                        break
-                    await asyncio.sleep(_IN_HAND_CHECK_S)
-                try:
-                    await self._write()
-                except (ZooKeeperError, ClientError) as error:
-                    logger.warning(
-                        "Group %s: consumed offsets were not committed, their messages come again: %s",
-                        self._config.group,
-                        error,
-                    )
+            if self._config.auto_commit_enable or self.is_processed is not None:
+                await self._commit_last()
             self._forget()
 
     def abandon(self) -> None:
@@ -127,7 +118,7 @@ class StreamReading:
     async def commit(self) -> None:
         """Commit what is consumed; raises as `OffsetStorage.write`."""
         async with self._lock:
-            await self._write()
+            await self._storage.write(self._consumed())
 
     def on_room(self, stream: Stream) -> None:
         """Go on with a stream whose queue was full; on the loop."""
@@ -171,11 +162,34 @@ class StreamReading:
     def _is_in_hand(self) -> bool:
         return any(stream.has_message_in_hand for stream in self._streams)
 
-    async def _write(self) -> None:
+    async def _commit_last(self) -> None:
+        """Commit before partitions are given up."""
+        for _ in range(round(IN_HAND_S_MAX / _IN_HAND_CHECK_S)):
+            if not self._is_in_hand():
+                break
+            await asyncio.sleep(_IN_HAND_CHECK_S)
+        # Read before the program is asked: it knows nothing of what its threads consume meanwhile.
+        offsets = self._consumed()
+        if self.is_processed is not None:
+            if not await asyncio.to_thread(self.is_processed):
+                return
+            # The end of the session forgets what is consumed: the partitions may be another's.
+            still = self._consumed()
+            offsets = {each: offset for each, offset in offsets.items() if each in still}
+        try:
+            await self._storage.write(offsets)
+        except (ZooKeeperError, ClientError) as error:
+            logger.warning(
+                "Group %s: consumed offsets were not committed, their messages come again: %s",
+                self._config.group,
+                error,
+            )
+
+    def _consumed(self) -> dict[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}
         for stream in self._streams:
             offsets |= stream.consumed()
-        await self._storage.write(offsets)
+        return offsets
 
 
 def _addresses(brokers: Mapping[int, BrokerInfo]) -> list[str]:
