@@ -40,3 +40,4 @@ def producer_shell(tool: Tool, props: Path, topic: str) -> None:
             producer.send(ProducerData(topic, message))
             size = len(message.encode())
             tool.output.item({"message": message, "bytes": size}, f"Sent: {text} ({size} bytes)")
+            tool.output.flush()

@@ -121,7 +121,7 @@ async def update_offsets_in_zk(tool: Tool, where: str, consumer_properties: Path
 
 def _write(path: Path, lines: list[str]) -> None:
     try:
-        path.write_text("".join(lines))
+        path.write_text("".join(lines), encoding="utf-8")
     except OSError as error:
         raise ToolError(f"--output-file={path}: {error.strerror}") from error
 
@@ -145,7 +145,7 @@ def _read(path: Path) -> dict[tuple[str, TopicPartition], int]:
         ToolUsageError: the file cannot be read, or a line is none of ExportZkOffsets.
     """
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ToolUsageError(f"--input-file={path}: {reason}") from error

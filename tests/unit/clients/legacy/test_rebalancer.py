@@ -289,6 +289,25 @@ async def test_the_end_of_the_session_ends_reading_without_a_commit_and_the_next
     assert member.session.session_id == stat.ephemeral_owner
 
 
+async def test_session_that_ends_while_reading_begins_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The partitions may be another's already, whose offsets a commit would set back."""
+    group = await Group.with_topic(1)
+    session = await group.zookeeper.connect()
+    member = Member("a", session, TopicCount({"t": 1}), retries=0)
+    begin = member.streams.begin
+
+    async def expire_and_begin(*arguments: Any) -> None:
+        await session.expire()
+        await begin(*arguments)
+
+    monkeypatch.setattr(member.streams, "begin", expire_and_begin)
+    with pytest.raises(ConsumerRebalanceFailedError, match="the session ended"):
+        await member.rebalancer.start()
+
+    assert not member.streams.is_reading
+    assert "abandon" == member.streams.log[-1]
+
+
 async def test_claims_of_an_attempt_that_failed_are_released(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a partition that the next attempt gives to another would have no reader."""
     group = await Group.with_topic(2)

@@ -94,6 +94,8 @@ class Rebalancer:
         self.owned: dict[TopicPartition, ThreadId] = {}
         """The partitions that this consumer owns, with the threads that read them."""
         self._is_registered = False
+        self._loss_count = 0
+        """How often the session ended, or was silent for so long that it may have."""
         self._is_due: Final = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._silence: asyncio.TimerHandle | None = None
@@ -200,7 +202,11 @@ class Rebalancer:
         if taken:
             await self._release()
             return f"{len(taken)} partitions have other owners yet, the first is {taken[0]}"
+        losses = self._loss_count
         await self._reading.begin(mine, brokers)
+        if losses != self._loss_count:
+            self._reading.abandon()
+            return "the session ended while reading began"
         logger.info("Consumer %s owns %d partitions", self._consumer, len(mine))
         return ""
 
@@ -253,5 +259,6 @@ class Rebalancer:
         """Stop to deliver at once: other consumers may own the partitions now."""
         if self._reading.is_reading:
             logger.warning("Consumer %s lost its ZooKeeper session, and its partitions", self._consumer)
+        self._loss_count += 1
         self._reading.abandon()
         self._is_due.set()
