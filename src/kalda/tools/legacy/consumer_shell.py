@@ -69,7 +69,8 @@ def _print(
                 count += 1
                 message = each.message()
                 with lock:
-                    tool.output.item({"consumed": message}, f"consumed: {message}")
+                    text = "null" if message is None else message
+                    tool.output.item({"consumed": message}, f"consumed: {text}")
                     tool.output.flush()
         with lock:
             tool.output.item({"received": count}, f"Received {count} messages")
