@@ -5,6 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,33 @@ def test_a_commit_counts_the_message_of_the_thread_that_asks(
     with connector(kalda, topic, **manual) as second:
         (stream,) = second.create_message_streams({topic: 1})[topic]
         assert [3] == take(stream, 1)
+
+
+def test_program_is_asked_before_a_commit_of_its_own(kalda: KaldaProcess, topic_name: TopicName) -> None:
+    """It may commit then, or fail; neither keeps the group waiting."""
+    topic = create(kalda, topic_name("asked"), 1)
+    write(kalda, topic, range(20))
+    first: list[int] = []
+
+    def commits(consumer: ConsumerConnector) -> bool:
+        consumer.commit_offsets()
+        return False
+
+    answers: list[Callable[[ConsumerConnector], bool]] = [
+        lambda _: True,
+        lambda _: False,
+        commits,
+        lambda _: bool(1 / 0),
+        lambda _: True,
+    ]
+    for answer in answers:
+        with connector(kalda, topic, **{"autocommit.enable": False}) as consumer:
+            with pytest.raises(IllegalStateError, match="needs streams"):
+                consumer.set_before_release(lambda: True)
+            (stream,) = consumer.create_message_streams({topic: 1})[topic]
+            consumer.set_before_release(partial(answer, consumer))
+            first += take(stream, 3)[:1]
+    assert [0, 3, 3, 6, 6] == first
 
 
 def test_offsets_in_kafka_are_the_groups(kalda: KaldaProcess, topic_name: TopicName) -> None:

@@ -84,7 +84,14 @@ class StreamReading:
         async with self._lock:
             self._drop()
             if self._config.auto_commit_enable or self.is_processed is not None:
-                await self._commit_last()
+                await self._wait_nothing_in_hand()
+            # Read before the program is asked: it knows nothing of what its threads consume meanwhile.
+            offsets = self._consumed()
+        # Without the lock, so that the program may commit itself.
+        commits = self._config.auto_commit_enable if self.is_processed is None else await self._ask()
+        async with self._lock:
+            if commits:
+                await self._commit_last(offsets)
             self._forget()
 
     def abandon(self) -> None:
@@ -162,22 +169,27 @@ class StreamReading:
     def _is_in_hand(self) -> bool:
         return any(stream.has_message_in_hand for stream in self._streams)
 
-    async def _commit_last(self) -> None:
-        """Commit before partitions are given up."""
+    async def _wait_nothing_in_hand(self) -> None:
         for _ in range(round(IN_HAND_S_MAX / _IN_HAND_CHECK_S)):
             if not self._is_in_hand():
-                break
-            await asyncio.sleep(_IN_HAND_CHECK_S)
-        # Read before the program is asked: it knows nothing of what its threads consume meanwhile.
-        offsets = self._consumed()
-        if self.is_processed is not None:
-            if not await asyncio.to_thread(self.is_processed):
                 return
-            # The end of the session forgets what is consumed: the partitions may be another's.
-            still = self._consumed()
-            offsets = {each: offset for each, offset in offsets.items() if each in still}
+            await asyncio.sleep(_IN_HAND_CHECK_S)
+
+    async def _ask(self) -> bool:
+        """Return what the program says, in a thread of its own; an error means no."""
+        assert self.is_processed is not None, "the caller looked"
         try:
-            await self._storage.write(offsets)
+            return await asyncio.to_thread(self.is_processed)
+        except Exception:
+            logger.exception("Group %s: `before_release` failed, nothing is committed", self._config.group)
+            return False
+
+    async def _commit_last(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit before partitions are given up."""
+        # The end of the session forgets what is consumed: the partitions may be another's.
+        still = self._consumed()
+        try:
+            await self._storage.write({each: offset for each, offset in offsets.items() if each in still})
         except (ZooKeeperError, ClientError) as error:
             logger.warning(
                 "Group %s: consumed offsets were not committed, their messages come again: %s",
