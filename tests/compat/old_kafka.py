@@ -31,6 +31,8 @@ zookeeper.connect=127.0.0.1:{zookeeper_port}
 log.dirs={directory}/data
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=3
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
 """
 
 
