@@ -251,7 +251,7 @@ def test_handler_that_closes_its_producer_gets_an_error(shared: KaldaProcess) ->
         handler.producer = producer
         producer.send(ProducerData("closed", "x"))
         assert handler.is_done.wait(60)
-    assert ["closed by one of its own handlers" in str(each) for each in handler.failures] == [True]
+    assert [True] == ["closed by one of its own handlers" in str(each) for each in handler.failures]
 
 
 class Stuck(EventHandler):
