@@ -17,6 +17,7 @@ from benchmarks import (
     end_to_end,
     failover,
     footprint,
+    message_formats,
     metrics,
     protocol_codec,
     replication,
@@ -41,6 +42,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "columnar": columnar.run,
     "storage": storage.run,
     "protocol_codec": protocol_codec.run,
+    "message_formats": message_formats.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

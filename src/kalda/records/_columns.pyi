@@ -59,3 +59,13 @@ def append_record(
     value: Buffer | None,
     header_field: bytes,
 ) -> int: ...
+def append_messages(
+    records: bytearray,
+    data: Buffer,
+    position: int,
+    magic: int,
+    bytes_max: int,
+    room: int,
+    base_timestamp: int,
+    first_delta: int,
+) -> tuple[int, int, int, int]: ...

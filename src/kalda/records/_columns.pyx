@@ -30,7 +30,7 @@ cdef extern from "Python.h":
     # What every class that Python code defines allocates with: an instance with room for so many items.
     object PyType_GenericAlloc(type cls, Py_ssize_t count)
 
-INTERFACE = 3
+INTERFACE = 4
 
 cdef enum:
     # Below this many bytes a pass is shorter than a switch to another thread and back.
@@ -956,3 +956,177 @@ def append_record(bytearray records, bytes time_field, int64_t offset_delta, key
     at = write_bytes(at, value_data, value_size)
     memcpy(at, PyBytes_AS_STRING(header_field), PyBytes_GET_SIZE(header_field))
     return record_size
+
+
+# CRC-32 (the polynomial of zlib), sixteen bytes at a time: entry k of a byte is its effect from k bytes before.
+cdef uint32_t[16][256] CRC_TABLES
+
+cdef void fill_crc_tables() noexcept nogil:
+    cdef uint32_t crc
+    cdef int byte, bit, table
+    for byte in range(256):
+        crc = byte
+        for bit in range(8):
+            crc = (crc >> 1) ^ (0xEDB88320U if crc & 1 else 0)
+        CRC_TABLES[0][byte] = crc
+    for byte in range(256):
+        for table in range(1, 16):
+            crc = CRC_TABLES[table - 1][byte]
+            CRC_TABLES[table][byte] = (crc >> 8) ^ CRC_TABLES[0][crc & 0xFF]
+
+fill_crc_tables()
+
+
+cdef inline uint32_t crc32(const uint8_t *at, int64_t size) noexcept nogil:
+    """Return the CRC-32 of bytes, as `zlib.crc32` does."""
+    cdef uint32_t crc = 0xFFFFFFFFU
+    cdef const uint8_t *end = at + size
+    while end - at >= 16:
+        crc ^= at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16 | <uint32_t>at[3] << 24
+        crc = (
+            CRC_TABLES[15][crc & 0xFF]
+            ^ CRC_TABLES[14][(crc >> 8) & 0xFF]
+            ^ CRC_TABLES[13][(crc >> 16) & 0xFF]
+            ^ CRC_TABLES[12][crc >> 24]
+            ^ CRC_TABLES[11][at[4]]
+            ^ CRC_TABLES[10][at[5]]
+            ^ CRC_TABLES[9][at[6]]
+            ^ CRC_TABLES[8][at[7]]
+            ^ CRC_TABLES[7][at[8]]
+            ^ CRC_TABLES[6][at[9]]
+            ^ CRC_TABLES[5][at[10]]
+            ^ CRC_TABLES[4][at[11]]
+            ^ CRC_TABLES[3][at[12]]
+            ^ CRC_TABLES[2][at[13]]
+            ^ CRC_TABLES[1][at[14]]
+            ^ CRC_TABLES[0][at[15]]
+        )
+        at += 16
+    while at < end:
+        crc = (crc >> 8) ^ CRC_TABLES[0][(crc ^ at[0]) & 0xFF]
+        at += 1
+    return ~crc
+
+
+cdef inline uint32_t read_int32(const uint8_t *at) noexcept nogil:
+    return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
+
+
+cdef inline int64_t read_int64(const uint8_t *at) noexcept nogil:
+    return <int64_t>(<uint64_t>read_int32(at) << 32 | read_int32(at + 4))
+
+
+cdef struct Run:
+    # The records that messages became, and what a batch has to know of them.
+    uint8_t *at
+    int64_t message_end
+    int64_t rows
+    int64_t max_timestamp
+    int64_t base_timestamp
+
+
+cdef void write_run(
+    Run *run, const uint8_t *limit, const uint8_t *data, int64_t size, int64_t position, int magic, int64_t bytes_max,
+    int64_t room, int64_t first_delta
+) noexcept nogil:
+    """Write messages as records until one is not of the usual kind, or the records would pass `room` or `limit`."""
+    cdef const uint8_t *at
+    cdef const uint8_t *key
+    cdef const uint8_t *value
+    cdef int64_t overhead = 34 if magic else 26
+    cdef int64_t end, length, key_size, value_size, timestamp = -1, record_size
+    cdef uint64_t delta, offset_delta
+    cdef uint8_t *start = run.at
+    while position + overhead <= size:
+        at = data + position
+        length = <int32_t>read_int32(at + 8)
+        end = position + 12 + length
+        if (
+            read_int64(at) < 0
+            or end - position < overhead
+            or end - position > bytes_max
+            or end > size
+            or at[16] != magic
+            or at[17] & 7
+            or crc32(at + 16, end - position - 16) != read_int32(at + 12)
+        ):
+            return
+        if magic:
+            timestamp = read_int64(at + 18)
+            # A time that no batch can hold has an error of its own.
+            if timestamp < -1:
+                return
+        # So has one whose distance from the first one has more than 64 bits.
+        if run.base_timestamp == -1 and timestamp == INT64_MAX:
+            return
+        at += overhead - 8
+        key_size = <int32_t>read_int32(at)
+        at += 4
+        if key_size > data + end - at - 4:
+            return
+        key = at
+        if key_size > 0:
+            at += key_size
+        value_size = <int32_t>read_int32(at)
+        at += 4
+        if (value_size if value_size > 0 else 0) != data + end - at:
+            return
+        value = at
+        if (run.at - start) + (end - position) > room:
+            return
+        delta = zigzag(timestamp - run.base_timestamp) if run.base_timestamp >= -1 else 0
+        offset_delta = zigzag(first_delta + run.rows)
+        key_size = key_size if key_size >= 0 else -1
+        value_size = value_size if value_size >= 0 else -1
+        record_size = 2 + varint_size(delta) + varint_size(offset_delta)
+        record_size += varint_size(zigzag(key_size)) + varint_size(zigzag(value_size))
+        record_size += (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+        if varint_size(zigzag(record_size)) + record_size > limit - run.at:
+            return
+        run.at = write_varint(run.at, zigzag(record_size))
+        run.at[0] = 0
+        run.at = write_varint(run.at + 1, delta)
+        run.at = write_varint(run.at, offset_delta)
+        run.at = write_bytes(run.at, key, key_size)
+        run.at = write_bytes(run.at, value, value_size)
+        run.at[0] = 0
+        run.at += 1
+        if run.base_timestamp < -1:
+            run.base_timestamp = timestamp
+        run.rows += 1
+        run.max_timestamp = max(run.max_timestamp, timestamp)
+        run.message_end = end
+        position = end
+
+
+def append_messages(
+    bytearray records, data, int64_t position, int magic, int64_t bytes_max, int64_t room, int64_t base_timestamp,
+    int64_t first_delta
+):
+    """Append messages of a message set to `records`, up to the first that `message_set.iter_plain_messages` leaves out.
+
+    Messages of at most `bytes_max` bytes are usual; those that are appended have at most `room` bytes, and are counted
+    as they become records. Timestamps are relative to `base_timestamp`; below -1, the first message sets it. Returns the
+    end of the last message, how many there were, the largest timestamp (-1 without one) and the base.
+    """
+    cdef _Memory memory = _Memory(data, 0)
+    cdef int64_t size = memory.view.len
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(records)
+    cdef Run run
+    if position < 0 or position > size or magic not in (0, 1):
+        raise ValueError(f"position {position} of {size} bytes, format {magic}")
+    run.message_end = position
+    run.rows = 0
+    run.max_timestamp = -1
+    run.base_timestamp = base_timestamp
+    # What is appended is no larger than its messages.
+    cdef int64_t capacity = min(size - position, max(room, 0))
+    PyByteArray_Resize(records, before + capacity)
+    run.at = <uint8_t *>PyByteArray_AS_STRING(records) + before
+    with nogil:
+        write_run(
+            &run, run.at + capacity, <const uint8_t *>memory.view.buf, size, position, magic, bytes_max, room,
+            first_delta
+        )
+    PyByteArray_Resize(records, run.at - <uint8_t *>PyByteArray_AS_STRING(records))
+    return run.message_end, run.rows, run.max_timestamp, run.base_timestamp

@@ -25,7 +25,11 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression, decompress, mend_lz4_header
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes
-from kalda.records.record import Record
+from kalda.records.implementation import is_built, is_compiled
+from kalda.records.record import Record, RecordBatchBuilder
+
+if is_built:
+    from kalda.records import _columns
 
 MESSAGE_OVERHEAD: Final = (26, 34)
 """Bytes of an entry without key and value, offset and size included, by magic."""
@@ -122,10 +126,11 @@ def iter_plain_messages(
     """Yield the messages from `position` on up to the first that is not of the usual kind.
 
     Usual is one that is whole, of format `magic`, uncompressed, of at most `message_bytes_max` bytes, and has
-    a correct CRC. `iter_messages` reads any other and raises what is wrong with it. For messages of 100 bytes
-    this takes half its time, because no header and no views are made for them.
+    a correct CRC and a timestamp that a batch can hold. `iter_messages` reads any other and raises what is
+    wrong with it. For messages of 100 bytes this takes half its time, because no header and no views are made
+    for them.
     """
-    data = bytes(buffer)
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)
     head, overhead, size = _PLAIN_HEADS[magic], MESSAGE_OVERHEAD[magic], len(data)
     timestamp = NO_TIMESTAMP
     while position + overhead <= size:
@@ -139,6 +144,7 @@ def iter_plain_messages(
             found != magic
             or attributes & COMPRESSION_MASK
             or offset < 0
+            or timestamp < NO_TIMESTAMP
             or end > size
             or not overhead <= end - position <= message_bytes_max
             or key_size > end - at - 4
@@ -155,6 +161,34 @@ def iter_plain_messages(
             return
         yield PlainMessage(end, timestamp, key, None if value_size < 0 else data[at:end])
         position = end
+
+
+def append_plain_messages(
+    builder: RecordBatchBuilder, buffer: Buffer, position: int, magic: int, batch_bytes_max: int
+) -> int:
+    """Append the messages from `position` on to a batch; return the end of the last one.
+
+    It stops at the first that is not of the usual kind, see `iter_plain_messages`, and before the batch would
+    be larger than `batch_bytes_max`, counting what is added in its size as a message.
+    """
+    room = batch_bytes_max - builder.size
+    if is_compiled():
+        return builder.extend(
+            lambda records, base, delta: _columns.append_messages(
+                records, buffer, position, magic, batch_bytes_max, room, base, delta
+            )
+        )
+    start = builder.size
+    for message in iter_plain_messages(buffer, position, magic, batch_bytes_max):
+        if builder.size - start + message.end - position > room:
+            break
+        try:
+            builder.append_next(message.key, message.value, message.timestamp)
+        except ValueError:
+            # The batch cannot hold its timestamp; the caller finds it at this message.
+            break
+        position = message.end
+    return position
 
 
 def first_offset(buffer: Buffer, position: int, header: BatchHeader) -> int:

@@ -6,7 +6,7 @@ Invariant: iterator, builder and columnar decoder agree on every byte. A propert
 other, and with the builders and readers of other clients.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kalda.records.batch import (
@@ -46,6 +46,7 @@ Header = tuple[str, bytes | None]
 
 OFFSET_DELTA_MAX: Final = 0x7FFFFFFF
 _TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF
+_NO_BASE: Final = -2
 _VARINTS_SIZE: Final = 2048
 _VARINTS: Final = tuple(varint(number) for number in range(_VARINTS_SIZE))
 """The varints of lengths and offset deltas that nearly all records have; a look-up is a fifth of encoding."""
@@ -316,6 +317,22 @@ class RecordBatchBuilder:
         self._record_count += 1
         return size
 
+    def extend(self, append: Callable[[bytearray, int, int], tuple[int, int, int, int]]) -> int:
+        """Let a function append records to the encoded ones; return the first value that it returns.
+
+        The function gets these records, the base timestamp (-2 where the first record sets it) and the next
+        offset delta. It returns a value, how many records it appended, their largest timestamp and the base.
+        """
+        assert self._contents is None, "the batch is closed for appends"
+        base = _NO_BASE if self._base_timestamp is None else self._base_timestamp
+        result, count, max_timestamp, base = append(self._records, base, self._next_delta)
+        if count:
+            self._base_timestamp = base
+            self._next_delta += count
+            self._record_count += count
+            self._max_timestamp = max(self._max_timestamp, max_timestamp)
+        return result
+
     def size_of_next(
         self, key: Buffer | None, value: Buffer | None, timestamp: int, headers: Sequence[Header] = ()
     ) -> int:
@@ -328,6 +345,8 @@ class RecordBatchBuilder:
             raise ValueError(f"timestamp {timestamp} is outside -1..{_TIMESTAMP_MAX}")
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
+        if timestamp - self._base_timestamp > _TIMESTAMP_MAX:
+            raise ValueError(f"timestamp {timestamp} is more than {_TIMESTAMP_MAX} above the first, -1")
         field = bytearray(1)
         write_varint(field, timestamp - self._base_timestamp)
         self._last_timestamp = timestamp

@@ -32,7 +32,7 @@ from kalda.records.control import check_barrier
 from kalda.records.conversion import recompress
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
 from kalda.records.format_conversion import down_convert, is_message_set
-from kalda.records.message_set import iter_messages, iter_plain_messages
+from kalda.records.message_set import append_plain_messages, iter_messages
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.records.validation import TimestampBounds, validate_records
 from kalda.storage.checked_batches import CheckedBatches, describe
@@ -182,13 +182,14 @@ class LogValidator:
         run: RecordBatchBuilder | None = None
         magic = records[MAGIC_POSITION]
         plain_end = 0
-        for message in iter_plain_messages(records, 0, magic, self._bytes_max):
-            if run is None or run.size + message.end - plain_end > self._bytes_max:
-                if run is not None:
-                    batches.append(run.build())
-                run = RecordBatchBuilder()
-            _append(run, message.key, message.value, message.timestamp)
-            plain_end = message.end
+        while True:
+            following = RecordBatchBuilder()
+            plain_end = append_plain_messages(following, records, plain_end, magic, self._bytes_max)
+            if not following.record_count:
+                break
+            if run is not None:
+                batches.append(run.build())
+            run = following
         for position, header in iter_headers(records, plain_end):
             if header.magic != magic:
                 raise InvalidRecordError(

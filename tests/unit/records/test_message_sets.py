@@ -33,9 +33,10 @@ from kalda.records.format_conversion import (
     new_builder,
     up_convert,
 )
-from kalda.records.message_set import iter_messages, iter_plain_messages
+from kalda.records.message_set import append_plain_messages, iter_messages, iter_plain_messages
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import Record, RecordBatchBuilder
+from tests.record_implementations import needs_compiled, using
 
 OLD_CODECS = [Compression.NONE, Compression.GZIP, Compression.SNAPPY, Compression.LZ4]
 fields = st.none() | st.binary(max_size=40)
@@ -201,6 +202,30 @@ def test_short_way_reads_what_the_full_reader_reads(
         assert (record.timestamp, record.key, record.value) == (message.timestamp, message.key, message.value)
         position += header.size
         assert position == message.end
+
+
+@needs_compiled
+@given(rows, magics, magics, st.integers(0, 400), st.integers(-3, 2**63 - 1), st.data())
+def test_compiled_code_appends_what_python_appends(
+    records: list[Row], magic: int, expected: int, batch_bytes_max: int, base: int, data: st.DataObject
+) -> None:
+    """Also of damaged messages whose CRC is right, and into batches that have little room."""
+    messages = bytearray(build(magic, records, Compression.NONE))
+    if data.draw(st.booleans()):
+        _, header = next(iter_headers(messages))
+        for _ in range(data.draw(st.integers(1, 3))):
+            messages[data.draw(st.integers(0, len(messages) - 1))] = data.draw(st.integers(0, 255))
+        struct.pack_into(">I", messages, 12, zlib.crc32(messages[16 : header.size]))
+    built = []
+    for name in ("compiled", "numpy"):
+        builder = RecordBatchBuilder()
+        if base >= -1:
+            builder.append(b"first", None, base)
+        with using(name):
+            end = append_plain_messages(builder, messages, 0, expected, batch_bytes_max)
+        batch = bytes(builder.build()) if builder.record_count else b""
+        built.append((end, builder.record_count, builder.next_offset, builder.max_timestamp, batch))
+    assert built[0] == built[1]
 
 
 def test_bytes_of_one_message_are_kafkas() -> None:

@@ -82,6 +82,14 @@ def test_time_that_no_batch_can_hold_is_our_misuse(timestamp: int) -> None:
         RecordBatchBuilder().append(None, None, timestamp)
 
 
+def test_times_more_than_64_bits_apart_are_our_misuse() -> None:
+    """The delta would not fit; Java's would wrap."""
+    builder = RecordBatchBuilder()
+    builder.append(None, None, -1)
+    with pytest.raises(ValueError, match="timestamp 9223372036854775807 is more than"):
+        builder.append(None, None, 2**63 - 1)
+
+
 def test_offsets_never_go_back() -> None:
     builder = RecordBatchBuilder(base_offset=5)
     builder.append(None, None, 0)
