@@ -83,6 +83,8 @@ class DownConverted(NamedTuple):
 
     messages: bytes
     consumed_bytes: int
+    record_count: int
+    """The records that had a newer format."""
 
 
 def down_convert(buffer: Buffer, magic: int, first_offset: int = 0) -> DownConverted:
@@ -98,7 +100,7 @@ def down_convert(buffer: Buffer, magic: int, first_offset: int = 0) -> DownConve
         RecordsError: another subclass, for bytes that are no batch.
     """
     parts: list[Buffer] = []
-    consumed_bytes = 0
+    consumed_bytes = record_count = 0
     view = memoryview(buffer)
     try:
         for position, header in iter_headers(buffer):
@@ -106,17 +108,20 @@ def down_convert(buffer: Buffer, magic: int, first_offset: int = 0) -> DownConve
             if header.magic <= magic:
                 parts.append(view[position:end])
             elif not header.is_control:
-                parts.append(_down_converted(buffer, position, header, magic, first_offset))
+                builder = _down_converted(buffer, position, header, magic, first_offset)
+                if builder is not None:
+                    parts.append(builder.build())
+                    record_count += builder.record_count
             consumed_bytes = end
     except RecordsError:
         if not consumed_bytes:
             raise
-    return DownConverted(b"".join(parts), consumed_bytes)
+    return DownConverted(b"".join(parts), consumed_bytes, record_count)
 
 
 def _down_converted(
     buffer: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
-) -> Buffer:
+) -> MessageSetBuilder | None:
     compression = header.compression
     if compression is Compression.ZSTD:
         raise UnsupportedCompressionTypeError(
@@ -136,7 +141,7 @@ def _down_converted(
                 log_append_time=header.max_timestamp,
             )
         _append(builder, record)
-    return b"" if builder is None else builder.build()
+    return builder
 
 
 def is_message_set(buffer: Buffer) -> bool:

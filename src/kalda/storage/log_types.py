@@ -34,6 +34,8 @@ class LogAppendInfo:
     duplicate: bool
     size: int
     record_count: int
+    converted_count: int = 0
+    """The records that came in another format than the log's."""
 
 
 @dataclass(slots=True, eq=False)

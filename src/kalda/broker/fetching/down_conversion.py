@@ -13,6 +13,7 @@ from functools import partial
 from struct import Struct
 from typing import Final
 
+from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
 from kalda.net.connection import PieceSource
 from kalda.records.batch import HEADER_SIZE, read_header
 from kalda.records.errors import NeedMoreBytes, RecordsError
@@ -38,20 +39,30 @@ class DownConvertedRecords(PieceSource):
         "_first_offset",
         "_is_working",
         "_magic",
+        "_metrics",
         "_piece",
         "_position",
+        "_record_count",
         "_sent",
         "_stored",
     )
 
     def __init__(
-        self, stored: FileSlice, magic: int, first_offset: int, executor: BackgroundExecutor
+        self,
+        stored: FileSlice,
+        magic: int,
+        first_offset: int,
+        executor: BackgroundExecutor,
+        metrics: BrokerTopicMetrics,
     ) -> None:
         super().__init__()
         self._stored: Final = stored
         self._magic: Final = magic
         self._first_offset: Final = first_offset
         self._executor: Final = executor
+        self._metrics: Final = metrics
+        self._record_count = 0
+        """Of the piece; counted on the event loop when it is done."""
         self._position = 0
         self._sent = 0
         # Converted and not taken; empty at the end of what is stored, None while it is converted.
@@ -65,6 +76,7 @@ class DownConvertedRecords(PieceSource):
         """
 
         def prepared(error: BaseException | None) -> None:
+            self._count()
             failure = error or self._failure
             if isinstance(failure, Exception):
                 done(failure)
@@ -92,12 +104,17 @@ class DownConvertedRecords(PieceSource):
         return piece
 
     def _converted(self, error: BaseException | None) -> None:
+        self._count()
         failure = error or self._failure
         if failure is not None:
             # The size is sent already. The client gets the same error as its first, when it fetches again.
             logger.warning("Down-conversion ends early: %s", failure)
             self._piece = b""
         self._signal()
+
+    def _count(self) -> None:
+        self._metrics.fetch_conversions += self._record_count
+        self._record_count = 0
 
     def _convert(self) -> None:
         """Convert the next piece; runs in the background."""
@@ -111,6 +128,7 @@ class DownConvertedRecords(PieceSource):
                 self._failure = error
                 return
             converted = whole.messages
+            self._record_count += whole.record_count
             self._position += whole.consumed_bytes
             if not whole.consumed_bytes:
                 wanted = _size_of_first(chunk)

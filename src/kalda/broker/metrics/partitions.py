@@ -54,6 +54,8 @@ _TOPIC_COLUMNS: Final = tuple(
         ("TotalFetchRequestsPerSec", "Reads asked for, by partition."),
         ("FailedProduceRequestsPerSec", "Batches that could not be appended."),
         ("FailedFetchRequestsPerSec", "Partitions that could not be read."),
+        ("ProduceMessageConversionsPerSec", "Records that came in another message format than the log's."),
+        ("FetchMessageConversionsPerSec", "Records converted for clients of an older message format."),
     )
 )
 
@@ -164,6 +166,8 @@ def _traffic_rows(replicas: ReplicaManager) -> Iterator[Row]:
                 each.fetches,
                 each.failed_produces,
                 each.failed_fetches,
+                each.produce_conversions,
+                each.fetch_conversions,
             ),
         )
 

@@ -250,6 +250,7 @@ class ReplicaManager:
             raise
         metrics.bytes_in += info.size
         metrics.messages_in += info.record_count
+        metrics.produce_conversions += info.converted_count
         if partition.followers:
             self._fetch_purgatory.check_and_complete(partition.log_end_key)
             if log.high_watermark > before:

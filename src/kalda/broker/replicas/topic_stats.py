@@ -16,8 +16,10 @@ class BrokerTopicMetrics:
         "bytes_out",
         "failed_fetches",
         "failed_produces",
+        "fetch_conversions",
         "fetches",
         "messages_in",
+        "produce_conversions",
         "produces",
     )
 
@@ -32,6 +34,10 @@ class BrokerTopicMetrics:
         """Reads, one for each partition of a request, and one more when a fetch has waited."""
         self.failed_produces = 0
         self.failed_fetches = 0
+        self.produce_conversions = 0
+        """Records that came in another message format than the log's."""
+        self.fetch_conversions = 0
+        """Records that were converted for clients of an older message format."""
 
     def add(self, other: "BrokerTopicMetrics") -> None:
         """Add the counts of another topic."""

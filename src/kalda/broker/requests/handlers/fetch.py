@@ -169,6 +169,7 @@ def _result(
             magic,
             offsets[key, result.partition],
             services.log_manager.resources.executor,
+            services.replica_manager.topic_stats.of(key.decode()),
         )
         for index, (key, result) in enumerate(answers)
         if result.records is not None and result.records.size
