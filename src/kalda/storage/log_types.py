@@ -37,6 +37,11 @@ class LogAppendInfo:
     converted_count: int = 0
     """The records that came in another format than the log's."""
 
+    def as_converted(self) -> "LogAppendInfo":
+        """Return this, after counting its records as converted."""
+        self.converted_count = self.record_count
+        return self
+
 
 @dataclass(slots=True, eq=False)
 class FetchDataInfo:

@@ -188,9 +188,7 @@ class UnifiedLog:
         if origin is AppendOrigin.CLIENT and (self._validator.magic != MAGIC or is_message_set(records)):
             converted = self._validator.convert(records, now_ms, self.log_end_offset, leader_epoch)
             append_time_ms = now_ms if self._validator.uses_log_append_time else -1
-            info = self._append_batches(*converted, append_time_ms)
-            info.converted_count = info.record_count
-            return info
+            return self._append_batches(*converted, append_time_ms).as_converted()
         header, records = self._validator.validate(records, origin, now_ms)
         marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
