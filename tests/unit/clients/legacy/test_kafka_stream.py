@@ -27,9 +27,16 @@ def chunk(first: int, count: int, partition: int = 0) -> list[ConsumerRecord[byt
 class Stream(KafkaStream[bytes, bytes]):
     def __init__(self, timeout_s: float | None = 0.0) -> None:
         self.rooms = 0
+        self.is_halted = False
         decode = decoder_of("d", None)
         super().__init__(
-            ThreadId("c", 0), decode, decode, chunks_max=2, timeout_s=timeout_s, on_room=self._count
+            ThreadId("c", 0),
+            decode,
+            decode,
+            chunks_max=2,
+            timeout_s=timeout_s,
+            on_room=self._count,
+            is_paused=lambda: self.is_halted,
         )
 
     def _count(self, _: object) -> None:
@@ -50,6 +57,22 @@ def test_a_message_is_consumed_when_the_next_is_asked_for() -> None:
         next(stream)
     assert {T0: 7} == stream.consumed()
     assert not stream.has_message_in_hand
+
+
+def test_a_paused_consumer_delivers_nothing_until_it_knows_that_it_goes_on() -> None:
+    """Its partitions may be another's; what waits in the queue would be read twice at the same time."""
+    stream = Stream()
+    stream.is_halted = True
+    stream.put(chunk(5, 2))
+    with pytest.raises(ConsumerTimeoutError, match="the process was paused"):
+        next(stream)
+    stream.is_halted = False
+    assert b"5" == next(stream).message()
+    stream.is_halted = True
+    stream.clear()
+    stream.shut()
+    with pytest.raises(StopIteration):
+        next(stream)
 
 
 def test_the_thread_that_asks_for_a_commit_has_finished_its_message() -> None:

@@ -14,6 +14,7 @@ from kalda.clients.errors import BrokerConnectionError, ClientConfigError, Clien
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.decoder import decoder_of
 from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
+from kalda.clients.legacy.consumer.pause_guard import PauseGuard
 from kalda.clients.legacy.consumer.rebalancer import Rebalancer
 from kalda.clients.legacy.consumer.stream_reading import StreamOf, StreamReading
 from kalda.clients.legacy.consumer.topic_count import (
@@ -70,6 +71,8 @@ class ConsumerConnector:
         self._reading: StreamReading | None = None
         self._rebalancer: Rebalancer | None = None
         self._auto_commit: asyncio.Task[None] | None = None
+        self._guard: Final = PauseGuard(config.zookeeper_session_timeout_ms / 1000)
+        self._beats: asyncio.Task[None] | None = None
         self._thread: Final = LoopThread(f"consumer {self.consumer_id}")
         try:
             self._zookeeper: Final = self._thread.call(self._connect())
@@ -219,6 +222,7 @@ class ConsumerConnector:
                 chunks_max=config.queued_max_message_chunks,
                 timeout_s=timeout_s,
                 on_room=self._on_room,
+                is_paused=self._guard.is_paused,
             )
             for number in range(count)
         ]
@@ -262,6 +266,8 @@ class ConsumerConnector:
     async def _start(self, wanted: TopicCount, stream_of: StreamOf) -> None:
         reading = StreamReading(self._config, self._zookeeper, self._streams, stream_of)
         self._reading = reading
+        self._guard.beat()
+        self._beats = asyncio.create_task(self._beat())
         self._rebalancer = reading.rebalancer = Rebalancer(
             self._config, self.consumer_id, wanted, self._zookeeper, reading, self._clock
         )
@@ -273,6 +279,26 @@ class ConsumerConnector:
             raise
         if self._config.auto_commit_enable:
             self._auto_commit = asyncio.create_task(self._commit_in_intervals())
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._guard.interval_s)
+            if self._guard.is_paused():
+                logger.warning("Consumer %s was paused, its partitions may be another's", self.consumer_id)
+                if not await self._knows_owners():
+                    continue
+            self._guard.beat()
+            for stream in self._streams:
+                stream.wake()
+
+    async def _knows_owners(self) -> bool:
+        assert self._rebalancer is not None, "started"
+        try:
+            await self._rebalancer.check_ownership()
+        except ZooKeeperError as error:
+            logger.debug("Consumer %s: %s", self.consumer_id, error)
+            return False
+        return True
 
     async def _commit_in_intervals(self) -> None:
         assert self._reading is not None, "started"
@@ -297,6 +323,8 @@ class ConsumerConnector:
         rebalancer, reading = self._rebalancer, self._reading
         if rebalancer is None or reading is None:
             return
+        if self._beats is not None:
+            self._beats.cancel()
         try:
             await rebalancer.stop()
             await reading.stop()

@@ -101,6 +101,7 @@ class KafkaStream(Generic[K, V]):
         chunks_max: int,
         timeout_s: float | None,
         on_room: Callable[["KafkaStream[Any, Any]"], None],
+        is_paused: Callable[[], bool] = lambda: False,
     ) -> None:
         self.thread: Final = thread
         self._decode_key: Final = decode_key
@@ -108,6 +109,8 @@ class KafkaStream(Generic[K, V]):
         self._chunks_max: Final = chunks_max
         self._timeout_s: Final = timeout_s
         self._on_room: Final = on_room
+        self._is_paused: Final = is_paused
+        """Whether the partitions may be another's; `wake` is called when that is known."""
         self._changed: Final = threading.Condition()
         # All of the following under the lock.
         self._chunks: deque[Sequence[RawRecord]] = deque()
@@ -139,10 +142,16 @@ class KafkaStream(Generic[K, V]):
         has_room = False
         with self._changed:
             self._take_back()
-            while self._next >= len(self._chunk):
+            while self._next >= len(self._chunk) or self._is_paused():
                 if self._is_shut:
                     raise StopIteration
-                if self._chunks:
+                if self._is_paused():
+                    if not self._changed.wait_for(self._goes_on, self._timeout_s):
+                        raise ConsumerTimeoutError(
+                            f"no message for {self._timeout_s} s in stream {self.thread}: the process was "
+                            "paused, and ZooKeeper has not said who owns its partitions"
+                        )
+                elif self._chunks:
                     self._chunk, self._next = self._chunks.popleft(), 0
                     has_room = True
                 elif self._failure is not None:
@@ -159,6 +168,9 @@ class KafkaStream(Generic[K, V]):
 
     def _has_news(self) -> bool:
         return bool(self._chunks) or self._is_shut or self._failure is not None
+
+    def _goes_on(self) -> bool:
+        return self._is_shut or not self._is_paused()
 
     def _take_back(self) -> None:
         """Count the message in hand as consumed."""
@@ -183,6 +195,11 @@ class KafkaStream(Generic[K, V]):
         """Add messages of one partition; the caller minds `is_full`."""
         with self._changed:
             self._chunks.append(chunk)
+            self._changed.notify_all()
+
+    def wake(self) -> None:
+        """Look again whether the consumer is paused."""
+        with self._changed:
             self._changed.notify_all()
 
     def clear(self) -> None:

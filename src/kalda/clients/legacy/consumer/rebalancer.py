@@ -114,6 +114,17 @@ class Rebalancer:
         """Return the partitions that ZooKeeper says are this consumer's."""
         return await self._registry.owned(list(self.owned))
 
+    async def check_ownership(self) -> None:
+        """Stop to deliver if ZooKeeper has other owners, and rebalance.
+
+        Raises:
+            ZooKeeperError: ZooKeeper does not say who they are.
+        """
+        losses, owned = self._loss_count, set(self.owned)
+        still = set(await self.owned_now())
+        if losses == self._loss_count and owned == set(self.owned) and owned != still:
+            self._lose()
+
     async def stop(self) -> None:
         """Stop to rebalance."""
         if self._task is not None:
