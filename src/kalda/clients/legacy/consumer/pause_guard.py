@@ -1,4 +1,4 @@
-"""Notices that the process did not run for a while, as after SIGSTOP or the sleep of a machine.
+"""Notices that the process did not run for a while, as after SIGSTOP.
 
 ZooKeeper may have ended the session meanwhile, and the partitions may be another consumer's. The queues of
 this one still have their messages when it goes on. What a maintainer must not break: only the connector's
@@ -11,7 +11,7 @@ from typing import Final
 
 _BEATS_PER_PAUSE: Final = 4
 _PAUSES_PER_SESSION: Final = 3
-"""A server ends a session that is silent for its time-out, and hears the client every third of that at least."""
+"""A server ends a session that is silent for its time-out, and hears a client every third of that at least."""
 
 
 class PauseGuard:
