@@ -233,7 +233,7 @@ def readers(cluster: KaldaProcess, topic: str, kind: Callable[[Files, KaldaProce
 
 
 def owner(client: KazooClient, path: str) -> str:
-    """Return the thread that owns a partition, empty where none does: a rebalance deletes the znode at any time."""
+    """Return the thread that owns a partition, empty where none does, as at any time in a rebalance."""
     try:
         return str(client.get(path)[0].decode())
     except NoNodeError:

@@ -11,7 +11,7 @@ from typing import Final
 
 _BEATS_PER_PAUSE: Final = 4
 _PAUSES_PER_SESSION: Final = 3
-"""A server ends a session that is silent for its time-out, and hears a client every third of that at least."""
+"""A server ends a session that is silent for its time-out; a client writes every third of that at least."""
 
 
 class PauseGuard:
