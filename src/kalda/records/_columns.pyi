@@ -68,4 +68,15 @@ def append_messages(
     room: int,
     base_timestamp: int,
     first_delta: int,
-) -> tuple[int, int, int, int]: ...
+) -> tuple[tuple[int, int], int, int, int]: ...
+def append_records_as_messages(
+    target: bytearray,
+    data: Buffer,
+    count: int,
+    magic: int,
+    is_relative: bool,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    first_offset: int,
+) -> tuple[int, int, int] | None: ...

@@ -30,7 +30,7 @@ cdef extern from "Python.h":
     # What every class that Python code defines allocates with: an instance with room for so many items.
     object PyType_GenericAlloc(type cls, Py_ssize_t count)
 
-INTERFACE = 4
+INTERFACE = 5
 
 cdef enum:
     # Below this many bytes a pass is shorter than a switch to another thread and back.
@@ -148,6 +148,48 @@ cdef inline const uint8_t *read_field(
     return at
 
 
+cdef struct RecordFields:
+    # A record as it is encoded; -1 bytes or fewer are a null.
+    const uint8_t *end
+    uint64_t timestamp_delta
+    int64_t delta
+    const uint8_t *key
+    int64_t key_size
+    const uint8_t *value
+    int64_t value_size
+    int64_t header_count
+
+
+cdef inline const uint8_t *read_record(
+    const uint8_t *at, const uint8_t *section_end, RecordFields *fields
+) noexcept nogil:
+    """Read a record up to its headers; return where they begin, NULL if the record is not valid."""
+    cdef int64_t size
+    at = read_varint(at, section_end, &size)
+    if at is NULL or size < 1 or size > section_end - at:
+        return NULL
+    fields.end = at + size
+    # The attributes byte is unused in format 2 and skipped.
+    at = read_varlong(at + 1, fields.end, &fields.timestamp_delta)
+    if at is NULL:
+        return NULL
+    at = read_varint(at, fields.end, &fields.delta)
+    if at is NULL:
+        return NULL
+    at = read_field(at, fields.end, &fields.key, &fields.key_size)
+    if at is NULL:
+        return NULL
+    at = read_field(at, fields.end, &fields.value, &fields.value_size)
+    if at is NULL:
+        return NULL
+    at = read_varint(at, fields.end, &fields.header_count)
+    if at is NULL or fields.header_count < 0 or 2 * fields.header_count > fields.end - at:
+        return NULL
+    if fields.header_count == 0 and at != fields.end:
+        return NULL
+    return at
+
+
 cdef bint scan_headers(const uint8_t *at, const uint8_t *end, int64_t count, Totals *totals) noexcept nogil:
     """Add a record's headers to `totals`; return whether they end where the record does."""
     cdef const uint8_t *start
@@ -181,70 +223,50 @@ cdef bint scan_section(
     """Add the rows of one section with offsets from `first` to `last`; return whether it is valid."""
     cdef const uint8_t *at = data + section[0]
     cdef const uint8_t *section_end = data + section[1]
-    cdef const uint8_t *end
-    cdef const uint8_t *key
-    cdef const uint8_t *value
     cdef int64_t count = section[2]
     cdef uint64_t base_offset = <uint64_t>section[3]
     cdef uint64_t base_timestamp = <uint64_t>section[4]
     cdef bint is_appended = section[5] != 0
-    cdef int64_t size, delta, offset, key_size, value_size, header_count, row
-    cdef uint64_t timestamp
+    cdef int64_t offset, row
+    cdef RecordFields fields
     cdef Totals passed
     memset(&passed, 0, sizeof(Totals))
     while count > 0:
         count -= 1
-        at = read_varint(at, section_end, &size)
-        if at is NULL or size < 1 or size > section_end - at:
-            return False
-        end = at + size
-        # The attributes byte is unused in format 2 and skipped.
-        at = read_varlong(at + 1, end, &timestamp)
+        at = read_record(at, section_end, &fields)
         if at is NULL:
             return False
-        at = read_varint(at, end, &delta)
-        if at is NULL:
-            return False
-        at = read_field(at, end, &key, &key_size)
-        if at is NULL:
-            return False
-        at = read_field(at, end, &value, &value_size)
-        if at is NULL:
-            return False
-        at = read_varint(at, end, &header_count)
-        if at is NULL or header_count < 0 or 2 * header_count > end - at or (header_count == 0 and at != end):
-            return False
-        offset = <int64_t>(base_offset + <uint64_t>delta)
+        offset = <int64_t>(base_offset + <uint64_t>fields.delta)
         if offset < first or offset > last:
-            if reads_headers and header_count and not scan_headers(at, end, header_count, &passed):
+            if reads_headers and fields.header_count and not scan_headers(at, fields.end, fields.header_count, &passed):
                 return False
-            at = end
+            at = fields.end
             continue
         row = totals.rows
         totals.rows += 1
         columns.offsets[row] = offset
-        columns.timestamps[row] = section[6] if is_appended else <int64_t>(base_timestamp + timestamp)
+        columns.timestamps[row] = section[6] if is_appended else <int64_t>(base_timestamp + fields.timestamp_delta)
         columns.timestamp_types[row] = is_appended
-        columns.key_starts[row] = <int32_t>(key - data)
-        if key_size < 0:
+        columns.key_starts[row] = <int32_t>(fields.key - data)
+        if fields.key_size < 0:
             columns.key_starts[row] = -1
             totals.key_nulls += 1
         else:
-            totals.key_bytes += key_size
+            totals.key_bytes += fields.key_size
         columns.key_ends[row + 1] = <int32_t>totals.key_bytes
-        columns.value_starts[row] = <int32_t>(value - data)
-        if value_size < 0:
+        columns.value_starts[row] = <int32_t>(fields.value - data)
+        if fields.value_size < 0:
             columns.value_starts[row] = -1
             totals.value_nulls += 1
         else:
-            totals.value_bytes += value_size
+            totals.value_bytes += fields.value_size
         columns.value_ends[row + 1] = <int32_t>totals.value_bytes
         if reads_headers:
             columns.header_starts[row] = <int32_t>(at - data)
-            if header_count and not scan_headers(at, end, header_count, totals):
+            if fields.header_count and not scan_headers(at, fields.end, fields.header_count, totals):
                 return False
             columns.header_ends[row + 1] = <int32_t>totals.headers
-        at = end
+        at = fields.end
     return at == section_end
 
 
@@ -1019,6 +1041,7 @@ cdef inline int64_t read_int64(const uint8_t *at) noexcept nogil:
 cdef struct Run:
     # The records that messages became, and what a batch has to know of them.
     uint8_t *at
+    int64_t message_start
     int64_t message_end
     int64_t rows
     int64_t max_timestamp
@@ -1095,6 +1118,7 @@ cdef void write_run(
             run.base_timestamp = timestamp
         run.rows += 1
         run.max_timestamp = max(run.max_timestamp, timestamp)
+        run.message_start = position
         run.message_end = end
         position = end
 
@@ -1106,8 +1130,8 @@ def append_messages(
     """Append messages of a message set to `records`, up to the first that `message_set.iter_plain_messages` leaves out.
 
     Messages of at most `bytes_max` bytes are usual; those that are appended have at most `room` bytes, and are counted
-    as they become records. Timestamps are relative to `base_timestamp`; below -1, the first message sets it. Returns the
-    end of the last message, how many there were, the largest timestamp (-1 without one) and the base.
+    as they become records. Timestamps are relative to `base_timestamp`; below -1, the first message sets it. Returns where
+    the last message starts and ends, how many there were, the largest timestamp (-1 without one) and the base.
     """
     cdef _Memory memory = _Memory(data, 0)
     cdef int64_t size = memory.view.len
@@ -1115,7 +1139,7 @@ def append_messages(
     cdef Run run
     if position < 0 or position > size or magic not in (0, 1):
         raise ValueError(f"position {position} of {size} bytes, format {magic}")
-    run.message_end = position
+    run.message_start = run.message_end = position
     run.rows = 0
     run.max_timestamp = -1
     run.base_timestamp = base_timestamp
@@ -1129,4 +1153,133 @@ def append_messages(
             first_delta
         )
     PyByteArray_Resize(records, run.at - <uint8_t *>PyByteArray_AS_STRING(records))
-    return run.message_end, run.rows, run.max_timestamp, run.base_timestamp
+    return (run.message_start, run.message_end), run.rows, run.max_timestamp, run.base_timestamp
+
+
+cdef inline uint8_t *write_int32(uint8_t *at, uint32_t number) noexcept nogil:
+    at[0] = number >> 24
+    at[1] = number >> 16
+    at[2] = number >> 8
+    at[3] = number
+    return at + 4
+
+
+cdef inline uint8_t *write_int64(uint8_t *at, uint64_t number) noexcept nogil:
+    return write_int32(write_int32(at, <uint32_t>(number >> 32)), <uint32_t>number)
+
+
+cdef struct Messages:
+    # The messages that records became, and what they have in common.
+    uint8_t *at
+    int magic
+    int attributes
+    bint is_relative
+    bint is_appended
+    int64_t append_time
+    int64_t first_offset
+    int64_t rows
+    int64_t start_offset
+    int64_t last_offset
+    int64_t max_timestamp
+
+
+cdef uint8_t *write_message(
+    uint8_t *at, const Messages *messages, int64_t offset, int64_t timestamp, const RecordFields *fields
+) noexcept nogil:
+    cdef uint8_t *start = at
+    cdef int64_t size
+    at[16] = messages.magic
+    at[17] = messages.attributes
+    at += 18
+    if messages.magic:
+        at = write_int64(at, <uint64_t>timestamp)
+    size = fields.key_size if fields.key_size >= 0 else -1
+    at = write_int32(at, <uint32_t>size)
+    if size > 0:
+        memcpy(at, fields.key, size)
+        at += size
+    size = fields.value_size if fields.value_size >= 0 else -1
+    at = write_int32(at, <uint32_t>size)
+    if size > 0:
+        memcpy(at, fields.value, size)
+        at += size
+    write_int64(start, <uint64_t>offset)
+    write_int32(start + 8, <uint32_t>(at - start - 12))
+    write_int32(start + 12, crc32(start + 16, at - start - 16))
+    return at
+
+
+cdef bint write_section(
+    Messages *messages, const uint8_t *at, const uint8_t *section_end, int64_t count, int64_t base_offset,
+    int64_t base_timestamp
+) noexcept nogil:
+    """Write records as messages; return whether all are valid and can be messages."""
+    cdef RecordFields fields
+    cdef Totals passed
+    cdef int64_t offset, timestamp
+    memset(&passed, 0, sizeof(Totals))
+    while count > 0:
+        count -= 1
+        at = read_record(at, section_end, &fields)
+        if at is NULL or (fields.header_count and not scan_headers(at, fields.end, fields.header_count, &passed)):
+            return False
+        at = fields.end
+        offset = <int64_t>(<uint64_t>base_offset + <uint64_t>fields.delta)
+        timestamp = messages.append_time
+        if not messages.is_appended:
+            timestamp = <int64_t>(<uint64_t>base_timestamp + fields.timestamp_delta)
+            # The delta of a faulty producer leads beyond 64 bits.
+            if (timestamp < base_timestamp) != (<int64_t>fields.timestamp_delta < 0):
+                return False
+        if offset < messages.first_offset:
+            continue
+        if not messages.rows:
+            messages.start_offset = offset
+        elif offset <= messages.last_offset:
+            return False
+        messages.at = write_message(
+            messages.at, messages, offset - messages.start_offset if messages.is_relative else offset, timestamp, &fields
+        )
+        messages.rows += 1
+        messages.last_offset = offset
+        messages.max_timestamp = max(messages.max_timestamp, timestamp)
+    return at == section_end
+
+
+def append_records_as_messages(
+    bytearray target, data, int64_t count, int magic, bint is_relative, int64_t base_offset, int64_t base_timestamp,
+    append_time, int64_t first_offset
+):
+    """Append the records of a batch to the message set `target`, those with offsets from `first_offset` on.
+
+    `data` are `count` records, uncompressed. With `append_time`, it is the timestamp of every message; else the messages
+    have those of the records. Offsets are written as they are, or relative to the first. Returns how many messages there
+    are, the last offset (-1 without one) and the largest timestamp (-1 without one); or None, and `target` as it
+    was, if the records are not valid or their offsets do not increase.
+    """
+    cdef _Memory memory = _Memory(data, 0)
+    cdef int64_t size = memory.view.len
+    cdef Py_ssize_t before = PyByteArray_GET_SIZE(target)
+    cdef Messages messages
+    cdef bint is_valid
+    # A record has at least 7 bytes, and its message at most 27 more than the record.
+    if magic not in (0, 1) or not 0 <= count <= size // 7:
+        return None
+    messages.magic = magic
+    messages.is_relative = is_relative
+    messages.is_appended = append_time is not None
+    messages.append_time = append_time if append_time is not None else -1
+    messages.attributes = 8 if messages.is_appended and magic else 0
+    messages.first_offset = first_offset
+    messages.rows = 0
+    messages.start_offset = messages.last_offset = messages.max_timestamp = -1
+    PyByteArray_Resize(target, before + size + 27 * count)
+    messages.at = <uint8_t *>PyByteArray_AS_STRING(target) + before
+    cdef const uint8_t *start = <const uint8_t *>memory.view.buf
+    if size < NOGIL_BYTES_MIN:
+        is_valid = write_section(&messages, start, start + size, count, base_offset, base_timestamp)
+    else:
+        with nogil:
+            is_valid = write_section(&messages, start, start + size, count, base_offset, base_timestamp)
+    PyByteArray_Resize(target, messages.at - <uint8_t *>PyByteArray_AS_STRING(target) if is_valid else before)
+    return (messages.rows, messages.last_offset, messages.max_timestamp) if is_valid else None

@@ -7,6 +7,7 @@ fetch from logs that still hold old segments.
 
 import struct
 from collections.abc import Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from kalda.records.batch import (
@@ -21,12 +22,18 @@ from kalda.records.batch import (
 )
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression
 from kalda.records.errors import CorruptRecordError, RecordsError, UnsupportedCompressionTypeError
+from kalda.records.implementation import is_built, is_compiled
 from kalda.records.message_set import iter_messages
 from kalda.records.message_set_builder import MessageSetBuilder
-from kalda.records.record import OFFSET_DELTA_MAX, Record, RecordBatchBuilder, iter_records
+from kalda.records.record import OFFSET_DELTA_MAX, Record, RecordBatchBuilder, iter_records, record_bytes
+
+if is_built:
+    from kalda.records import _columns
 
 _RUN_BYTES_MAX: Final = 1024 * 1024
 """Uncompressed messages in a row become one batch until it has this size."""
+
+_EVERY_OFFSET: Final = -(1 << 63)
 
 UP_CONVERTED_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -128,6 +135,15 @@ def _down_converted(
             f"batch at offset {header.base_offset} is compressed with zstd, which format {magic} "
             "does not have; expected none, gzip, snappy or lz4"
         )
+    if header.magic == MAGIC and is_compiled():
+        whole = MessageSetBuilder(
+            magic,
+            compression=compression,
+            timestamp_type=header.timestamp_type,
+            log_append_time=header.max_timestamp,
+        )
+        if whole.extend(partial(_append_records, buffer, position, header, magic, first_offset)):
+            return whole if whole.record_count else None
     builder: MessageSetBuilder | None = None
     for record in iter_any_records(buffer, position, header):
         if compression is Compression.NONE and record.offset < first_offset:
@@ -142,6 +158,25 @@ def _down_converted(
             )
         _append(builder, record)
     return builder
+
+
+def _append_records(
+    buffer: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int, messages: bytearray
+) -> tuple[int, int, int] | None:
+    is_compressed = header.compression is not Compression.NONE
+    is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return _columns.append_records_as_messages(
+        messages,
+        record_bytes(buffer, position, header),
+        header.record_count,
+        magic,
+        # Inside a wrapper of magic 1, offsets are relative to the first one.
+        bool(magic) and is_compressed,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp if is_appended else None,
+        _EVERY_OFFSET if is_compressed else first_offset,
+    )
 
 
 def is_message_set(buffer: Buffer) -> bool:

@@ -173,11 +173,7 @@ def append_plain_messages(
     """
     room = batch_bytes_max - builder.size
     if is_compiled():
-        return builder.extend(
-            lambda records, base, delta: _columns.append_messages(
-                records, buffer, position, magic, batch_bytes_max, room, base, delta
-            )
-        )
+        return _extend(builder, buffer, position, magic, batch_bytes_max, room)[1]
     start = builder.size
     for message in iter_plain_messages(buffer, position, magic, batch_bytes_max):
         if builder.size - start + message.end - position > room:
@@ -189,6 +185,37 @@ def append_plain_messages(
             break
         position = message.end
     return position
+
+
+def append_wrapped_messages(
+    builder: RecordBatchBuilder, buffer: Buffer, position: int, header: BatchHeader
+) -> bool:
+    """Append the messages that the compressed message at `position` wraps; return whether all are appended.
+
+    They are not where one is not of the usual kind (see `iter_plain_messages`), where the wrapper decides
+    their timestamps, and without compiled code. The caller then begins another batch and uses
+    `iter_messages`, which raises what is wrong. Raises as `inner_bytes` does.
+    """
+    if not is_compiled() or header.attributes & LOG_APPEND_TIME_FLAG:
+        return False
+    data = inner_bytes(buffer, position, header)
+    start, end = _extend(builder, data, 0, header.magic, len(data), len(data))
+    if not 0 < end == len(data):
+        return False
+    if header.magic:
+        absolute_base(header, _INT64.unpack_from(data, start)[0])
+    return True
+
+
+def _extend(
+    builder: RecordBatchBuilder, buffer: Buffer, position: int, magic: int, bytes_max: int, room: int
+) -> tuple[int, int]:
+    """Append messages in compiled code; return where the last one starts and ends."""
+    return builder.extend(
+        lambda records, base, delta: _columns.append_messages(
+            records, buffer, position, magic, bytes_max, room, base, delta
+        )
+    )
 
 
 def first_offset(buffer: Buffer, position: int, header: BatchHeader) -> int:

@@ -2,7 +2,7 @@
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from kalda.records.batch import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, Buffer, TimestampType
@@ -85,6 +85,22 @@ class MessageSetBuilder:
         self._max_timestamp = max(self._max_timestamp, timestamp if self._magic else NO_TIMESTAMP)
         self.record_count += 1
         return offset
+
+    def extend(self, append: Callable[[bytearray], tuple[int, int, int] | None]) -> bool:
+        """Let a function append messages to the encoded ones; return whether it did.
+
+        The function gets these messages. It returns how many it appended, the last offset and the largest
+        timestamp, or None and leaves the messages as they are.
+        """
+        appended = append(self._messages)
+        if appended is None:
+            return False
+        count, last_offset, max_timestamp = appended
+        if count:
+            self._next_offset = last_offset + 1
+            self._max_timestamp = max(self._max_timestamp, max_timestamp if self._magic else NO_TIMESTAMP)
+            self.record_count += count
+        return True
 
     def build(self) -> bytearray:
         """Return the message set, writable for in-place patching.

@@ -7,7 +7,7 @@ other, and with the builders and readers of other clients.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from kalda.records.batch import (
     CONTROL_FLAG,
@@ -24,7 +24,7 @@ from kalda.records.batch import (
     BatchHeader,
     Buffer,
     TimestampType,
-    pack_batch,
+    pack_header,
     read_header,
 )
 from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression, compress, decompress
@@ -43,6 +43,7 @@ if is_built:
     from kalda.records import _columns
 
 Header = tuple[str, bytes | None]
+T = TypeVar("T")
 
 OFFSET_DELTA_MAX: Final = 0x7FFFFFFF
 _TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -238,7 +239,8 @@ class RecordBatchBuilder:
             | (CONTROL_FLAG if is_control else 0)
             | (DELETE_HORIZON_FLAG if delete_horizon_ms is not None else 0)
         )
-        self._records = bytearray()
+        # The records, behind room for the header.
+        self._batch = bytearray(HEADER_SIZE)
         self._contents: bytes | None = None
         self._record_count = 0
         self._next_delta = 0
@@ -258,7 +260,7 @@ class RecordBatchBuilder:
     @property
     def size(self) -> int:
         """Bytes of the batch if it were built now without compression."""
-        return HEADER_SIZE + len(self._records)
+        return len(self._batch)
 
     @property
     def next_offset(self) -> int:
@@ -312,12 +314,12 @@ class RecordBatchBuilder:
         time_field = self._time_field if timestamp == self._last_timestamp else self._set_time(timestamp)
         delta = self._next_delta
         header_field = _headers_field(headers) if headers else b"\0"
-        size = _append_record(self._records, time_field, delta, key, value, header_field)
+        size = _append_record(self._batch, time_field, delta, key, value, header_field)
         self._next_delta = delta + 1
         self._record_count += 1
         return size
 
-    def extend(self, append: Callable[[bytearray, int, int], tuple[int, int, int, int]]) -> int:
+    def extend(self, append: Callable[[bytearray, int, int], tuple[T, int, int, int]]) -> T:
         """Let a function append records to the encoded ones; return the first value that it returns.
 
         The function gets these records, the base timestamp (-2 where the first record sets it) and the next
@@ -325,7 +327,7 @@ class RecordBatchBuilder:
         """
         assert self._contents is None, "the batch is closed for appends"
         base = _NO_BASE if self._base_timestamp is None else self._base_timestamp
-        result, count, max_timestamp, base = append(self._records, base, self._next_delta)
+        result, count, max_timestamp, base = append(self._batch, base, self._next_delta)
         if count:
             self._base_timestamp = base
             self._next_delta += count
@@ -377,28 +379,26 @@ class RecordBatchBuilder:
         """
         if self._contents is None:
             if self._compression is Compression.NONE:
-                return HEADER_SIZE + len(self._records)
-            self._contents = compress(self._compression, self._records, self._compression_level)
-            self._records = bytearray()
+                return len(self._batch)
+            self._contents = self._compressed()
+            self._batch = bytearray()
         return HEADER_SIZE + len(self._contents)
 
     def build(self) -> bytearray:
-        """Return the batch with its header and CRC, writable for in-place patching.
+        """Return the batch with its header and CRC, writable for in-place patching; no more records follow.
 
-        Raises `ValueError` if no record was appended.
+        Without compression the builder's own memory is the batch. Raises `ValueError` if no record was
+        appended.
         """
         if self._record_count == 0 or self._base_timestamp is None:
             raise ValueError("a batch needs at least one record")
         appended = self._attributes & LOG_APPEND_TIME_FLAG
-        contents: Buffer | None = self._contents
-        if contents is None:
-            contents = (
-                self._records
-                if self._compression is Compression.NONE
-                else compress(self._compression, self._records, self._compression_level)
-            )
-        return pack_batch(
-            contents,
+        batch = self._batch
+        if self._compression is not Compression.NONE:
+            contents = self._compressed() if self._contents is None else self._contents
+            batch = bytearray().join((bytes(HEADER_SIZE), contents))
+        pack_header(
+            batch,
             base_offset=self._base_offset,
             partition_leader_epoch=self._partition_leader_epoch,
             attributes=self._attributes,
@@ -410,6 +410,10 @@ class RecordBatchBuilder:
             base_sequence=self._base_sequence,
             record_count=self._record_count,
         )
+        return batch
+
+    def _compressed(self) -> bytes:
+        return compress(self._compression, memoryview(self._batch)[HEADER_SIZE:], self._compression_level)
 
 
 _NULL: Final = b"\x01"

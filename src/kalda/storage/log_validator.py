@@ -6,6 +6,7 @@ topics: compacted ones (every record needs a key), ones with bounds on timestamp
 """
 
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from kalda.records.batch import (
@@ -32,8 +33,8 @@ from kalda.records.control import check_barrier
 from kalda.records.conversion import recompress
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
 from kalda.records.format_conversion import down_convert, is_message_set
-from kalda.records.message_set import append_plain_messages, iter_messages
-from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.records.message_set import append_plain_messages, append_wrapped_messages, iter_messages
+from kalda.records.record import Record, RecordBatchBuilder, iter_records
 from kalda.records.validation import TimestampBounds, validate_records
 from kalda.storage.checked_batches import CheckedBatches, describe
 from kalda.storage.errors import (
@@ -161,7 +162,7 @@ class LogValidator:
                     "message.format.version to 0.11 or later"
                 )
             parts.append(down_convert(checked, self.magic).messages)
-        written = bytearray().join(parts)
+        written = parts[0] if len(parts) == 1 else bytearray().join(parts)
         headers = list(iter_headers(written))
         for _, header in headers:
             if header.size > self._bytes_max:
@@ -204,18 +205,28 @@ class LogValidator:
             ):
                 batches.append(run.build())
                 run = None
-            builder = run or RecordBatchBuilder(compression=header.compression, compression_level=self._level)
-            for record in iter_messages(records, position, header, check_inner_crcs=True):
-                _append(builder, record.key, record.value, record.timestamp)
-            if header.compression is Compression.NONE:
-                run = builder
-            else:
-                batches.append(builder.build())
+            if header.compression is not Compression.NONE:
+                batches.append(self._batch_of_wrapper(records, position, header))
+                continue
+            run = run or RecordBatchBuilder()
+            (message,) = iter_messages(records, position, header)
+            _append(run, message)
         if run is not None:
             batches.append(run.build())
         if not batches:
             raise InvalidRecordError("a partition's records must hold one whole message")
         return batches
+
+    def _batch_of_wrapper(self, records: WritableBuffer, position: int, header: BatchHeader) -> bytearray:
+        new_builder = partial(
+            RecordBatchBuilder, compression=header.compression, compression_level=self._level
+        )
+        builder = new_builder()
+        if not append_wrapped_messages(builder, records, position, header):
+            builder = new_builder()
+            for message in iter_messages(records, position, header, check_inner_crcs=True):
+                _append(builder, message)
+        return builder.build()
 
     def _too_large(self, size: int) -> MessageTooLargeError:
         return MessageTooLargeError(
@@ -256,9 +267,9 @@ class LogValidator:
         return packed, read_header(packed)
 
 
-def _append(builder: RecordBatchBuilder, key: bytes | None, value: bytes | None, timestamp: int) -> None:
+def _append(builder: RecordBatchBuilder, message: Record) -> None:
     try:
-        builder.append_next(key, value, timestamp)
+        builder.append_next(message.key, message.value, message.timestamp)
     except ValueError as error:
         raise InvalidTimestampError(str(error)) from None
 

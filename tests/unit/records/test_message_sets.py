@@ -2,7 +2,9 @@
 
 import struct
 import zlib
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 import pytest
 from aiokafka.record.legacy_records import LegacyRecordBatch as AiokafkaReader
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch as KafkaPythonReader
 
 from kalda.records.batch import (
+    HEADER_SIZE,
     MAGIC,
     TimestampType,
     iter_headers,
@@ -18,7 +21,7 @@ from kalda.records.batch import (
     read_header,
     validate,
 )
-from kalda.records.compression import Compression
+from kalda.records.compression import Compression, compress_message_set
 from kalda.records.errors import (
     CorruptRecordError,
     InvalidRecordError,
@@ -33,7 +36,14 @@ from kalda.records.format_conversion import (
     new_builder,
     up_convert,
 )
-from kalda.records.message_set import append_plain_messages, iter_messages, iter_plain_messages
+from kalda.records.message_set import (
+    MESSAGE_OVERHEAD,
+    append_plain_messages,
+    append_wrapped_messages,
+    inner_bytes,
+    iter_messages,
+    iter_plain_messages,
+)
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import Record, RecordBatchBuilder
 from tests.record_implementations import needs_compiled, using
@@ -43,6 +53,7 @@ fields = st.none() | st.binary(max_size=40)
 rows = st.lists(st.tuples(fields, fields, st.integers(-1, 2**50), st.integers(0, 3)), min_size=1, max_size=20)
 codecs = st.sampled_from(OLD_CODECS)
 magics = st.sampled_from([0, 1])
+T = TypeVar("T")
 Row = tuple[bytes | None, bytes | None, int, int]
 
 
@@ -226,6 +237,69 @@ def test_compiled_code_appends_what_python_appends(
         batch = bytes(builder.build()) if builder.record_count else b""
         built.append((end, builder.record_count, builder.next_offset, builder.max_timestamp, batch))
     assert built[0] == built[1]
+
+
+@needs_compiled
+@given(rows, magics, st.sampled_from(OLD_CODECS[1:]), st.sampled_from(TimestampType), st.data())
+def test_compiled_code_appends_what_a_wrapper_holds(
+    records: list[Row], magic: int, compression: Compression, kind: TimestampType, data: st.DataObject
+) -> None:
+    """All that the full reader yields, or it leaves the wrapper to that; errors are the same."""
+    entry = bytearray(build(magic, records, compression, timestamp_type=kind, log_append_time=9))
+    start = MESSAGE_OVERHEAD[magic]
+    inner = bytearray(inner_bytes(entry, 0, read_header(entry)))
+    damages = data.draw(st.integers(0, 2))
+    for _ in range(damages):
+        inner[data.draw(st.integers(0, len(inner) - 1))] = data.draw(st.integers(0, 255))
+    entry = entry[:start] + compress_message_set(compression, magic, inner)
+    struct.pack_into(">i", entry, 8, len(entry) - 12)
+    struct.pack_into(">i", entry, start - 4, len(entry) - start)
+    header = read_header(entry)
+
+    def read_fully() -> bytes:
+        builder = RecordBatchBuilder()
+        for record in iter_messages(entry, 0, header, check_inner_crcs=True):
+            builder.append_next(record.key, record.value, record.timestamp)
+        return bytes(builder.build())
+
+    def append() -> bytes | None:
+        builder = RecordBatchBuilder()
+        return bytes(builder.build()) if append_wrapped_messages(builder, entry, 0, header) else None
+
+    appended = outcome(append)
+    if not damages and kind is TimestampType.CREATE_TIME:
+        assert appended is not None
+    if appended is not None:
+        assert outcome(read_fully) == appended
+
+
+def outcome(operation: Callable[[], T]) -> T | tuple[type[RecordsError], str]:
+    try:
+        return operation()
+    except RecordsError as error:
+        return type(error), str(error)
+
+
+@needs_compiled
+@given(rows, magics, codecs, st.sampled_from(TimestampType), st.integers(0, 30), st.data())
+def test_compiled_code_converts_down_what_python_converts(
+    records: list[Row], magic: int, codec: Compression, kind: TimestampType, first: int, data: st.DataObject
+) -> None:
+    """Also of damaged records, whose errors are the same."""
+    builder = RecordBatchBuilder(base_offset=5, compression=codec, timestamp_type=kind, log_append_time=77)
+    offset = 4
+    for key, value, timestamp, gap in records:
+        offset += gap + 1
+        headers = [("h", value)] if gap else []
+        builder.append(key, value, timestamp, headers, offset=offset)
+    batch = builder.build()
+    for _ in range(data.draw(st.integers(0, 3))):
+        batch[data.draw(st.integers(HEADER_SIZE - 40, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    converted: list[object] = []
+    for name in ("compiled", "numpy"):
+        with using(name):
+            converted.append(outcome(partial(down_convert, batch, magic, first)))
+    assert converted[0] == converted[1]
 
 
 def test_bytes_of_one_message_are_kafkas() -> None:
