@@ -80,7 +80,7 @@ def _producing(connection: socket.socket, request: ProduceRequest, version: int)
 
 def _fetching(connection: socket.socket, topic: str, version: int) -> Callable[[], int]:
     def fetch() -> int:
-        offset = received = 0
+        offset = received = end = 0
         while received < _BYTES:
             partition = FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
             request = FetchRequest(
@@ -92,8 +92,11 @@ def _fetching(connection: socket.socket, topic: str, version: int) -> Callable[[
             answer = _ask(connection, _frame(request, version), FetchResponse, version)
             records = answer.responses[0].partitions[0].records
             assert isinstance(records, bytes | memoryview)
-            offset = max(header.last_offset for _, header in iter_headers(records)) + 1
-            received += len(records)
+            # A partial batch and what fills a converted response up are not counted.
+            for position, header in iter_headers(records):
+                offset = header.last_offset + 1
+                end = position + header.size
+            received += end
         return received
 
     return fetch

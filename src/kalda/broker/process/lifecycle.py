@@ -20,6 +20,7 @@ from typing import Final, TypeVar
 from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.errors import ProcessError, report_end
 from kalda.broker.process.garbage import collecting_in_steps
+from kalda.broker.process.memory import keep_freed_memory
 from kalda.broker.process.ports import WantedPort, require_free
 from kalda.broker.process.undo import StartUndo
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
@@ -211,6 +212,7 @@ def run(
         termination.listen()
         if is_supervised:
             termination.end_with_parent()
+        keep_freed_memory()
         try:
             with collecting_in_steps():
                 return await main(termination)
