@@ -24,7 +24,7 @@ HEAP_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 def keep_freed_memory() -> None:
-    """Set the thresholds of glibc's allocator, unless the environment has some; another library is left alone."""
+    """Set the thresholds of glibc's allocator, unless the environment has some. Other libraries have none."""
     if any(name in os.environ for name in _VARIABLES):
         return
     try:
