@@ -8,6 +8,7 @@ import pytest
 from kalda.broker.replicas.topic_stats import BrokerTopicStats
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
+from kalda.records.message_set_builder import MessageSetBuilder
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership
 
 
@@ -43,6 +44,21 @@ def test_what_goes_in_and_out_is_counted_for_the_topic(broker: DataPath) -> None
     assert (4, 2 * len(records)) == (counted.messages_in, counted.bytes_in)
     assert (3, 1) == (counted.produces, counted.failed_produces)
     assert (2, 0, 2 * len(records)) == (counted.fetches, counted.failed_fetches, counted.bytes_out)
+
+
+def test_records_that_are_converted_for_old_clients_are_counted(broker: DataPath) -> None:
+    """Where they are converted only; record batches to clients that know them are not."""
+    messages = MessageSetBuilder(1)
+    for value in (b"a", b"b", b"c"):
+        messages.append(None, value, 1_700_000_000_000)
+    broker.produce({0: bytes(messages.build())}, version=2)
+    broker.produce({1: batch(b"d", b"e")})
+    counted = broker.replicas.topic_stats.by_topic[TOPIC]
+    assert (3, 0) == (counted.produce_conversions, counted.fetch_conversions)
+    broker.fetch({0: 0, 1: 0})
+    assert 0 == counted.fetch_conversions
+    broker.fetch({1: 0}, version=3)
+    assert (3, 2) == (counted.produce_conversions, counted.fetch_conversions)
 
 
 def test_what_followers_fetch_is_not_counted_as_consumed(broker: DataPath) -> None:
