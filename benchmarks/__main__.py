@@ -19,6 +19,7 @@ from benchmarks import (
     footprint,
     message_formats,
     metrics,
+    mirror,
     protocol_codec,
     replication,
     request_rate,
@@ -43,6 +44,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "storage": storage.run,
     "protocol_codec": protocol_codec.run,
     "message_formats": message_formats.run,
+    "mirror": mirror.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

@@ -146,8 +146,9 @@ def test_progress_survives_that_the_offsets_of_the_group_expire(
     with Admin(bootstrap_servers=other) as admin:
         admin.delete_consumer_groups([f"kalda-mirror-{topic}-a->{topic}-b"]).raise_for_errors()
     fill(bootstrap, topic, range(10, 20))
-    kalda("once", file)
+    (flow,) = json.loads(kalda("once", file, "--json").stdout)["flows"]
 
+    assert ("stopped", 10, 0) == (flow["state"], flow["records"], flow["lag"])
     assert expected(range(20)) == keys(other, f"{topic}-a.{topic}")
 
 

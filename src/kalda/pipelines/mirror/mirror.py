@@ -375,9 +375,11 @@ class Mirror:
 
     def _ends(self) -> dict[TopicPartition, int]:
         ends = self._reader.end_offsets(self._positions)
-        lag = sum(max(end - self._positions[each], 0) for each, end in ends.items())
-        self._statistics = replace(self._statistics, lag=lag)
+        self._statistics = replace(self._statistics, lag=self._lag(ends))
         return ends
+
+    def _lag(self, ends: Mapping[TopicPartition, int]) -> int:
+        return sum(max(end - self._positions.get(each, end), 0) for each, end in ends.items())
 
     def _copy(self, ends: Mapping[TopicPartition, int]) -> bool:
         """Copy one transaction towards the ends; return False when they are reached."""
@@ -404,6 +406,7 @@ class Mirror:
             read_bytes=before.read_bytes + copied.read_bytes,
             transactions=before.transactions + 1,
             lost=before.lost + copied.lost,
+            lag=self._lag(ends),
         )
         return True
 
