@@ -1,14 +1,16 @@
 """kafkajs against a broker; what needs a consumer group (its public consumer) waits for groups."""
 
+import dataclasses
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks.apache_kafka import CACHE_DIRECTORY
+from benchmarks.end_to_end import create_topic
 from kalda.common.errors import ErrorCode
 from kalda.testing import KaldaProcess
 from tests.compat.programs import ProgramClient, produce_over_a_crash, read_by_columns
@@ -153,3 +155,26 @@ def test_a_topic_through_its_life(kafkajs: ProgramClient, topic_name: TopicName)
 def test_an_idempotent_producer_goes_on_after_a_crash(node_modules: Path, kalda: KaldaProcess) -> None:
     """The broker knows the producer and its sequence again, so that a retry is neither lost nor doubled."""
     produce_over_a_crash(kafkajs_client(node_modules, kalda.bootstrap), kalda)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4"])
+def test_kafkajs_writes_and_reads_messages_of_an_old_release(
+    codec: str, old_listener: str, node_modules: Path
+) -> None:
+    """It has no setting for old versions, but takes them from a listener that answers as 0.10.2."""
+    client = kafkajs_client(node_modules, old_listener)
+    topic = f"js-old-{codec}"
+    written = [dataclasses.replace(each, headers=()) for each in texts(100)]
+
+    create_topic(old_listener, topic)
+    client.produce(topic, written, codec=codec, idempotent=False)
+
+    assert written == ConfluentClient(old_listener).consume(topic, 100)
+    assert written == client.consume(topic, 100)
+
+
+@pytest.fixture(scope="module")
+def old_listener(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    settings = {"kalda.as.version": "0.10.2"}
+    with KaldaProcess(tmp_path_factory.mktemp("old"), settings=settings) as kalda:
+        yield kalda.bootstrap

@@ -135,15 +135,14 @@ def iter_plain_messages(
     timestamp = NO_TIMESTAMP
     while position + overhead <= size:
         if magic:
-            offset, length, crc, found, attributes, timestamp, key_size = head.unpack_from(data, position)
+            _, length, crc, found, attributes, timestamp, key_size = head.unpack_from(data, position)
         else:
-            offset, length, crc, found, attributes, key_size = head.unpack_from(data, position)
+            _, length, crc, found, attributes, key_size = head.unpack_from(data, position)
         end = position + LOG_OVERHEAD + length
         at = position + head.size
         if (
             found != magic
             or attributes & COMPRESSION_MASK
-            or offset < 0
             or timestamp < NO_TIMESTAMP
             or end > size
             or not overhead <= end - position <= message_bytes_max

@@ -99,6 +99,20 @@ def test_messages_of_old_clients_are_converted_to_batches(
     assert 0 == broker.produce(batch(b"d")).error_code
 
 
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("offset", [-1, 7])
+def test_offsets_of_old_uncompressed_messages_may_be_anything(
+    broker: DataPath, magic: int, offset: int
+) -> None:
+    """Brokers always replaced them; kafkajs writes -1."""
+    sent = bytearray(messages(magic, b"b") + messages(magic, b"c"))
+    for position in (0, len(sent) // 2):
+        sent[position : position + 8] = offset.to_bytes(8, "big", signed=True)
+    answer = broker.produce(bytes(sent), version=2)
+    assert (0, 0) == (answer.error_code, answer.base_offset)
+    assert [(0, b"b"), (1, b"c")] == [(record.offset, record.value) for record in stored(broker)]
+
+
 def test_small_messages_of_one_request_may_exceed_the_limit_of_a_batch_together(broker: DataPath) -> None:
     """The limit was one of each message; a request of an old producer held many."""
     broker.configure(max_message_bytes=300)
