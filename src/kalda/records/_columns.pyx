@@ -848,10 +848,8 @@ def decode_rows(
     cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
     cdef const uint8_t *data_end = begin + PyBytes_GET_SIZE(data)
     cdef const uint8_t *at
-    cdef const uint8_t *end
-    cdef const uint8_t *start
-    cdef int64_t index, size, delta, header_count, key_size, value_size, first = len(rows)
-    cdef uint64_t raw
+    cdef RecordFields fields
+    cdef int64_t index, key_size, value_size, first = len(rows)
     cdef int64_t time_delta, last_delta = 0
     if not issubclass(row_type, tuple) or not 0 <= position <= PyBytes_GET_SIZE(data):
         raise ValueError("rows must be tuples, and start in the data")
@@ -861,55 +859,34 @@ def decode_rows(
     time = base_timestamp if append_time is None else append_time
     at = begin + position
     for index in range(count):
-        at = read_varint(at, data_end, &size)
-        if at is NULL or size < 1 or size > data_end - at:
-            break
-        end = at + size
-        # The attributes byte is unused in format 2 and skipped.
-        at = read_varlong(at + 1, end, &raw)
-        if at is NULL:
-            break
-        at = read_varint(at, end, &delta)
+        at = read_record(at, data_end, &fields)
         if at is NULL:
             break
         if append_time is None:
-            time_delta = <int64_t>raw
+            time_delta = <int64_t>fields.timestamp_delta
             if time_delta != last_delta:
                 if not -NUMBER_MAX < time_delta < NUMBER_MAX:
                     break
                 time = base_timestamp + time_delta
                 last_delta = time_delta
-        at = read_field(at, end, &start, &key_size)
-        if at is NULL:
-            break
-        key = None
-        if key_size >= 0:
-            key = PyBytes_FromStringAndSize(<const char *>start, key_size)
-        else:
-            key_size = -1
-        at = read_field(at, end, &start, &value_size)
-        if at is NULL:
-            break
-        value = None
-        if value_size >= 0:
-            value = PyBytes_FromStringAndSize(<const char *>start, value_size)
-        else:
-            value_size = -1
-        at = read_varint(at, end, &header_count)
-        if at is NULL or header_count < 0 or 2 * header_count > end - at:
-            break
         headers = ()
-        if header_count:
-            headers = read_header_tuples(at, end, header_count)
+        if fields.header_count:
+            headers = read_header_tuples(at, fields.end, fields.header_count)
             if headers is None:
                 break
-        elif at != end:
-            break
+        key = None
+        key_size = max(fields.key_size, -1)
+        if key_size >= 0:
+            key = PyBytes_FromStringAndSize(<const char *>fields.key, key_size)
+        value = None
+        value_size = max(fields.value_size, -1)
+        if value_size >= 0:
+            value = PyBytes_FromStringAndSize(<const char *>fields.value, value_size)
         if key_deserializer is not None and key_size >= 0:
             key = key_deserializer(key)
         if value_deserializer is not None and value_size >= 0:
             value = value_deserializer(value)
-        offset = base_offset + delta
+        offset = base_offset + fields.delta
         row = PyType_GenericAlloc(row_type, ROW_FIELDS)
         set_item(row, 0, topic)
         set_item(row, 1, partition)
@@ -923,7 +900,7 @@ def decode_rows(
         set_item(row, 9, value_size)
         set_item(row, 10, leader_epoch)
         rows.append(row)
-        at = end
+        at = fields.end
     else:
         return at - begin
     del rows[first:]
@@ -1065,8 +1042,7 @@ cdef void write_run(
         length = <int32_t>read_int32(at + 8)
         end = position + 12 + length
         if (
-            read_int64(at) < 0
-            or end - position < overhead
+            end - position < overhead
             or end - position > bytes_max
             or end > size
             or at[16] != magic
@@ -1168,6 +1144,15 @@ cdef inline uint8_t *write_int64(uint8_t *at, uint64_t number) noexcept nogil:
     return write_int32(write_int32(at, <uint32_t>(number >> 32)), <uint32_t>number)
 
 
+cdef inline uint8_t *write_sized(uint8_t *at, const uint8_t *data, int64_t size) noexcept nogil:
+    """Write a length of 32 bits and its bytes; fewer than 0 are a null."""
+    at = write_int32(at, <uint32_t>max(size, -1))
+    if size > 0:
+        memcpy(at, data, size)
+        at += size
+    return at
+
+
 cdef struct Messages:
     # The messages that records became, and what they have in common.
     uint8_t *at
@@ -1187,26 +1172,22 @@ cdef uint8_t *write_message(
     uint8_t *at, const Messages *messages, int64_t offset, int64_t timestamp, const RecordFields *fields
 ) noexcept nogil:
     cdef uint8_t *start = at
-    cdef int64_t size
     at[16] = messages.magic
     at[17] = messages.attributes
     at += 18
     if messages.magic:
         at = write_int64(at, <uint64_t>timestamp)
-    size = fields.key_size if fields.key_size >= 0 else -1
-    at = write_int32(at, <uint32_t>size)
-    if size > 0:
-        memcpy(at, fields.key, size)
-        at += size
-    size = fields.value_size if fields.value_size >= 0 else -1
-    at = write_int32(at, <uint32_t>size)
-    if size > 0:
-        memcpy(at, fields.value, size)
-        at += size
+    at = write_sized(at, fields.key, fields.key_size)
+    at = write_sized(at, fields.value, fields.value_size)
     write_int64(start, <uint64_t>offset)
     write_int32(start + 8, <uint32_t>(at - start - 12))
     write_int32(start + 12, crc32(start + 16, at - start - 16))
     return at
+
+
+cdef inline bint is_wrapped(int64_t total, int64_t base, int64_t delta) noexcept nogil:
+    """Return whether a sum has more than 64 bits, as with the delta of a faulty producer."""
+    return (total < base) != (delta < 0)
 
 
 cdef bint write_section(
@@ -1225,11 +1206,12 @@ cdef bint write_section(
             return False
         at = fields.end
         offset = <int64_t>(<uint64_t>base_offset + <uint64_t>fields.delta)
+        if is_wrapped(offset, base_offset, fields.delta):
+            return False
         timestamp = messages.append_time
         if not messages.is_appended:
             timestamp = <int64_t>(<uint64_t>base_timestamp + fields.timestamp_delta)
-            # The delta of a faulty producer leads beyond 64 bits.
-            if (timestamp < base_timestamp) != (<int64_t>fields.timestamp_delta < 0):
+            if is_wrapped(timestamp, base_timestamp, <int64_t>fields.timestamp_delta):
                 return False
         if offset < messages.first_offset:
             continue

@@ -135,13 +135,15 @@ def _down_converted(
             f"batch at offset {header.base_offset} is compressed with zstd, which format {magic} "
             "does not have; expected none, gzip, snappy or lz4"
         )
+    new_builder = partial(
+        MessageSetBuilder,
+        magic,
+        compression=compression,
+        timestamp_type=header.timestamp_type,
+        log_append_time=header.max_timestamp,
+    )
     if header.magic == MAGIC and is_compiled():
-        whole = MessageSetBuilder(
-            magic,
-            compression=compression,
-            timestamp_type=header.timestamp_type,
-            log_append_time=header.max_timestamp,
-        )
+        whole = new_builder()
         if whole.extend(partial(_append_records, buffer, position, header, magic, first_offset)):
             return whole if whole.record_count else None
     builder: MessageSetBuilder | None = None
@@ -149,13 +151,7 @@ def _down_converted(
         if compression is Compression.NONE and record.offset < first_offset:
             continue
         if builder is None:
-            builder = MessageSetBuilder(
-                magic,
-                base_offset=record.offset,
-                compression=compression,
-                timestamp_type=header.timestamp_type,
-                log_append_time=header.max_timestamp,
-            )
+            builder = new_builder(base_offset=record.offset)
         _append(builder, record)
     return builder
 
