@@ -16,10 +16,10 @@ _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _VARIABLES: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 
-KEPT_BYTES_MAX: Final = 64 * 1024 * 1024
+KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
 """Free bytes at the top of a heap that stay the process's."""
 
-HEAP_BYTES_MAX: Final = 16 * 1024 * 1024
+HEAP_BYTES_MAX: Final = 4 * 1024 * 1024
 """A larger buffer is mapped by itself, and unmapped when it is freed."""
 
 
