@@ -1,5 +1,6 @@
 """Peers that need Maven, Go or Node; behind `make compat`, never in the gate."""
 
+import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -7,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import KAFKA_VERSION, NotAvailableError, maven_jars
+from benchmarks.apache_kafka import CACHE_DIRECTORY, KAFKA_VERSION, NotAvailableError, maven_jars
 from kalda.testing import KaldaProcess
+from tests.compat.go_toolchain import go_programs
+from tests.compat.programs import NODE
 from tests.shared_broker import shared_broker
 
 JavaTool = Callable[..., str]
@@ -42,6 +45,44 @@ def java_tool() -> JavaTool:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session", name="go_programs")
+def built_go_programs() -> Path:
+    """Directory of the built programs."""
+    try:
+        return go_programs()
+    except NotAvailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def node_modules() -> Path:
+    """The pinned packages, below `.cache/`; fetched again only when the lock file changes."""
+    for program in ("node", "npm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"the Node clients need '{program}' (Node 20 or newer) and there is none on the PATH")
+    directory = CACHE_DIRECTORY / "compat-node"
+    installed = directory / "node_modules"
+    lock = (NODE / "package-lock.json").read_text()
+    stamp = directory / "installed-lock.json"
+    if stamp.is_file() and stamp.read_text() == lock:
+        return installed
+    directory.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json", ".npmrc"):
+        shutil.copy(NODE / name, directory / name)
+    done = subprocess.run(
+        ["npm", "ci", "--ignore-scripts"],
+        cwd=directory,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"the Node packages could not be fetched: {done.stderr.strip()[-300:]}")
+    stamp.write_text(lock)
+    return installed
 
 
 @pytest.fixture

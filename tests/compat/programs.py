@@ -23,6 +23,8 @@ from kalda.records.columnar import decode_batches
 from kalda.testing import KaldaProcess
 from tests.integration.clients.clients import ConfluentClient, Message
 
+NODE = Path(__file__).parent / "node"
+
 PROGRAM_TIMEOUT_SECONDS = 60
 """Above the programs' own 40 s, so that the message of a hang comes from the program that knows more."""
 
@@ -95,6 +97,11 @@ class ProgramClient:
             raise ProgramError(f"{self.name}: {done.stderr.strip() or 'no message'}")
         result: dict[str, Any] = json.loads(done.stdout)
         return result
+
+
+def kafkajs_client(node_modules: Path, bootstrap: str) -> ProgramClient:
+    arguments: list[str | Path] = ["env", f"NODE_PATH={node_modules}", "node", NODE / "kafkajs.js"]
+    return ProgramClient("kafkajs", arguments, bootstrap, {})
 
 
 def read_by_columns(bootstrap: str, topic: str, count: int) -> list[Message]:

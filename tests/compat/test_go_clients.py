@@ -11,10 +11,8 @@ import confluent_kafka
 import confluent_kafka.admin
 import pytest
 
-from benchmarks.apache_kafka import NotAvailableError
 from kalda.common.errors import ErrorCode
 from kalda.testing import KaldaProcess
-from tests.compat.go_toolchain import go_programs
 from tests.compat.programs import ProgramClient, ProgramError, produce_over_a_crash, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
@@ -29,15 +27,6 @@ PROGRAMS = {
 }
 TopicName = Callable[[str], str]
 GoClient = Callable[[str], ProgramClient]
-
-
-@pytest.fixture(scope="session", name="go_programs")
-def built_go_programs() -> Path:
-    """Directory of the built programs."""
-    try:
-        return go_programs()
-    except NotAvailableError as error:
-        pytest.skip(str(error))
 
 
 @pytest.fixture

@@ -1,59 +1,21 @@
 """kafkajs against a broker; what needs a consumer group (its public consumer) waits for groups."""
 
 import dataclasses
-import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.apache_kafka import CACHE_DIRECTORY
 from benchmarks.end_to_end import create_topic
 from kalda.common.errors import ErrorCode
 from kalda.testing import KaldaProcess
-from tests.compat.programs import ProgramClient, produce_over_a_crash, read_by_columns
+from tests.compat.programs import ProgramClient, kafkajs_client, produce_over_a_crash, read_by_columns
 from tests.integration.clients.clients import ConfluentClient, Message
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-SOURCE = Path(__file__).parent / "node"
 
 TopicName = Callable[[str], str]
-
-
-@pytest.fixture(scope="session")
-def node_modules() -> Path:
-    """The pinned packages, below `.cache/`; fetched again only when the lock file changes."""
-    for program in ("node", "npm"):
-        if shutil.which(program) is None:
-            pytest.skip(f"the Node clients need '{program}' (Node 20 or newer) and there is none on the PATH")
-    directory = CACHE_DIRECTORY / "compat-node"
-    installed = directory / "node_modules"
-    lock = (SOURCE / "package-lock.json").read_text()
-    stamp = directory / "installed-lock.json"
-    if stamp.is_file() and stamp.read_text() == lock:
-        return installed
-    directory.mkdir(parents=True, exist_ok=True)
-    for name in ("package.json", "package-lock.json", ".npmrc"):
-        shutil.copy(SOURCE / name, directory / name)
-    done = subprocess.run(
-        ["npm", "ci", "--ignore-scripts"],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
-    if done.returncode != 0:
-        pytest.skip(f"the Node packages could not be fetched: {done.stderr.strip()[-300:]}")
-    stamp.write_text(lock)
-    return installed
-
-
-def kafkajs_client(node_modules: Path, bootstrap: str) -> ProgramClient:
-    arguments: list[str | Path] = ["env", f"NODE_PATH={node_modules}", "node", SOURCE / "kafkajs.js"]
-    return ProgramClient("kafkajs", arguments, bootstrap, {})
 
 
 @pytest.fixture

@@ -46,18 +46,33 @@ class Client(Protocol):
         """Offset of the first record of partition 0 at or after the time; -1 if there is none."""
 
 
+def old_librdkafka(version: str) -> dict[str, object]:
+    """Return the settings of a client that asks brokers for no versions."""
+    return {
+        "api.version.request": False,
+        "broker.version.fallback": version,
+        # A warning for each of the two settings above, which are deprecated.
+        "log_level": 3,
+    }
+
+
 class ConfluentClient:
+    """librdkafka, as a client of a release that has no ApiVersions if `version` is given."""
+
     name = "confluent-kafka"
 
-    def __init__(self, bootstrap: str) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, bootstrap: str, *, version: str | None = None) -> None:
+        self._settings: dict[str, object] = {"bootstrap.servers": bootstrap}
+        if version is not None:
+            self._settings |= old_librdkafka(version)
+        self._is_idempotent = version is None
 
     def produce(self, topic: str, messages: Sequence[Message], *, codec: str = "none") -> None:
         producer = confluent_kafka.Producer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **self._settings,
                 "compression.type": codec,
-                "enable.idempotence": True,
+                "enable.idempotence": self._is_idempotent,
                 "message.max.bytes": REQUEST_BYTES_MAX,
                 "linger.ms": 20,
             }
@@ -84,7 +99,7 @@ class ConfluentClient:
     def _consumer(self) -> Any:
         return confluent_kafka.Consumer(
             {
-                "bootstrap.servers": self._bootstrap,
+                **self._settings,
                 "group.id": "unused",
                 "enable.auto.commit": False,
                 "fetch.message.max.bytes": REQUEST_BYTES_MAX,

@@ -6,18 +6,13 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
 
+from tests.integration.clients.clients import old_librdkafka
+
 RECORDS = 200
 
 
 def old(bootstrap: str, version: str, **settings: object) -> dict[str, object]:
-    return {
-        "bootstrap.servers": bootstrap,
-        "api.version.request": False,
-        "broker.version.fallback": version,
-        # A warning for each of the two settings above, which are deprecated.
-        "log_level": 3,
-        **settings,
-    }
+    return {"bootstrap.servers": bootstrap, **old_librdkafka(version), **settings}
 
 
 def read(consumer: Consumer) -> list[Message]:
