@@ -1001,6 +1001,15 @@ cdef inline uint32_t crc32(const uint8_t *at, int64_t size) noexcept nogil:
             ^ CRC_TABLES[0][at[15]]
         )
         at += 16
+    while end - at >= 4:
+        crc ^= at[0] | <uint32_t>at[1] << 8 | <uint32_t>at[2] << 16 | <uint32_t>at[3] << 24
+        crc = (
+            CRC_TABLES[3][crc & 0xFF]
+            ^ CRC_TABLES[2][(crc >> 8) & 0xFF]
+            ^ CRC_TABLES[1][(crc >> 16) & 0xFF]
+            ^ CRC_TABLES[0][crc >> 24]
+        )
+        at += 4
     while at < end:
         crc = (crc >> 8) ^ CRC_TABLES[0][(crc ^ at[0]) & 0xFF]
         at += 1
