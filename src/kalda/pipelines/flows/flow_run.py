@@ -1,7 +1,8 @@
 """Runs one replication flow in a thread, and starts it again after failures.
 
 What a maintainer must not break: a failure that the next try may not have is waited out without an end,
-because clusters come back; one that another try repeats ends the flow.
+because clusters come back; one that another try repeats ends the flow. What brokers refuse can change, for
+example with the number of live brokers, so it ends only a flow that runs once, when it was refused twice.
 """
 
 import logging
@@ -95,6 +96,9 @@ class FlowRun:
                 self._fail(error)
                 return
             except ClientError as error:
+                if self._is_once and not error.is_retriable and str(error) == self.status.error:
+                    self._fail(error)
+                    return
                 failures = 1 if self.status.records > records else failures + 1
                 wait_s = min(BACKOFF_S * 2 ** min(failures - 1, 10), BACKOFF_MAX_S)
                 logger.warning("%s failed and starts again in %.0f s: %s", self._flow.name, wait_s, error)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kalda.clients.errors import BrokerConnectionError
+from kalda.clients.errors import BrokerConnectionError, BrokerResponseError
+from kalda.common.errors import ErrorCode
 from kalda.pipelines.flows import flow_run
 from kalda.pipelines.flows.flow_file import Flow, parse_flows
 from kalda.pipelines.flows.flow_run import Due, FlowRun
@@ -89,3 +90,14 @@ def test_what_another_try_repeats_ends_a_flow(monkeypatch: pytest.MonkeyPatch) -
     run = run_with(monkeypatch, MirrorError("a circle"))
 
     assert ("failed", 0, "a circle") == (run.status.state, run.status.restarts, str(run.error))
+
+
+def test_a_flow_that_runs_once_ends_when_brokers_refuse_the_same_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """For example a copy with more replicas than brokers; a cluster that is away is waited for."""
+    refusal = BrokerResponseError(ErrorCode.INVALID_REPLICATION_FACTOR, "create topic a")
+    away = BrokerConnectionError("away")
+    run = run_with(monkeypatch, away, away, refusal, away, refusal, refusal, away)
+
+    assert ("failed", 5, str(refusal)) == (run.status.state, run.status.restarts, str(run.error))
