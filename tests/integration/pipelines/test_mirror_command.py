@@ -152,6 +152,25 @@ def test_progress_survives_that_the_offsets_of_the_group_expire(
     assert expected(range(20)) == keys(other, f"{topic}-a.{topic}")
 
 
+def test_status_of_other_flows_is_shown_while_a_cluster_is_away(
+    bootstrap: str, other: str, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_name("away")
+    create(bootstrap, topic)
+    fill(bootstrap, topic, range(10))
+    away = (
+        f"{topic}-c.bootstrap.servers = 127.0.0.1:1",
+        f"{topic}-c.default.api.timeout.ms = 1000",
+        f"{topic}-a->{topic}-c.enabled = true",
+    )
+    file = flow_file(tmp_path, bootstrap, other, topic, *away)
+    file.write_text(file.read_text().replace(f"{topic}-b\n", f"{topic}-b, {topic}-c\n", 1))
+    done = kalda("status", file, "--json", code=1)
+
+    assert topic in {each["topic"] for each in json.loads(done.stdout)["partitions"]}
+    assert f"{topic}-a->{topic}-c: " in done.stderr
+
+
 def test_a_topic_that_is_created_again_is_copied_from_its_beginning(
     bootstrap: str, other: str, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -167,6 +186,8 @@ def test_a_topic_that_is_created_again_is_copied_from_its_beginning(
             time.sleep(0.05)
     create(bootstrap, topic)
     fill(bootstrap, topic, range(10, 30))
+    status = partition_status(file, topic)
+    assert (None, 20, 20) == (status["copied"], status["end"], status["lag"])
     assert "deleted and created again" in kalda("once", file).stderr
 
     assert expected(range(30)) == keys(other, f"{topic}-a.{topic}")

@@ -76,19 +76,29 @@ def status(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
     Flows commit this in their targets, so that it is known whether they run or not.
     """
     flows = _flows(tool, file, clusters)
+    from kalda.clients.errors import ClientError
     from kalda.pipelines.flows.flow_progress import progress_of
 
     document: list[Json] = []
     rows: list[tuple[Cell, ...]] = []
+    names = ("flow", "topic", "partition", "copy", "copied", "end", "lag")
+    has_failed = False
     for flow in flows:
-        for each in progress_of(flow.mirror) if flow.mirror is not None else ():
+        try:
+            found = [] if flow.mirror is None else progress_of(flow.mirror)
+        except ClientError as error:
+            tool.output.failure(f"{flow.name}: {error}")
+            has_failed = True
+            continue
+        for each in found:
             copy = each.target.topic
             row = (flow.name, each.source.topic, each.source.partition, copy, each.copied, each.end, each.lag)
             rows.append(row)
-            names = ("flow", "topic", "partition", "copy", "copied", "end", "lag")
             document.append(dict(zip(names, row, strict=True)))
     columns = ("FLOW", "TOPIC", "PARTITION", "COPY", "COPIED", "LOG-END-OFFSET", "LAG")
     tool.output.result({"partitions": document}, Table(columns, rows))
+    if has_failed:
+        raise PartialFailureError
 
 
 @command("validate", mirror, connects=False)

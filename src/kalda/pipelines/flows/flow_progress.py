@@ -1,6 +1,5 @@
 """Looks up how far a replication flow has come, from what it committed in the target."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kalda.clients.admin.admin import Admin
@@ -8,6 +7,7 @@ from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
 from kalda.pipelines.mirror.mirror import MirrorOptions
+from kalda.pipelines.mirror.progress import id_text, is_other, read_origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +17,10 @@ class PartitionProgress:
     source: TopicPartition
     target: TopicPartition
     copied: int | None
-    """The offset of the source where the flow goes on; None before its first transaction."""
+    """The offset of the source where the flow goes on.
+
+    None before the first transaction, also after the topic was deleted and created again.
+    """
     beginning: int
     """The first offset of the partition."""
     end: int
@@ -29,8 +32,8 @@ class PartitionProgress:
         return max(self.end - max(self.copied or 0, self.beginning), 0)
 
 
-def progress_of(options: MirrorOptions) -> Iterator[PartitionProgress]:
-    """Yield the partitions of a flow, in order.
+def progress_of(options: MirrorOptions) -> list[PartitionProgress]:
+    """Return the partitions of a flow, in order.
 
     Raises:
         ClientError: a cluster cannot be reached.
@@ -45,13 +48,17 @@ def progress_of(options: MirrorOptions) -> Iterator[PartitionProgress]:
         LogReader(reader_config) as reader,
     ):
         topics = names.selected(source.list_topics())
+        ids = {str(name): each.topic_id for name, each in source.describe_topics(topics).results.items()}
         partitions = sorted(reader.topic_partitions(topics)) if topics else []
         beginnings = reader.beginning_offsets(partitions)
         ends = reader.end_offsets(partitions)
         committed = target.list_consumer_group_offsets([options.group])[options.group]
+        progress: list[PartitionProgress] = []
         for each in partitions:
             copy = TopicPartition(names.target_topic(each.topic), each.partition)
             found = committed.get(copy)
-            yield PartitionProgress(
-                each, copy, None if found is None else found.offset, beginnings[each], ends[each]
-            )
+            origin = None if found is None else read_origin(found.metadata)
+            is_former = origin is not None and is_other(origin.topic_id, id_text(ids.get(each.topic)))
+            copied = None if found is None or is_former else found.offset
+            progress.append(PartitionProgress(each, copy, copied, beginnings[each], ends[each]))
+        return progress

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
-from uuid import UUID
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.topics import NewTopic
@@ -43,7 +42,14 @@ from kalda.pipelines.mirror.policy import (
     check_clusters,
     check_reverse,
 )
-from kalda.pipelines.mirror.progress import Origin, Progress, is_other, progress_metadata, read_origin
+from kalda.pipelines.mirror.progress import (
+    Origin,
+    Progress,
+    id_text,
+    is_other,
+    progress_metadata,
+    read_origin,
+)
 from kalda.pipelines.mirror.topic_sync import MirroredTopics, TopicSync, create_if_missing
 
 logger: Final = logging.getLogger(__name__)
@@ -256,7 +262,7 @@ class Mirror:
             self._reader,
             producer,
             self._delivery,
-            lambda topic: _id_text(self._topics.ids[topic]),
+            lambda topic: id_text(self._topics.ids[topic]),
             self._progress_metadata,
         )
         self._groups = GroupSync(self._source_admin, self._target_admin, options.groups)
@@ -355,7 +361,7 @@ class Mirror:
                 f"another name, or delete the group {options.group} in {options.names.target} to copy all"
             )
         recorded = self._recorded.get(source)
-        topic_id = _id_text(self._topics.ids[source.topic])
+        topic_id = id_text(self._topics.ids[source.topic])
         for known_id, position in (
             (origin.topic_id if origin else "", committed.offset if committed else None),
             (recorded.topic_id if recorded else "", recorded.position if recorded else None),
@@ -442,7 +448,7 @@ class Mirror:
                 self._recorded[source] = Progress(sync.topic_id, sync.position)
 
     def _progress_metadata(self, source: TopicPartition) -> str:
-        origin = Origin(self._source_id, _id_text(self._topics.ids[source.topic]))
+        origin = Origin(self._source_id, id_text(self._topics.ids[source.topic]))
         return progress_metadata(self._options.name, source.topic, origin)
 
     def _reverse_copies(self) -> list[ReverseCopy]:
@@ -462,7 +468,3 @@ class Mirror:
                 if origin is not None and origin.cluster_id == self._target_id:
                     found.append(ReverseCopy(group.removeprefix(GROUP_PREFIX), partition.topic))
         return found
-
-
-def _id_text(topic_id: UUID | None) -> str:
-    return "" if topic_id is None else str(topic_id)

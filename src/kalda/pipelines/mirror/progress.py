@@ -7,6 +7,7 @@ for the mirror's own, and so that a mirror the other way sees what this one writ
 
 import json
 from dataclasses import dataclass
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,11 @@ def read_origin(metadata: str) -> Origin | None:
         return Origin(str(document["source"]), str(document.get("id", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def id_text(topic_id: UUID | None) -> str:
+    """Return the id of a topic as an `Origin` has it."""
+    return "" if topic_id is None else str(topic_id)
 
 
 def is_other(known: str, found: str) -> bool:
