@@ -171,6 +171,26 @@ def test_status_of_other_flows_is_shown_while_a_cluster_is_away(
     assert f"{topic}-a->{topic}-c: " in done.stderr
 
 
+def test_a_copy_that_the_target_refuses_does_not_keep_others_away(
+    bootstrap: str, other: str, topic_name: Callable[[str], str], tmp_path: Path
+) -> None:
+    """The name of a copy is longer than that of its original."""
+    topic = topic_name("refused")
+    long = f"{topic}-".ljust(249, "x")
+    for name in (topic, long):
+        create(bootstrap, name)
+        fill(bootstrap, name, range(10))
+    file = flow_file(tmp_path, bootstrap, other, topic)
+    file.write_text(file.read_text().replace(f"topics = {topic}\n", f"topics = {topic}.*\n"))
+    done = kalda("once", file, "--json", code=1)
+
+    (flow,) = json.loads(done.stdout)["flows"]
+    assert ("failed", 0) == (flow["state"], flow["restarts"])
+    assert flow["records"] >= 10
+    assert f"does not copy topic {long}: " in done.stderr
+    assert expected(range(10)) == keys(other, f"{topic}-a.{topic}")
+
+
 def test_a_topic_that_is_created_again_is_copied_from_its_beginning(
     bootstrap: str, other: str, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:

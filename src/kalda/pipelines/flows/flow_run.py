@@ -128,6 +128,8 @@ class FlowRun:
             if self._is_once:
                 mirror.run_once()
                 self._report(base, mirror.statistics())
+                if self.status.error is not None:
+                    raise MirrorError(self.status.error)
                 return
             topics = Due(self._flow.topics_interval_s)
             groups = Due(self._flow.groups_interval_s)
@@ -143,7 +145,8 @@ class FlowRun:
 
     def _report(self, base: MirrorStatistics, now: MirrorStatistics) -> None:
         status, now_ms = self.status, _now_ms()
-        status.state, status.error = RunState.RUNNING, None
+        status.state = RunState.RUNNING
+        status.error = "; ".join(now.refused) or None
         status.updated_ms, status.lag = now_ms, now.lag
         records = base.records + now.records - status.records
         if records:

@@ -129,6 +129,8 @@ class MirrorStatistics:
     topics: int = 0
     lag: int = 0
     """Offsets of the source that are not copied yet, as of the last look."""
+    refused: tuple[str, ...] = ()
+    """Why the target refuses the copies of topics, which are therefore not copied."""
 
 
 class Mirror:
@@ -144,7 +146,7 @@ class Mirror:
         self._stop: Final = threading.Event()
         self._resources: Final = ExitStack()
         self._statistics = MirrorStatistics()
-        self._topics = MirroredTopics({}, {})
+        self._topics = MirroredTopics({}, {}, {})
         self._positions: dict[TopicPartition, int] = {}
         self._recorded: Final[dict[TopicPartition, Progress]] = {}
         """What the topic of syncs has of each partition."""
@@ -195,6 +197,9 @@ class Mirror:
         if self._options.names.rule is RenameRule.IDENTITY:
             check_reverse(self._options.names, topics, self._reverse_copies())
         before, self._topics = self._topics, self._topic_sync.bring_in_line(topics)
+        for name, error in self._topics.refused.items():
+            if name not in before.refused:
+                logger.warning("mirror %s does not copy topic %s: %s", self._options.name, name, error)
         for each in list(self._positions):
             if each not in self._topics.targets:
                 del self._positions[each]
@@ -204,7 +209,11 @@ class Mirror:
         new = self._topics.targets.keys() - self._positions.keys()
         if new:
             self._find_positions(sorted(new))
-        self._statistics = replace(self._statistics, topics=len(self._topics.ids))
+        self._statistics = replace(
+            self._statistics,
+            topics=len(self._topics.ids),
+            refused=tuple(map(str, self._topics.refused.values())),
+        )
 
     def copy_next(self) -> bool:
         """Copy one transaction; return False if there was nothing to copy.

@@ -36,6 +36,8 @@ class MirroredTopics:
     """The partition that each of the source is copied to."""
     ids: Mapping[str, UUID | None]
     """The ids of the topics in the source; None from brokers before 2.8."""
+    refused: Mapping[str, ClientError]
+    """Topics of the source that are not copied because the target refuses their copies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +63,10 @@ class TopicSync:
     def bring_in_line(self, topics: Iterable[str]) -> MirroredTopics:
         """Create what is missing in the target; return what is copied where.
 
+        A copy that the target refuses, for example because of its name, does not keep the others away.
+
         Raises:
-            ClientError: a topic cannot be described, created or altered.
+            ClientError: a cluster cannot be reached, or a topic cannot be described or altered.
             MirrorError: a copy has fewer partitions and cannot get more.
         """
         topics = list(topics)
@@ -70,9 +74,11 @@ class TopicSync:
         counts = {str(name): len(each.partitions) for name, each in described.results.items()}
         configs = self._configs(counts)
         targets = {name: self.names.target_topic(name) for name in counts}
-        existing = self._existing(targets.values())
-        missing = [name for name in counts if targets[name] not in existing]
-        self._create(missing, targets, counts, configs)
+        existing, errors = self._existing(targets.values())
+        missing = [name for name in counts if targets[name] not in existing and targets[name] not in errors]
+        errors |= self._create(missing, targets, counts, configs)
+        refused = {name: errors[targets[name]] for name in counts if targets[name] in errors}
+        counts = {name: count for name, count in counts.items() if name not in refused}
         self._grow({name: counts[name] for name in counts if name not in missing}, targets, existing)
         if self.sync_configs:
             self._alter([name for name in counts if name not in missing], targets, configs)
@@ -82,7 +88,8 @@ class TopicSync:
                 for name, count in counts.items()
                 for number in range(count)
             },
-            {str(name): each.topic_id for name, each in described.results.items()},
+            {name: described[name].topic_id for name in counts},
+            refused,
         )
 
     def create_syncs_topic(self, replication_factor: int | None = None) -> None:
@@ -119,12 +126,11 @@ class TopicSync:
             for resource, entries in described.results.items()
         }
 
-    def _existing(self, names: Iterable[str]) -> dict[str, int]:
+    def _existing(self, names: Iterable[str]) -> tuple[dict[str, int], dict[str, ClientError]]:
+        """Return the partitions of the topics that the target has, and why it refuses others."""
         described = self.target.describe_topics(list(names))
-        for error in described.errors.values():
-            if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise error
-        return {str(name): len(each.partitions) for name, each in described.results.items()}
+        errors = _refusals(described.errors, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return {str(name): len(each.partitions) for name, each in described.results.items()}, errors
 
     def _create(
         self,
@@ -132,18 +138,21 @@ class TopicSync:
         targets: Mapping[str, str],
         counts: Mapping[str, int],
         configs: Mapping[str, Mapping[str, str]],
-    ) -> None:
+    ) -> dict[str, ClientError]:
+        """Create the copies of topics; return why the target refuses some."""
         if not topics:
-            return
+            return {}
         made = self.target.create_topics(
             [
                 NewTopic(targets[name], counts[name], self.replication_factor, config=configs.get(name, {}))
                 for name in topics
             ]
         )
+        errors = _refusals(made.errors, ErrorCode.TOPIC_ALREADY_EXISTS)
         for name in topics:
-            _raise_unless_exists(made.errors.get(targets[name]))
-            logger.info("mirror created %s with %d partitions", targets[name], counts[name])
+            if targets[name] not in errors:
+                logger.info("mirror created %s with %d partitions", targets[name], counts[name])
+        return errors
 
     def _grow(
         self, counts: Mapping[str, int], targets: Mapping[str, str], existing: Mapping[str, int]
@@ -189,9 +198,24 @@ def create_if_missing(admin: Admin, topic: NewTopic) -> None:
     Raises:
         ClientError: the cluster refuses it.
     """
-    _raise_unless_exists(admin.create_topics([topic]).errors.get(topic.name))
-
-
-def _raise_unless_exists(error: ClientError | None) -> None:
+    error = admin.create_topics([topic]).errors.get(topic.name)
     if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise error
+
+
+def _refusals(
+    errors: Mapping[str, ClientError] | Mapping[str | UUID, ClientError], expected: ErrorCode
+) -> dict[str, ClientError]:
+    """Return the errors of topics that another try repeats, without those that have the expected code.
+
+    Raises:
+        ClientError: the first one that another try may not have.
+    """
+    refusals: dict[str, ClientError] = {}
+    for name, error in errors.items():
+        if error.code is expected:
+            continue
+        if error.is_retriable:
+            raise error
+        refusals[str(name)] = error
+    return refusals

@@ -47,7 +47,7 @@ def mirror(cluster: Cluster) -> Mirror:
     )
     made._source_admin = made._target_admin = cast(Admin, cluster)
     made._delivery = cast(Delivery, None)
-    made._topics = MirroredTopics({PARTITION: PARTITION}, {PARTITION.topic: None})
+    made._topics = MirroredTopics({PARTITION: PARTITION}, {PARTITION.topic: None}, {})
     return made
 
 
