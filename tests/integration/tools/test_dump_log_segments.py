@@ -56,6 +56,17 @@ def test_wrappers_are_opened_on_request(tmp_path: Path, magic: int, shown: str) 
     ]
 
 
+def test_payloads_of_batches_are_printed_without_more_options(tmp_path: Path) -> None:
+    """Format 2 has records in batches only; Java's tool opens them since it knows that format."""
+    path, _ = segment(tmp_path, 2, Compression.NONE)
+
+    found = lines(path, "--print-data-log")[2:]
+
+    assert ["keysize: 3 key: key payload: one", "payload: null"] == [
+        each.partition(f"crc: {read_header(path.read_bytes()).crc} ")[2] for each in found
+    ]
+
+
 def test_damage_and_a_partial_message_are_shown(tmp_path: Path) -> None:
     path, _ = segment(tmp_path, 1, Compression.NONE)
     data = bytearray(path.read_bytes())

@@ -29,6 +29,9 @@ _FIRST_CODECS: Final = (
     "LZ4CompressionCodec",
 )
 """Those of 0.8.2, which dumped messages of format 0."""
+_NO_FORMAT: Final = range(0)
+_BATCHES: Final = range(2, 3)
+_EVERY_FORMAT: Final = range(3)
 _TIMES: Final = {-1: "NoTimestampType", 0: "CreateTime", 1: "LogAppendTime"}
 
 
@@ -51,7 +54,7 @@ class _Line(NamedTuple):
 
 @command("DumpLogSegments", legacy, connects=False)
 @click.option("--files", required=True, metavar="FILE,...", help="The .log and .index files to dump.")
-@click.option("--print-data-log", is_flag=True, help="Print keys and payloads.")
+@click.option("--print-data-log", is_flag=True, help="Print keys and payloads; opens batches of format 2.")
 @click.option("--deep-iteration", is_flag=True, help="Print the messages in wrappers instead of these.")
 @click.option("--verify-index-only", is_flag=True, help="Check indexes without printing their entries.")
 @click.option(
@@ -113,7 +116,13 @@ def _dump_log(
     tool.output.item({"starting_offset": int(path.stem)}, f"Starting offset: {int(path.stem)}")
     data = _mapped(path)
     end = 0
-    for line, entry_end in _lines(data, is_deep=options["deep_iteration"]):
+    opened = _NO_FORMAT
+    if options["deep_iteration"]:
+        opened = _EVERY_FORMAT
+    elif options["print_data_log"]:
+        # As in Java's tool since it knows format 2, whose records are in batches only.
+        opened = _BATCHES
+    for line, entry_end in _lines(data, opened):
         end = entry_end
         text, record = _text(line), line.record
         if record is not None and record.key is not None:
@@ -150,8 +159,11 @@ def _text(line: _Line) -> str:
     )
 
 
-def _lines(data: "Buffer", *, is_deep: bool) -> Iterator[tuple[_Line, int]]:
-    """Yield the messages with the end of the entry that holds them; a partial entry ends the file."""
+def _lines(data: "Buffer", opened: range) -> Iterator[tuple[_Line, int]]:
+    """Yield the messages with the end of the entry that holds them; a partial entry ends the file.
+
+    Wrappers and batches of the formats in `opened` are not yielded themselves, but what they hold.
+    """
     from kalda.records.batch import iter_headers
     from kalda.records.errors import RecordsError
 
@@ -161,11 +173,11 @@ def _lines(data: "Buffer", *, is_deep: bool) -> Iterator[tuple[_Line, int]]:
             position, header = next(headers)
         except (StopIteration, RecordsError):
             return
-        for line in _of_entry(data, position, header, is_deep=is_deep):
+        for line in _of_entry(data, position, header, opened):
             yield line, position + header.size
 
 
-def _of_entry(data: "Buffer", position: int, header: "BatchHeader", *, is_deep: bool) -> Iterator[_Line]:
+def _of_entry(data: "Buffer", position: int, header: "BatchHeader", opened: range) -> Iterator[_Line]:
     from kalda.records.batch import MAGIC, iter_headers, validate
     from kalda.records.compression import Compression
     from kalda.records.errors import RecordsError
@@ -178,7 +190,7 @@ def _of_entry(data: "Buffer", position: int, header: "BatchHeader", *, is_deep: 
         yield _shallow(position, header, is_valid=False)
         return
     is_wrapper = header.magic == MAGIC or header.compression is not Compression.NONE
-    if is_wrapper and not is_deep:
+    if is_wrapper and header.magic not in opened:
         yield _shallow(position, header, is_valid=True)
         return
     try:
