@@ -26,6 +26,7 @@ from kalda.common.log_limiter import LogLimiter
 from kalda.net.foreign_protocols import FOREIGN_SIZE_MIN, ForeignProtocol, recognise
 from kalda.net.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers
 from kalda.protocol.framing import SIZE, SIZE_BYTES
+from kalda.security.principal import ANONYMOUS
 
 
 class FileRegion(Protocol):
@@ -163,6 +164,7 @@ class Connection:
         "listener",
         "peer",
         "peer_address",
+        "principal",
         "received_at",
     )
 
@@ -181,6 +183,8 @@ class Connection:
         # The client id that came with the last request, decoded once: clients send the same one every time.
         self.client_id_bytes: bytes | None = None
         self.client_id: str | None = None
+        self.principal = ANONYMOUS
+        """The identity of the client, once it is known."""
         self.received_at = self.last_active = monotonic()
         """Monotonic seconds: when the frame at hand arrived, and when bytes last moved either way."""
         self._owner = owner
@@ -287,6 +291,10 @@ class Connection:
             if self._paused or self._stash is not None:
                 # Not here: the caller may be in the middle of another connection's request.
                 self._plan_resume()
+
+    def handle_with(self, handle: FrameHandler) -> None:
+        """Pass further frames to another handler, as when a client has logged in."""
+        self._handle = handle
 
     def handle_kept(self, frame: memoryview) -> None:
         """Handle a frame that the frame handler kept aside; its reply is sent at once."""

@@ -18,6 +18,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics, RequestMetrics
 from kalda.common.pending import Pending
 from kalda.net.connection import Chunk, Connection, Ticket
+from kalda.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
     from kalda.broker.requests.services import BrokerServices
@@ -79,6 +80,11 @@ class RequestContext:
         """The decoded request; None while it is not decoded, as in a raw handler."""
         self.parked_at = 0.0
         """Monotonic seconds at which the request began to wait; 0 if it did not."""
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """The identity of the client."""
+        return self.connection.principal
 
     @property
     def listener(self) -> str:

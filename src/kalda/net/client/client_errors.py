@@ -32,6 +32,18 @@ class BrokerConnectionError(ClientError):
         return True
 
 
+class AuthenticationError(ClientError):
+    """A broker and this client did not accept each other; trying again with the same settings is useless."""
+
+
+class TlsError(AuthenticationError):
+    """The TLS handshake with a broker failed; the message gives OpenSSL's reason."""
+
+
+class SaslAuthenticationError(AuthenticationError):
+    """A broker refused the login, or offers no such mechanism; the message is the broker's own."""
+
+
 class RequestTimedOutError(ClientError):
     """An operation did not end within its time; the message includes the last failure before that."""
 

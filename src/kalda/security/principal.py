@@ -1,0 +1,28 @@
+"""Defines `KafkaPrincipal`, the identity of a client."""
+
+from dataclasses import dataclass
+from typing import Final
+
+USER: Final = "User"
+"""The type of the principals that Kafka's own authenticators make."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPrincipal:
+    """An identity: a type, which is ``User`` unless an authenticator of its own says otherwise, and a name.
+
+    >>> str(KafkaPrincipal("User", "alice"))
+    'User:alice'
+    """
+
+    type: str
+    name: str
+    token_authenticated: bool = False
+    """Whether the client logged in with a delegation token (KIP-48)."""
+
+    def __str__(self) -> str:
+        return f"{self.type}:{self.name}"
+
+
+ANONYMOUS: Final = KafkaPrincipal(USER, "ANONYMOUS")
+"""The principal of a client that did not authenticate."""
