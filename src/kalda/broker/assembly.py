@@ -58,6 +58,7 @@ from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
 from kalda.net.server import Server, ServerConfig
+from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class BrokerParts:
         self.early_requests.open()
         self.health.enter(BrokerState.RUNNING)
 
-    def run(self, file_system: FileSystem) -> None:
+    def run(self, file_system: FileSystem, executor: BackgroundExecutor) -> None:
         """Start the background work of all parts."""
         foundation, services, tasks = self.foundation, self.services, self.service_tasks
         tasks.run("registration", foundation.registration.run())
@@ -100,6 +101,8 @@ class BrokerParts:
         run_log_cleaner(tasks, foundation, file_system)
         self.replication.run(tasks, foundation)
         self.transactions.run(tasks, foundation.config)
+        if foundation.tls.is_used:
+            tasks.run("certificates", foundation.tls.run(executor))
         tasks.run("features", foundation.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
@@ -125,6 +128,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
     replicas = replication.replica_manager
     control = _build_control(foundation, dialer, cache, replicas)
     topic_admin = _build_topic_admin(foundation, cache, purgatories["topic"], control.controller)
+    topic_admin.configs.add_check(foundation.tls.validate)
     internal_topics = InternalTopics(config, clock, cache, replicas, topic_admin)
     groups = build_group_coordinator(foundation, cache, internal_topics)
     producer_ids = ProducerIds(foundation.broker_id, foundation.cluster_store)

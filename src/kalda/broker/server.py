@@ -14,6 +14,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
+from kalda.broker.access.broker_tls import BrokerTls
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
@@ -38,8 +39,10 @@ from kalda.broker.metadata.session_file import SessionFile
 from kalda.broker.metrics.partitions import register_broker_info
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import Clock
+from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
-from kalda.net.peer.dialer import Dialer, TcpDialer
+from kalda.net.listener_security import ListenerSecurity
+from kalda.net.peer.dialer import Dialer, SecureDialer, TcpDialer
 from kalda.net.server import Server
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
@@ -83,7 +86,7 @@ class BrokerServer:
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given."""
         self._config: Final = config
-        self._dialer: Final = dialer if dialer is not None else TcpDialer()
+        self._dialer: Dialer = dialer if dialer is not None else TcpDialer()
         self._file_system: Final = file_system
         self._clock: Final = clock
         self._executor: Final = executor
@@ -128,14 +131,17 @@ class BrokerServer:
     async def _start(self, tasks: asyncio.TaskGroup, undo: contextlib.AsyncExitStack) -> BrokerParts:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
         foundation = await self._lay_foundation(undo)
+        client_tls = foundation.tls.client(self._config.inter_broker_listener_name)
+        if client_tls is not None:
+            self._dialer = SecureDialer(self._dialer, client_tls)
         parts = self._parts = assemble(foundation, self._dialer, tasks)
         undo.push_async_callback(self._undo_assembly, parts)
-        self._ports = await self._bind(parts.server)
+        self._ports = await self._bind(parts.server, foundation.tls)
         # From now on the controller can reach this broker; requests of clients wait.
         parts.server.start_accepting()
         await self._serve_metrics(parts)
         await foundation.registration.start()
-        parts.run(self._file_system)
+        parts.run(self._file_system, self._executor)
         await wait_metadata(parts)
         return parts
 
@@ -224,6 +230,11 @@ class BrokerServer:
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
+        try:
+            tls = BrokerTls(config)
+        except ConfigError as error:
+            raise BrokerStartError(str(error)) from None
+        config_store.on_broker_change(lambda _: tls.reload_soon())
         config_store.on_topic_change(log_manager.update_topic_config)
         log_manager.load()
         undo.callback(log_manager.close)
@@ -250,6 +261,7 @@ class BrokerServer:
             features=features,
             log_manager=log_manager,
             registration=registration,
+            tls=tls,
         )
 
     async def _check_cluster_exists(self, stored: Mapping[str, MetaProperties]) -> None:
@@ -264,13 +276,17 @@ class BrokerServer:
                     "empty log directory"
                 )
 
-    async def _bind(self, server: Server) -> dict[str, int]:
+    async def _bind(self, server: Server, tls: BrokerTls) -> dict[str, int]:
         """Bind every listener and return the ports by listener name."""
         ports = {}
         for listener in self._config.listeners:
             try:
                 ports[listener.name] = await server.listen(
-                    listener.name, listener.host, listener.port, accept=False
+                    listener.name,
+                    listener.host,
+                    listener.port,
+                    accept=False,
+                    security=ListenerSecurity(tls=tls.listener(listener.name)),
                 )
             except OSError as error:
                 raise BrokerStartError(error.strerror or str(error)) from None

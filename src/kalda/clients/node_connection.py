@@ -212,6 +212,7 @@ class NodeConnection:
             timeout_seconds=self._setup_timeout.seconds(self._failures + 1),
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
+            tls=config.tls,
             on_closed=self._on_closed,
             on_read=self._on_read,
         )

@@ -70,6 +70,13 @@ class Settings:
         assert not unknown, f"{type(self).__name__} declares no {', '.join(sorted(unknown))}"
         vars(self).update(values)
 
+    def replaced(self, **values: object) -> Self:
+        """Return a copy with other values of some attributes."""
+        set_here = {
+            attribute: vars(self)[attribute] for attribute in self.definitions() if attribute in vars(self)
+        }
+        return type(self)(**{**set_here, **values})
+
     def part(self, declaring: type[SettingsT]) -> SettingsT:
         """Return the values that the settings of `declaring`, a base of this object's class, have now."""
         return declaring(**{attribute: getattr(self, attribute) for attribute in declaring.definitions()})

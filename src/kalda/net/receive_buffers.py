@@ -36,12 +36,23 @@ class ReceiveBuffers:
     per batch costs more than handling it.
     """
 
-    __slots__ = ("_spares", "shared")
+    __slots__ = ("_scratch", "_spares", "shared")
 
     def __init__(self) -> None:
         self.shared: Final = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        self._scratch: memoryview | None = None
         # Smallest first, so that `lease` takes the one that fits best.
         self._spares: list[mmap.mmap] = []
+
+    @property
+    def scratch(self) -> memoryview:
+        """A second shared buffer, for bytes before they are decrypted or encrypted; made when it is needed.
+
+        Its content is gone after the next call of anything that uses it.
+        """
+        if self._scratch is None:
+            self._scratch = memoryview(bytearray(SHARED_BUFFER_BYTES))
+        return self._scratch
 
     def lease(self, size: int, begun: memoryview) -> mmap.mmap:
         """Return a buffer for a frame of `size` bytes that begins with `begun`.

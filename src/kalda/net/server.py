@@ -29,8 +29,13 @@ from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
+from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserver
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
+from kalda.net.tls_connection import TlsConnection
+from kalda.security.tls.channel import TlsChannel
+from kalda.security.tls.der import DerError
+from kalda.security.tls.principal_mapping import NoMatchingRuleError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -73,6 +78,18 @@ class ServerConfig:
     socket_receive_buffer_bytes: int = -1
 
 
+class _Listener:
+    """A listening address, and who authenticated there."""
+
+    __slots__ = ("failed", "name", "security", "succeeded")
+
+    def __init__(self, name: str, security: ListenerSecurity) -> None:
+        self.name: Final = name
+        self.security: Final = security
+        self.succeeded = 0
+        self.failed = 0
+
+
 @dataclass(frozen=True, slots=True)
 class ServerStatistics:
     """The counts of a server at one moment."""
@@ -97,8 +114,11 @@ class Server:
         self._config = config
         self._on_frame = on_frame
         """Handles the frames of connections accepted from now on; open ones keep their handler."""
-        self._listeners: dict[socket.socket, str] = {}
+        self._listeners: dict[socket.socket, _Listener] = {}
+        self._by_name: dict[str, _Listener] = {}
         self._connections: dict[int, Connection] = {}
+        self.on_login: LoginObserver | None = None
+        """Called after each attempt of a client to authenticate, by TLS or by SASL."""
         self._per_ip: Counter[str] = Counter()
         self.limiter: LogLimiter = LogLimiter(logger)
         self._foreign: Final = report_limiter(logger)
@@ -118,7 +138,15 @@ class Server:
         self.frame_bytes_max = config.socket_request_max_bytes
         self._accept_if_not_full()
 
-    async def listen(self, name: str, host: str, port: int, *, accept: bool = True) -> int:
+    async def listen(
+        self,
+        name: str,
+        host: str,
+        port: int,
+        *,
+        accept: bool = True,
+        security: ListenerSecurity = PLAINTEXT,
+    ) -> int:
         """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.
 
         An empty host means every interface. Without `accept` the system queues connections until
@@ -145,7 +173,8 @@ class Server:
             sock.close()
             text = f"listener {name} cannot use {host}:{port}: {error.strerror}"
             raise OSError(error.errno, text) from error
-        self._listeners[sock] = name
+        listener = _Listener(name, security)
+        self._listeners[sock] = self._by_name[name] = listener
         if len(self._listeners) == 1:
             self._is_accepting = accept
             self._schedule_sweep()
@@ -218,6 +247,11 @@ class Server:
             self._connection_rows,
             Column(name("connection-count"), "gauge", "Connections that are open."),
         )
+        metrics.table(
+            self._authentication_rows,
+            Column(name("successful-authentication-total"), "counter", "Clients that authenticated."),
+            Column(name("failed-authentication-total"), "counter", "Clients that failed to authenticate."),
+        )
         counter(name("connection-creation-total"), "Connections accepted.", lambda: self._accepted)
         counter(name("connection-close-total"), "Connections closed.", lambda: self._closed)
         counter(
@@ -236,7 +270,14 @@ class Server:
     def _connection_rows(self) -> list[tuple[Labels, tuple[int]]]:
         """Count the open connections of each listener."""
         counts = Counter(connection.listener for connection in self._connections.values())
-        return [((("listener", name),), (counts[name],)) for name in self._listeners.values()]
+        return [((("listener", name),), (counts[name],)) for name in self._by_name]
+
+    def _authentication_rows(self) -> list[tuple[Labels, tuple[int, int]]]:
+        """Return how many clients of each listener authenticated and how many failed to."""
+        return [
+            ((("listener", name),), (listener.succeeded, listener.failed))
+            for name, listener in self._by_name.items()
+        ]
 
     def peer_speaks(self, connection: Connection, protocol: ForeignProtocol) -> None:
         """Log that a peer sent another protocol than Kafka's; called by the connection."""
@@ -247,6 +288,47 @@ class Server:
             connection.listener,
             source=connection.peer_address,
         )
+
+    def handshake_completed(self, connection: Connection, certificate: bytes | None) -> str | None:
+        """Take the identity of a peer from its certificate, where clients do not log in by SASL.
+
+        Return why the certificate is refused, or None; called by the connection.
+        """
+        security = self._by_name[connection.listener].security
+        assert security.tls is not None, f"a TLS handshake on the listener {connection.listener}"
+        if security.start_login is not None:
+            return None
+        try:
+            connection.principal = security.tls.principal_of(certificate)
+        except (NoMatchingRuleError, DerError) as error:
+            return str(error)
+        self.authentication_succeeded(connection)
+        return None
+
+    def authentication_succeeded(self, connection: Connection) -> None:
+        """Count a client that authenticated; its connection has its principal."""
+        self._by_name[connection.listener].succeeded += 1
+        if self.on_login is not None:
+            self.on_login(connection, None)
+
+    def authentication_failed(self, connection: Connection, reason: str) -> None:
+        """Count and log a client that could not authenticate."""
+        self._by_name[connection.listener].failed += 1
+        self.limiter.log(
+            logging.INFO,
+            "failed authentication with %s on listener %s: %s",
+            connection.peer,
+            connection.listener,
+            reason,
+            source=connection.peer_address,
+        )
+        if self.on_login is not None:
+            self.on_login(connection, reason)
+
+    @property
+    def frame_handler(self) -> FrameHandler:
+        """What handles the requests of clients that need not log in, or have."""
+        return self._on_frame
 
     def connection_closed(self, connection: Connection, reason: str, level: int) -> None:
         """Forget a connection that has just closed; called by the connection."""
@@ -302,7 +384,7 @@ class Server:
                 return
             self._admit(sock, (str(address[0]), int(address[1])), self._listeners[listener])
 
-    def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: str) -> None:
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: _Listener) -> None:
         config = self._config
         limit = config.max_connections_per_ip_overrides.get(peer[0], config.max_connections_per_ip)
         if self._per_ip[peer[0]] >= limit:
@@ -328,11 +410,27 @@ class Server:
             return
         self._accepted += 1
         self._per_ip[peer[0]] += 1
-        loop = asyncio.get_running_loop()
-        connection = SocketConnection(self, self._on_frame, self._accepted, listener, peer, sock, loop)
+        connection = self._connect(sock, peer, listener)
         self._connections[connection.id] = connection
         if invariants.enabled:
             self.check_invariants()
+
+    def _connect(self, sock: socket.socket, peer: tuple[str, int], listener: _Listener) -> Connection:
+        """Wrap an accepted socket as the listener's security demands."""
+        loop, security = asyncio.get_running_loop(), listener.security
+        connection: Connection
+        if security.tls is None:
+            connection = SocketConnection(
+                self, self._on_frame, self._accepted, listener.name, peer, sock, loop
+            )
+        else:
+            channel = TlsChannel(security.tls.context, is_server=True)
+            connection = TlsConnection(
+                self, self._on_frame, self._accepted, listener.name, peer, sock, loop, channel, self
+            )
+        if security.start_login is not None:
+            connection.handle_with(security.start_login(connection))
+        return connection
 
     def _accept_if_not_full(self) -> None:
         """Accept again after max.connections was reached, if there is room now and no shutdown."""

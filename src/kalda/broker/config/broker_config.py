@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Final, Self
 
-from kalda.broker.config.definitions import BROKER_CONFIG, BrokerSettings
+from kalda.broker.config.definitions import BROKER_CONFIG, OF_LISTENERS, BrokerSettings
 from kalda.broker.config.definitions.without_effect import KRAFT
 from kalda.broker.config.listeners import (
     ListenerConfig,
@@ -27,6 +27,7 @@ from kalda.common.config_def import (
     refuse_missing_features,
 )
 from kalda.protocol.releases import find_release
+from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.storage.log_config import LogConfig
 
 LISTENER_PREFIX: Final = "listener.name."
@@ -69,6 +70,22 @@ class BrokerConfig(BrokerSettings):
         if name in self._values:
             return self._values[name]
         return find_key(name).default
+
+    def of_listener(self, listener: str, name: str) -> ConfigValue:
+        """Return a listener's value in force: its own (``listener.name.<listener>.<name>``), or all's.
+
+        Raises:
+            ConfigError: there is no such setting.
+        """
+        return _of_listener(self._values, listener, name)
+
+    def tls_settings(self, listener: str) -> TlsSettings:
+        """Return how a listener uses TLS.
+
+        Raises:
+            ConfigError: its settings contradict each other.
+        """
+        return tls_settings(self._values, listener)
 
     def text(self, name: str) -> str | None:
         """Return the value in force as DescribeConfigs writes it."""
@@ -133,6 +150,9 @@ class BrokerConfig(BrokerSettings):
             )
         require_distinct_ports("listeners", listeners)
         require_served("listeners", listeners)
+        for listener in listeners:
+            if listener.uses_tls:
+                tls_settings(values, listener.name)
         advertised = listeners
         if get["advertised.listeners"]:
             advertised = parse_listeners("advertised.listeners", str(get["advertised.listeners"]), protocols)
@@ -152,10 +172,29 @@ class BrokerConfig(BrokerSettings):
 _ATTRIBUTES: Final = BrokerSettings.definitions()
 
 
+def tls_settings(values: Mapping[str, ConfigValue], listener: str) -> TlsSettings:
+    """Return how a listener uses TLS, given the values of all settings.
+
+    Raises:
+        ConfigError: its settings contradict each other.
+    """
+    try:
+        return TlsSettings.read(lambda name: _of_listener(values, listener, name))
+    except TlsSettingsError as error:
+        raise ConfigError(error.setting, f"listener {listener}: {error}") from None
+
+
+def _of_listener(values: Mapping[str, ConfigValue], listener: str, name: str) -> ConfigValue:
+    own = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+    if own in values:
+        return values[own]
+    return values[name] if name in values else find_key(name).default
+
+
 def has_effect(name: str) -> bool:
-    """Return whether code reads the setting; of a single listener's (``listener.name.…``), one is read."""
+    """Return whether code reads the setting; of a single listener's (``listener.name.…``), some are read."""
     key = BROKER_CONFIG.keys.get(name)
-    if key is None and base_name(name) == AS_VERSION:
+    if key is None and base_name(name) in OF_LISTENERS:
         return True
     return key is not None and key.without_effect is None
 
@@ -186,6 +225,11 @@ def find_key(name: str) -> ConfigKey:
 
 
 def _parse(properties: Mapping[str, str]) -> dict[str, ConfigValue]:
+    for name in properties:
+        if name.startswith(LISTENER_PREFIX) and base_name(name) in OF_LISTENERS - {AS_VERSION}:
+            listener = name.removeprefix(LISTENER_PREFIX).partition(".")[0]
+            if listener != listener.lower():
+                raise ConfigError(name, f"`{name}`: write the listener in lower case: {listener.lower()}")
     return {
         name: text if name.startswith(_PLUGIN_PREFIXES) else find_key(name).parse(text)
         for name, text in properties.items()

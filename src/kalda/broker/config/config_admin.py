@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
@@ -30,6 +30,10 @@ from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
 
 logger: Final = logging.getLogger(__name__)
+
+
+SettingsCheck: TypeAlias = Callable[[Mapping[str, ConfigValue]], None]
+"""Called with the values that would be in force; raises ConfigError."""
 
 
 class ResourceType(IntEnum):
@@ -65,8 +69,13 @@ class ConfigAdmin:
         self._cluster: Final = cluster
         self._cache: Final = metadata_cache
         self._config_store: Final = config_store
+        self._checks: Final[list[SettingsCheck]] = []
         # Held while stored settings are read, changed and written back.
         self._lock: Final = asyncio.Lock()
+
+    def add_check(self, check: SettingsCheck) -> None:
+        """Have `check` refuse settings of this broker that it cannot put in force, by raising ConfigError."""
+        self._checks.append(check)
 
     async def alter(
         self,
@@ -149,6 +158,8 @@ class ConfigAdmin:
             else:
                 values = self._config.validated(settings, self._config.dynamic_default)
             _check_cleaner_threads(self._config.log_cleaner_threads, values)
+            for check in self._checks:
+                check(values)
         except MissingFeatureError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
         except ConfigError as error:

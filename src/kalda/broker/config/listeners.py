@@ -1,7 +1,6 @@
 """Parses ``listeners`` and its relatives: where a broker listens, and which addresses it gives to clients.
 
-Only PLAINTEXT listeners can be served. Other protocols are refused by name instead of being served without
-protection.
+A security protocol that cannot be served is refused by name instead of being served without protection.
 """
 
 import re
@@ -12,7 +11,7 @@ from typing import Final
 from kalda.common.config_def import ConfigError
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
 
 _LISTENER: Final = re.compile(r"(?P<name>[^:/\[\]]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 
@@ -25,6 +24,16 @@ class ListenerConfig:
     host: str
     port: int
     security_protocol: str = "PLAINTEXT"
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether its connections are encrypted."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether its clients log in by SASL."""
+        return self.security_protocol.startswith("SASL_")
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

@@ -1,16 +1,25 @@
-"""Declares Kafka's settings for TLS and SASL in clients. None of them has an effect yet.
+"""Declares Kafka's settings for TLS and SASL in clients, and makes the TLS context of a client.
 
-What a maintainer must not break: a value that asks for protection is refused, because a user could believe
-that a connection is encrypted or authenticated when such a setting is accepted and ignored.
+What a maintainer must not break: a value that asks for protection and has no effect is refused, because a
+user could believe that a connection is encrypted or authenticated when such a setting is ignored.
 """
 
-from typing import Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from kalda.common.config_def import MissingFeature, Validator
-from kalda.common.settings import Settings, password, string
+from kalda.common.settings import LOW, Settings, password, string, string_list
+from kalda.net.client.client_errors import ClientConfigError
 
-TLS: Final = MissingFeature("TLS in clients", "connections are plaintext")
+if TYPE_CHECKING:
+    from kalda.security.tls.client import TlsClient
+
+JVM: Final = MissingFeature("settings of the Java virtual machine", "OpenSSL has no such choice")
 SASL: Final = MissingFeature("SASL in clients", "the client is not authenticated")
+
+_STORE_TYPES: Final = Validator(
+    "one of JKS, PKCS12, PEM", lambda value: str(value).upper() in ("JKS", "PKCS12", "PEM")
+)
 
 
 class SecurityConfig(Settings):
@@ -18,37 +27,53 @@ class SecurityConfig(Settings):
 
     security_protocol = string(
         "PLAINTEXT",
-        "How to talk to brokers. Only PLAINTEXT has an effect so far.",
+        "How to talk to brokers: over plaintext or TLS (SSL), with or without a login (SASL).",
         Validator(
             "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
             lambda value: str(value).upper() in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         ),
-        requires=MissingFeature("TLS and SASL in clients", "connections are plaintext"),
+        requires=SASL,
         # Kafka takes the name in any case.
-        harmless=("PLAINTEXT", "plaintext"),
+        harmless=("PLAINTEXT", "plaintext", "SSL", "ssl"),
     )
-    security_providers = string(None, "Java security providers.", requires=TLS)
-    ssl_protocol = string("TLSv1.3", "The TLS protocol.", requires=TLS)
-    ssl_provider = string(None, "The TLS provider.", requires=TLS)
-    ssl_enabled_protocols = string("TLSv1.2,TLSv1.3", "The TLS protocols that may be used.", requires=TLS)
-    ssl_cipher_suites = string(None, "The cipher suites that may be used.", requires=TLS)
-    ssl_key_password = password(None, "The password of the private key.", requires=TLS)
-    ssl_keystore_type = string("JKS", "The format of the key store.", requires=TLS)
-    ssl_keystore_location = string(None, "The file of the key store.", requires=TLS)
-    ssl_keystore_password = password(None, "The password of the key store.", requires=TLS)
-    ssl_keystore_key = password(None, "The private key in PEM.", requires=TLS)
-    ssl_keystore_certificate_chain = password(None, "The certificate chain in PEM.", requires=TLS)
-    ssl_truststore_type = string("JKS", "The format of the trust store.", requires=TLS)
-    ssl_truststore_location = string(None, "The file of the trust store.", requires=TLS)
-    ssl_truststore_password = password(None, "The password of the trust store.", requires=TLS)
-    ssl_truststore_certificates = password(None, "The trusted certificates in PEM.", requires=TLS)
-    ssl_keymanager_algorithm = string("SunX509", "The algorithm of Java's key manager.", requires=TLS)
-    ssl_trustmanager_algorithm = string("PKIX", "The algorithm of Java's trust manager.", requires=TLS)
+    security_providers = string(None, "Java security providers.", requires=JVM)
+    ssl_protocol = string(
+        "TLSv1.3", "The TLS protocol of Java's context; `ssl.enabled.protocols` decides.", importance=LOW
+    )
+    ssl_provider = string(None, "The TLS provider.", requires=JVM)
+    ssl_enabled_protocols = string_list(
+        ("TLSv1.2", "TLSv1.3"), "The TLS protocols that may be used; older ones than TLSv1.2 are never."
+    )
+    ssl_cipher_suites = string_list(
+        (),
+        "The cipher suites of TLS 1.2 that may be used, by the names of IANA; empty allows OpenSSL's. Those "
+        "of TLS 1.3 are allowed all or none: none if only suites of TLS 1.2 are named.",
+    )
+    ssl_key_password = password(None, "The password of the private key.")
+    ssl_keystore_type = string("JKS", "The format of the key store: JKS, PKCS12 or PEM.", _STORE_TYPES)
+    ssl_keystore_location = string(
+        None, "The file of the key store, whose certificate the client shows to brokers that ask for one."
+    )
+    ssl_keystore_password = password(None, "The password of the key store.")
+    ssl_keystore_key = password(None, "The private key in PEM.")
+    ssl_keystore_certificate_chain = password(None, "The certificate chain in PEM.")
+    ssl_truststore_type = string("JKS", "The format of the trust store: JKS, PKCS12 or PEM.", _STORE_TYPES)
+    ssl_truststore_location = string(
+        None,
+        "The file of the trust store; without one the system's authorities are trusted. One in PEM may hold "
+        "revocation lists beside the certificates.",
+    )
+    ssl_truststore_password = password(None, "The password of the trust store.")
+    ssl_truststore_certificates = password(None, "The trusted certificates in PEM.")
+    ssl_keymanager_algorithm = string("SunX509", "The algorithm of Java's key manager.", importance=LOW)
+    ssl_trustmanager_algorithm = string("PKIX", "The algorithm of Java's trust manager.", importance=LOW)
     ssl_endpoint_identification_algorithm = string(
-        "https", "How the broker's name is checked against its certificate.", requires=TLS
+        "https",
+        "How the broker's name is checked against its certificate; empty does not check.",
+        Validator("https, or empty", lambda value: value is None or str(value).lower() in ("https", "")),
     )
-    ssl_secure_random_implementation = string(None, "Java's random number generator.", requires=TLS)
-    ssl_engine_factory_class = string(None, "Java's factory of TLS engines.", requires=TLS)
+    ssl_secure_random_implementation = string(None, "Java's random number generator.", requires=JVM)
+    ssl_engine_factory_class = string(None, "Java's factory of TLS engines.", requires=JVM)
     sasl_mechanism = string("GSSAPI", "The SASL mechanism.", requires=SASL)
     sasl_jaas_config = password(None, "The login in the format of JAAS.", requires=SASL)
     sasl_client_callback_handler_class = string(None, "Java's SASL callback handler.", requires=SASL)
@@ -142,3 +167,28 @@ class SecurityConfig(Settings):
         requires=SASL,
     )
     sasl_oauthbearer_scope = string(None, "The scope that is asked of the token endpoint.", requires=SASL)
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol.upper().endswith("SSL")
+
+    @cached_property
+    def tls(self) -> "TlsClient | None":
+        """The TLS of connections; None if they are plaintext. The stores are read once.
+
+        Raises:
+            ClientConfigError: a store cannot be read, or settings contradict each other.
+        """
+        if not self.uses_tls:
+            return None
+        # Imported here: plaintext clients start faster without it.
+        from kalda.security.tls.client import TlsClient
+        from kalda.security.tls.contexts import client_context
+        from kalda.security.tls.settings import TlsSettings, TlsSettingsError
+
+        try:
+            settings = TlsSettings.read(lambda name: getattr(self, name.replace(".", "_"), None))
+            return TlsClient(client_context(settings))
+        except TlsSettingsError as error:
+            raise ClientConfigError(str(error)) from None

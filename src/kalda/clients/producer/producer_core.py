@@ -612,7 +612,7 @@ def _telemetry(
 
 
 def _with_client_id(config: ProducerConfig, client_id: str) -> ProducerConfig:
-    return type(config)(**{**vars(config), "client_id": client_id})
+    return config.replaced(client_id=client_id)
 
 
 def _transactions(config: ProducerConfig) -> TransactionManager | None:

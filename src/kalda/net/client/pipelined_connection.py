@@ -9,7 +9,6 @@ flight fails with the cause. A late response must never be taken for the respons
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
@@ -21,15 +20,18 @@ from kalda.net.client.client_errors import (
     BrokerConnectionError,
     ClientError,
     RequestTimedOutError,
+    TlsError,
 )
 from kalda.net.client.frame_receiver import FrameReceiver
-from kalda.net.connect import address_text, connect_socket
+from kalda.net.client.stream import PiecewiseStream, TlsBrokenError, connect_stream, has_input
+from kalda.net.connect import address_text
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
 from kalda.protocol.wire_format import Buffer
+from kalda.security.tls.client import TlsClient
 
 OnResponse = Callable[["asyncio.Future[Message]"], object]
 """Called with the future of a response when it is done."""
@@ -69,7 +71,7 @@ class PipelinedConnection:
 
     def __init__(
         self,
-        sock: socket.socket,
+        sock: PiecewiseStream,
         peer: str,
         client_id: str,
         *,
@@ -111,22 +113,25 @@ class PipelinedConnection:
         timeout_seconds: float,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
+        tls: TlsClient | None = None,
         on_closed: Callable[["PipelinedConnection"], None] | None = None,
         on_read: Callable[[], None] | None = None,
     ) -> Self:
-        """Connect and agree on versions within `timeout_seconds`.
+        """Connect, over TLS if it is given, and agree on versions within `timeout_seconds`.
 
         Raises:
             BrokerConnectionError: the name is not known, or the broker refuses or closes the connection.
+            TlsError: the TLS handshake failed.
             RequestTimedOutError: the time is up.
             BrokerResponseError: the broker answers with an error.
         """
         peer = address_text(host, port)
         try:
             async with asyncio.timeout(timeout_seconds):
-                sock = await connect_socket(
+                sock = await connect_stream(
                     host,
                     port,
+                    tls,
                     timeout_seconds=timeout_seconds,
                     send_buffer_bytes=send_buffer_bytes,
                     receive_buffer_bytes=receive_buffer_bytes,
@@ -311,6 +316,9 @@ class PipelinedConnection:
                 count = self._socket.recv_into(room)
             except (BlockingIOError, InterruptedError):
                 break
+            except TlsBrokenError as error:
+                self._tls_broken(error)
+                break
             except OSError as error:
                 self._lost(error_text(error))
                 break
@@ -328,8 +336,15 @@ class PipelinedConnection:
                 # Nothing more is there; asking again would only cost a system call.
                 break
             budget -= count
+        if self.failure is None and has_input(self._socket):
+            self._loop.call_soon(self._on_readable_later)
         if self._on_read is not None:
             self._on_read()
+
+    def _on_readable_later(self) -> None:
+        """Go on reading what a stream has already received, as its descriptor may stay silent."""
+        if self.failure is None:
+            self._on_readable()
 
     def _deliver(self, frame: bytes | bytearray) -> None:
         if self.failure is not None:
@@ -362,6 +377,13 @@ class PipelinedConnection:
             self.close(RequestTimedOutError(f"{self.peer} did not answer {earliest.api_key.title} in time"))
         else:
             self._timer = self._loop.call_at(earliest.deadline, self._check_deadlines)
+
+    def _tls_broken(self, error: TlsBrokenError) -> None:
+        """Close; in TLS 1.3 a broker refuses a certificate after the handshake, before its first response."""
+        if self.bytes_received:
+            self._lost(str(error))
+        else:
+            self.close(TlsError(f"{self.peer} ended the connection: {error}"))
 
     def _lost(self, what: str) -> None:
         self.close(BrokerConnectionError(f"connection to {self.peer} lost: {what}"))

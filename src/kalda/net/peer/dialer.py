@@ -3,9 +3,11 @@
 Production uses `TcpDialer`. Tests and `kalda.testing` pass dialers that cut, refuse or delay connections.
 """
 
-from typing import Protocol
+from dataclasses import replace
+from typing import Final, Protocol
 
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.security.tls.client import TlsClient
 
 
 class Dialer(Protocol):
@@ -25,3 +27,15 @@ class TcpDialer:
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection; see `PeerConnection.open`."""
         return await PeerConnection.open(host, port, options)
+
+
+class SecureDialer:
+    """Dials through another dialer, as the inter-broker listener demands."""
+
+    def __init__(self, dialer: Dialer, tls: TlsClient) -> None:
+        self._dialer: Final = dialer
+        self._tls: Final = tls
+
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
+        """Open a connection with the options and the security of the inter-broker listener."""
+        return await self._dialer.dial(host, port, replace(options, tls=self._tls))

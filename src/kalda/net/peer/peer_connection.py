@@ -12,7 +12,7 @@ response must never be taken for the response to a later request.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
@@ -22,33 +22,18 @@ from kalda.net.client.api_versions import (
     ApiVersionsNegotiation,
     highest_shared_version,
 )
-from kalda.net.client.client_errors import BrokerResponseError
-from kalda.net.connect import connect_socket
+from kalda.net.client.client_errors import BrokerResponseError, TlsError
+from kalda.net.client.stream import StreamSocket, connect_stream, has_input
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
+from kalda.security.tls.client import TlsClient
 
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 """Bytes that one connection receives before others get their turn: about a millisecond of copying."""
-
-
-class StreamSocket(Protocol):
-    """The part of a connected, non-blocking socket that a connection uses."""
-
-    def fileno(self) -> int:
-        """The descriptor to watch."""
-
-    def recv_into(self, buffer: memoryview, /) -> int:
-        """Receive the bytes that have arrived; return 0 at the end of the stream."""
-
-    def send(self, data: bytes | memoryview, /) -> int:
-        """Send as much as the kernel takes; return how much that was."""
-
-    def close(self) -> None:
-        """Close it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +44,8 @@ class DialOptions:
     timeout_seconds: float
     receive_buffer_bytes: int = -1
     """-1 leaves the socket's receive buffer to the system."""
+    tls: TlsClient | None = None
+    """None for a plaintext connection."""
 
 
 class PeerConnection:
@@ -103,18 +90,19 @@ class PeerConnection:
 
     @classmethod
     async def open(cls, host: str, port: int, options: DialOptions) -> Self:
-        """Connect and agree on versions.
+        """Connect, over TLS if the options say so, and agree on versions.
 
         Raises:
-            ConnectionError: the name is not known, the broker refuses, or the time is up.
+            ConnectionError: the name is not known, the broker refuses, TLS fails, or the time is up.
         """
         peer = f"{host}:{port}"
         timeout_seconds = options.timeout_seconds
         try:
             async with asyncio.timeout(timeout_seconds):
-                sock = await connect_socket(
+                sock = await connect_stream(
                     host,
                     port,
+                    options.tls,
                     timeout_seconds=timeout_seconds,
                     receive_buffer_bytes=options.receive_buffer_bytes,
                 )
@@ -126,6 +114,8 @@ class PeerConnection:
                     raise
         except TimeoutError:
             raise ConnectionError(f"no connection to {peer} within {timeout_seconds:g} s") from None
+        except TlsError as error:
+            raise ConnectionError(str(error)) from None
         except ConnectionError as error:
             raise _naming(peer, error) from error
         except OSError as error:
@@ -278,6 +268,13 @@ class PeerConnection:
                 # Nothing more is there; asking again would only cost a system call.
                 return
             budget -= count
+        if not self.is_closed and has_input(self._socket):
+            self._loop.call_soon(self._on_readable_later)
+
+    def _on_readable_later(self) -> None:
+        """Go on reading what a stream has already received, as its descriptor may stay silent."""
+        if not self.is_closed:
+            self._on_readable()
 
     def _deliver(self, frame: memoryview) -> None:
         if self._answer is None or self._unsent is not None:

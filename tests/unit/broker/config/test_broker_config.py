@@ -95,7 +95,7 @@ def test_broker_id_and_node_id_are_one() -> None:
         ({"listeners": "localhost:9092"}, "localhost:9092 is not a listener; write NAME://host:port"),
         ({"listeners": "PLAINTEXT://:99999"}, "with a port of 0 to 65535"),
         ({"listeners": "INSIDE://:1"}, "no security protocol for listener INSIDE"),
-        ({"listeners": "SSL://:9093"}, "needs SSL, which this version does not serve"),
+        ({"listeners": "SSL://:9093"}, "matches no advertised listener; those are SSL"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "name PLAINTEXT comes twice"),
         ({"listener.security.protocol.map": "PLAINTEXT:TLS"}, "is not NAME:PROTOCOL"),
         ({"advertised.listeners": "SSL://host:1"}, "is not among `listeners`"),

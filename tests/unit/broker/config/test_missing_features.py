@@ -61,12 +61,8 @@ def refusal(**settings: str) -> str:
     [
         ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "access control"),
         ("principal.builder.class", "com.example.Builder", "access control"),
-        ("ssl.client.auth", "required", "TLS"),
-        ("ssl.client.auth", "requested", "TLS"),
-        ("ssl.keystore.location", "/etc/kafka/keystore.jks", "TLS"),
-        ("ssl.cipher.suites", "TLS_AES_256_GCM_SHA384", "TLS"),
-        ("listener.name.inside.ssl.client.auth", "required", "TLS"),
         ("security.providers", "com.example.Provider", "TLS"),
+        ("ssl.engine.factory.class", "com.example.Factory", "TLS"),
         ("sasl.enabled.mechanisms", "GSSAPI", "SASL"),
         ("sasl.mechanism.inter.broker.protocol", "PLAIN", "SASL"),
         ("listener.name.inside.scram-sha-256.sasl.jaas.config", "Login required;", "SASL"),
@@ -90,11 +86,11 @@ def test_a_value_that_asks_for_protection_is_refused(name: str, value: str, feat
 
 
 def test_all_such_settings_are_named_at_once_and_passwords_are_hidden() -> None:
-    message = refusal(ssl_client_auth="required", ssl_keystore_password="hunter2", zookeeper_set_acl="true")
-    assert "`ssl.client.auth`=required" in message
-    assert "(allowed: none, or leave it out)" in message
-    assert "`ssl.keystore.password`=[hidden]" in message
+    message = refusal(ssl_provider="BC", delegation_token_secret_key="hunter2", zookeeper_set_acl="true")
+    assert "`ssl.provider`=BC" in message
+    assert "`delegation.token.secret.key`=[hidden]" in message
     assert "`zookeeper.set.acl`=true" in message
+    assert "(allowed: false, or leave it out)" in message
     assert "hunter2" not in message
 
 

@@ -15,13 +15,21 @@ from kalda.broker.config.definitions.log import ServerLogConfig
 from kalda.broker.config.definitions.network import SocketServerConfig
 from kalda.broker.config.definitions.replication import ReplicationConfig
 from kalda.broker.config.definitions.server import ReadLeaseConfig, ServerConfig, ZooKeeperConfig
+from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.broker.config.definitions.topic import TOPIC_SYNONYMS, TopicConfig
 from kalda.broker.config.definitions.without_effect import settings_without_effect
 from kalda.common.config_def import ConfigDef
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.group_config import GroupConfig
 
-__all__ = ["BROKER_CONFIG", "BROKER_SYNONYMS", "TOPIC_CONFIG", "TOPIC_SYNONYMS", "BrokerSettings"]
+__all__ = [
+    "BROKER_CONFIG",
+    "BROKER_SYNONYMS",
+    "OF_LISTENERS",
+    "TOPIC_CONFIG",
+    "TOPIC_SYNONYMS",
+    "BrokerSettings",
+]
 
 
 class BrokerSettings(
@@ -29,6 +37,7 @@ class BrokerSettings(
     ReadLeaseConfig,
     ZooKeeperConfig,
     SocketServerConfig,
+    TlsConfig,
     ServerLogConfig,
     ReplicationConfig,
     CoordinatorConfig,
@@ -37,6 +46,9 @@ class BrokerSettings(
 ):
     """The broker's settings that have an effect, as typed attributes."""
 
+
+OF_LISTENERS: Final = frozenset({"kalda.as.version", *(key.name for key in TlsConfig.definitions().values())})
+"""Settings that ``listener.name.<name>.`` before their name sets for one listener."""
 
 BROKER_CONFIG: Final = ConfigDef(
     sorted((*BrokerSettings.definitions().values(), *settings_without_effect()), key=lambda key: key.name)

@@ -35,7 +35,7 @@ _CONSEQUENCES: Final = {
     "policies": "nothing checks what clients create and alter",
     "quotas": "clients are not limited",
     "SASL": "clients are not authenticated",
-    "TLS": "connections are plaintext and clients are not authenticated",
+    "TLS": "OpenSSL does not load it",
     "TLS towards ZooKeeper": "that connection is plaintext",
 }
 """What the absence means for the user, by feature; of those with refused values."""

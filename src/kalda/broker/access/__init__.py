@@ -1,0 +1,1 @@
+"""How clients and brokers reach this broker: the security of listeners and of connections between brokers."""

@@ -1,0 +1,348 @@
+"""Implements a connection with TLS on a raw non-blocking socket, driven by the event loop's callbacks.
+
+Received bytes are decrypted into the buffer that all connections share, so requests are handled as on a
+plaintext connection. Regions of files are read and encrypted in pieces, because the kernel cannot encrypt
+what it sends (ADR 32).
+
+What a maintainer must not break: at most one receive of encrypted bytes is kept while a limit holds back
+requests, and at most one piece of encrypted output waits for the socket.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from mmap import mmap
+from time import monotonic
+from typing import Final
+
+from kalda.common.error_text import error_text
+from kalda.net.connection import (
+    Chunk,
+    Connection,
+    ConnectionOwner,
+    FrameHandler,
+    PieceSource,
+)
+from kalda.net.foreign_protocols import recognise
+from kalda.net.listener_security import HandshakeObserver
+from kalda.net.socket_connection import SEND_TURN_BYTES_MAX
+from kalda.protocol.framing import SIZE_BYTES
+from kalda.security.tls.channel import TlsChannel, TlsChannelError
+
+TLS_HANDSHAKE: Final = 22
+"""The type of the record that every TLS connection begins with."""
+
+PIECE_BYTES_MAX: Final = 256 * 1024
+"""Plaintext that is encrypted at once: 16 records, about 0.1 ms."""
+
+_MEMORY: Final = (bytes, bytearray, memoryview)
+
+
+class TlsConnection(Connection):
+    """A connection that owns its socket and encrypts what it sends."""
+
+    __slots__ = (
+        "_channel",
+        "_descriptor",
+        "_has_begun",
+        "_loop",
+        "_observer",
+        "_sealed",
+        "_sent_of_first",
+        "_shared",
+        "_socket",
+    )
+
+    def __init__(
+        self,
+        owner: ConnectionOwner,
+        handle: FrameHandler,
+        connection_id: int,
+        listener: str,
+        peer: tuple[str, int],
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        channel: TlsChannel,
+        observer: HandshakeObserver,
+    ) -> None:
+        super().__init__(owner, handle, connection_id, listener, peer)
+        self._socket: Final = sock
+        self._descriptor: Final = sock.fileno()
+        self._loop: Final = loop
+        self._shared: Final = owner.buffers.shared
+        self._channel: Final = channel
+        self._observer: Final = observer
+        self._has_begun = False
+        # Encrypted and not sent yet. While it is not empty, `_blocked` is true, so that nothing else is sent.
+        self._sealed: bytes | memoryview = b""
+        # Bytes of the first file region of `_out` that are encrypted; such a chunk stays in place.
+        self._sent_of_first = 0
+        self._start_reading()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether every request was answered and every reply was sent."""
+        return not self._sealed and super().is_quiet
+
+    def _may_handle(self) -> bool:
+        return not self._sealed and super()._may_handle()
+
+    # Callbacks of the event loop.
+
+    def _on_readable(self) -> None:
+        if self._channel.is_established and not self._may_handle():
+            self._pause()
+            return
+        scratch = self._owner.buffers.scratch
+        try:
+            count = self._socket.recv_into(scratch)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        if not count:
+            self.close("the peer closed the connection", logging.DEBUG)
+            return
+        self.received_at = self.last_active = monotonic()
+        self._owner.bytes_in += count
+        self._channel.receive(scratch[:count])
+        if not self._channel.is_established and not self._shake_hands(scratch[:count]):
+            return
+        self._decrypt()
+
+    def _shake_hands(self, received: memoryview) -> bool:
+        """Go on with the handshake; return whether requests may follow."""
+        channel = self._channel
+        is_first = not self._has_begun
+        self._has_begun = True
+        try:
+            complete = channel.handshake()
+            self._send_channel_output()
+            if not complete or self._closed:
+                return False
+            refusal = self._observer.handshake_completed(self, channel.peer_certificate)
+        except TlsChannelError as error:
+            self._send_channel_output()
+            refusal = _not_tls(received) or str(error) if is_first else str(error)
+        if refusal is None:
+            return not self._closed
+        if not self._closed:
+            self._observer.authentication_failed(self, refusal)
+            self.close(f"TLS handshake failed: {refusal}", logging.DEBUG)
+        return False
+
+    def _decrypt(self) -> None:
+        """Handle the requests in what arrived, until nothing is left or a limit holds them back."""
+        channel = self._channel
+        try:
+            while not self._closed:
+                if self._resumes_soon or not self._may_handle():
+                    if channel.has_input:
+                        # `_resume` goes on.
+                        self._pause()
+                    return
+                large = self._large
+                if large is not None:
+                    count = self._decrypt_large(large)
+                else:
+                    stash = self._stash
+                    kept = 0
+                    if stash is not None:
+                        kept = len(stash)
+                        self._shared[:kept] = stash
+                    count = channel.read_into(self._shared[kept:])
+                    if count:
+                        self._stash = None
+                        self._received(self._shared, kept + count)
+                if not count:
+                    break
+        except TlsChannelError as error:
+            self._send_channel_output()
+            self.close(f"the peer broke TLS: {error}", logging.INFO)
+        except EOFError:
+            self.close("the peer closed the connection", logging.DEBUG)
+        except Exception as error:
+            self._handler_failed(error)
+        else:
+            # The reply to a key update, for example.
+            if not self._closed and not self._blocked and channel.has_output:
+                self._send_channel_output()
+
+    def _decrypt_large(self, buffer: mmap) -> int:
+        end = min(len(buffer), self._large_size)
+        with memoryview(buffer) as whole, whole[self._large_filled : end] as free:
+            count = self._channel.read_into(free)
+        if count:
+            self._large_received(count)
+        return count
+
+    def _on_writable(self) -> None:
+        self._transmit()
+        self.last_active = monotonic()
+        is_idle = not self._out and not self._sealed and not self._resumes_soon
+        if is_idle and (self._paused or self._stash is not None):
+            self._resume()
+
+    def _resume(self) -> None:
+        super()._resume()
+        if not self._paused and not self._closed and self._channel.has_input:
+            self._decrypt()
+
+    # The transport's side of `Connection`.
+
+    def _transmit(self) -> None:
+        out = self._out
+        budget = SEND_TURN_BYTES_MAX
+        try:
+            while self._send_sealed() and out and budget > 0:
+                count = self._seal(out)
+                if count < 0 or self._closed:
+                    return
+                budget -= count
+        except (BlockingIOError, InterruptedError):
+            pass
+        except (OSError, TlsChannelError) as error:
+            self._lost(error)
+            return
+        if not out and not self._sealed:
+            self._out_bytes = 0
+            if self._blocked:
+                self._blocked = False
+                self._loop.remove_writer(self._descriptor)
+        elif not self._blocked and not self._closed:
+            self._blocked = True
+            self._loop.add_writer(self._descriptor, self._on_writable)
+
+    def _send_sealed(self) -> bool:
+        """Send encrypted bytes; return whether none are left."""
+        sealed = self._sealed
+        if sealed:
+            sent = self._socket.send(sealed)
+            self._owner.bytes_out += sent
+            if sent < len(sealed):
+                self._sealed = memoryview(sealed)[sent:]
+                return False
+            self._sealed = b""
+        return True
+
+    def _seal(self, out: list[Chunk]) -> int:
+        """Encrypt the next piece of `out` and return its plaintext's size; -1 if it is not there yet."""
+        channel = self._channel
+        size = done = 0
+        try:
+            while done < len(out) and size < PIECE_BYTES_MAX:
+                chunk = out[done]
+                if isinstance(chunk, _MEMORY):
+                    if len(chunk) > PIECE_BYTES_MAX:
+                        view = memoryview(chunk)
+                        channel.write(view[:PIECE_BYTES_MAX])
+                        out[done] = view[PIECE_BYTES_MAX:]
+                        size += PIECE_BYTES_MAX
+                        break
+                    if chunk:
+                        channel.write(chunk)
+                        size += len(chunk)
+                    done += 1
+                    continue
+                if chunk.size <= self._sent_of_first:
+                    self._sent_of_first = 0
+                    done += 1
+                    continue
+                piece: bytes | memoryview | None
+                if isinstance(chunk, PieceSource):
+                    piece = chunk.take()
+                    if piece is None:
+                        if not size:
+                            self._wait_for(chunk)
+                            return -1
+                        break
+                    channel.write(piece)
+                else:
+                    piece = self._read_file(chunk.fileno(), chunk.position, chunk.size)
+                    if piece is None:
+                        return -1
+                    channel.write(piece)
+                self._sent_of_first += len(piece)
+                size += len(piece)
+        finally:
+            del out[:done]
+        self._sealed = channel.take_output()
+        return size
+
+    def _read_file(self, descriptor: int, position: int, size: int) -> memoryview | None:
+        """Read the next piece of a region into the scratch buffer; close and return None at its end."""
+        left = size - self._sent_of_first
+        scratch = self._owner.buffers.scratch[: min(left, PIECE_BYTES_MAX)]
+        count = os.preadv(descriptor, [scratch], position + self._sent_of_first)
+        if not count:
+            # The frame's size was sent and cannot be corrected, so the connection must end.
+            self._out.clear()
+            self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
+            return None
+        return scratch[:count]
+
+    def _wait_for(self, source: PieceSource) -> None:
+        """Send no more until `source` has its next piece; a writable socket changes nothing about that."""
+
+        def resume() -> None:
+            if not self._closed:
+                self._blocked = False
+                self._on_writable()
+
+        if self._blocked:
+            self._loop.remove_writer(self._descriptor)
+        self._blocked = True
+        source.when_ready(resume)
+
+    def _send_channel_output(self) -> None:
+        """Send what the handshake or an alert has made; what the socket does not take follows later."""
+        if self._closed or self._sealed:
+            return
+        self._sealed = self._channel.take_output()
+        if self._sealed:
+            self._transmit()
+
+    def _start_reading(self) -> None:
+        self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def _stop_reading(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+
+    def _resume_soon(self) -> None:
+        self._loop.call_soon(self._resume_planned)
+
+    def _disconnect(self) -> None:
+        self._loop.remove_reader(self._descriptor)
+        if self._blocked:
+            self._loop.remove_writer(self._descriptor)
+        self._say_goodbye()
+        self._socket.close()
+
+    def _say_goodbye(self) -> None:
+        """Send a notice of the end if the socket takes it: OpenSSL's clients log an error without it."""
+        if self._sealed:
+            return
+        self._channel.close()
+        try:
+            notice = self._channel.take_output()
+            if notice:
+                self._socket.send(notice)
+        except OSError:
+            return
+
+    def _lost(self, error: Exception) -> None:
+        # Nothing more can be sent, so `close` must not try.
+        self._out.clear()
+        self._sealed = b""
+        reason = error_text(error) if isinstance(error, OSError) else str(error)
+        self.close(f"the connection broke: {reason}", logging.DEBUG)
+
+
+def _not_tls(received: memoryview) -> str | None:
+    """Describe what a peer sent in place of a ClientHello; None if it is one."""
+    if len(received) < SIZE_BYTES or received[0] == TLS_HANDSHAKE:
+        return None
+    protocol = recognise(received)
+    return "the peer does not speak TLS" if protocol is None else f"the peer sent {protocol.value}"
