@@ -220,7 +220,7 @@ async def test_checking_alone_changes_nothing(harness: AdminHarness) -> None:
         (BROKER, "0", [("ssl.keystore.type", SET, "PEM")], ErrorCode.INVALID_REQUEST),
         (BROKER, "0", [("listener.name.x.ssl.keystore.type", SET, "PEM")], ErrorCode.NONE),
         (BROKER, "", [("listener.name.x.ssl.keystore.type", SET, "PEM")], ErrorCode.INVALID_REQUEST),
-        (BROKER, "0", [("listener.name.x.ssl.client.auth", SET, "required")], ErrorCode.INVALID_CONFIG),
+        (BROKER, "0", [("listener.name.x.ssl.client.auth", SET, "required")], ErrorCode.NONE),
         (BROKER, "0", [("listener.name.x.ssl.client.auth", SET, "none")], ErrorCode.NONE),
         (BROKER, "", [("max.connection.creation.rate", SET, "10")], ErrorCode.INVALID_CONFIG),
         (BROKER, "", [("listener.name.x.max.connections", SET, "10")], ErrorCode.INVALID_CONFIG),
