@@ -128,7 +128,6 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
     replicas = replication.replica_manager
     control = _build_control(foundation, dialer, cache, replicas)
     topic_admin = _build_topic_admin(foundation, cache, purgatories["topic"], control.controller)
-    topic_admin.configs.add_check(foundation.tls.validate)
     internal_topics = InternalTopics(config, clock, cache, replicas, topic_admin)
     groups = build_group_coordinator(foundation, cache, internal_topics)
     producer_ids = ProducerIds(foundation.broker_id, foundation.cluster_store)
@@ -223,7 +222,7 @@ def _build_topic_admin(
     purgatory: DelayedOperationPurgatory,
     controller: ControllerDriver,
 ) -> TopicAdmin:
-    return TopicAdmin(
+    admin = TopicAdmin(
         foundation.broker_id,
         foundation.config,
         foundation.cluster_store,
@@ -233,6 +232,8 @@ def _build_topic_admin(
         foundation.clock,
         complete_deletions=controller.complete_deletions,
     )
+    admin.configs.add_check(foundation.tls.validate)
+    return admin
 
 
 def _build_remote_end_offsets(
