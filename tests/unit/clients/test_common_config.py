@@ -1,3 +1,4 @@
+import pickle
 from enum import Enum
 
 import pytest
@@ -138,6 +139,14 @@ def test_a_setting_that_protects_is_refused_while_it_has_no_effect(name: str, va
 def test_a_security_setting_that_asks_for_nothing_passes(name: str, value: str) -> None:
     """Files for Kafka's tools often name the defaults."""
     CommonClientConfig.from_properties(SERVERS | {name: value})
+
+
+def test_a_configuration_with_tls_can_be_sent_to_another_process() -> None:
+    config = CommonClientConfig.from_properties(SERVERS | {"security.protocol": "SSL"})
+    assert config.tls is not None
+    copy = pickle.loads(pickle.dumps(config))
+    assert "SSL" == copy.security_protocol
+    assert copy.tls is not None
 
 
 def test_a_password_is_not_shown() -> None:

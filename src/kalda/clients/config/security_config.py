@@ -168,6 +168,10 @@ class SecurityConfig(Settings):
     )
     sasl_oauthbearer_scope = string(None, "The scope that is asked of the token endpoint.", requires=SASL)
 
+    def __getstate__(self) -> dict[str, object]:
+        """Leave the context out of copies for other processes, which make their own."""
+        return {name: value for name, value in vars(self).items() if name != "tls"}
+
     @property
     def uses_tls(self) -> bool:
         """Whether connections are encrypted."""

@@ -122,9 +122,9 @@ def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.L
         ({"kafka.interceptor.classes": "x"}, "interceptors"),
         (
             {"kafka.security.protocol": "SASL_SSL"},
-            "`security.protocol`=SASL_SSL needs TLS and SASL",
+            "`security.protocol`=SASL_SSL needs SASL",
         ),
-        ({"kafka.ssl.truststore.location": "/x"}, "`ssl.truststore.location`=/x needs TLS in clients"),
+        ({"kafka.ssl.provider": "x"}, "`ssl.provider`=x needs settings of the Java"),
         ({"kafka.fetch.max.wait.ms": "soon"}, "`fetch.max.wait.ms`=soon is not allowed: it takes an int"),
     ],
 )
@@ -212,7 +212,10 @@ def test_limits_of_a_trigger() -> None:
         ({"kafka.group.id": " "}, "`kafka.group.id` is empty"),
         ({"columns": " , "}, "`columns`=' , ' names no column"),
         ({"pushdown": "perframe"}, "`pushdown`='perframe' is neither false nor per-frame"),
-        ({"kafka.security.protocol": "SSL"}, "security.protocol"),
+        (
+            {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/none"},
+            "`ssl.truststore.location`",
+        ),
         ({"kafka.sasl.mechanism": "PLAIN"}, "sasl.mechanism"),
     ],
 )
