@@ -7,6 +7,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
+class ConfigResourceType(IntEnum):
+    """The kinds of things that have settings; the numbers are the protocol's."""
+
+    UNKNOWN = 0
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
 class ConfigSource(IntEnum):
     """Where a value comes from; the numbers are the protocol's."""
 

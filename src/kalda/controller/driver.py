@@ -167,10 +167,15 @@ class ControllerDriver:
         return await self._ask(lambda term: term.elect_leaders(election, partitions))
 
     async def alter_reassignments(
-        self, targets: Mapping[TopicPartition, tuple[int, ...] | None]
+        self, targets: Mapping[TopicPartition, tuple[int, ...] | None], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
-        """Start reassignments, or cancel them (None); return for each partition its error or None."""
-        return await self._ask(lambda term: term.alter_reassignments(targets))
+        """Start reassignments, or cancel them (None); return for each partition its error or None.
+
+        Without `may_change_factor`, a change of the replication factor is refused (KIP-860).
+        """
+        return await self._ask(
+            lambda term: term.alter_reassignments(targets, may_change_factor=may_change_factor)
+        )
 
     async def complete_deletions(self, topics: Collection[str]) -> None:
         """Complete the deletion of topics that waits for dead brokers only: new topics reuse their names."""

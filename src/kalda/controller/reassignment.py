@@ -30,11 +30,13 @@ def validate_reassignments(
     targets: Mapping[TopicPartition, tuple[int, ...] | None],
     *,
     must_live: bool = True,
+    may_change_factor: bool = True,
 ) -> tuple[dict[TopicPartition, ApiError], dict[TopicPartition, ReplicaAssignment]]:
     """Return the errors of refused requests, and the assignments to write for the accepted ones.
 
     None as target cancels a reassignment. A request that changes nothing is in neither result. The legacy
-    znode never required the brokers to add to be live (`must_live`): the reassignment waits for them.
+    znode never required the brokers to add to be live (`must_live`): the reassignment waits for them. Without
+    `may_change_factor`, a target has as many replicas as the partition, or as the target before (KIP-860).
     """
     errors: dict[TopicPartition, ApiError] = {}
     changes: dict[TopicPartition, ReplicaAssignment] = {}
@@ -45,6 +47,8 @@ def validate_reassignments(
             error = ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS)
         if error is None and (not current.replicas or partition.topic in context.topics_to_delete):
             error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "The partition does not exist.")
+        if error is None and target is not None and not may_change_factor:
+            error = _factor_error(current.target, target)
         if error is None:
             wanted = current.reassigned_to(current.original if target is None else target)
             error = _loss_error(context, partition, wanted)
@@ -71,6 +75,15 @@ def _replicas_error(
         if dead:
             message = f"Brokers {dead}, which are to be added, are not live; live brokers are {sorted(live)}."
     return None if message is None else ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def _factor_error(before: tuple[int, ...], target: tuple[int, ...]) -> ApiError | None:
+    if len(before) == len(target):
+        return None
+    return ApiError(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"The replication factor is changed from {len(before)} to {len(target)}",
+    )
 
 
 def _loss_error(

@@ -311,11 +311,13 @@ class Term:
         return {**refused, **held}
 
     async def alter_reassignments(
-        self, targets: Mapping[TopicPartition, tuple[int, ...] | None]
+        self, targets: Mapping[TopicPartition, tuple[int, ...] | None], *, may_change_factor: bool = True
     ) -> dict[TopicPartition, ApiError | None]:
         """Start reassignments, or cancel them (None); return for each partition its error or None."""
         await self._refresh(targets)
-        errors, changes = reassignment.validate_reassignments(self.context, targets)
+        errors, changes = reassignment.validate_reassignments(
+            self.context, targets, may_change_factor=may_change_factor
+        )
         await self.step(ReassignmentsRequested(changes))
         return {partition: errors.get(partition) for partition in targets}
 

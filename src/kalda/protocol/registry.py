@@ -64,6 +64,7 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.CONSUMER_GROUP_DESCRIBE,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
+        ApiKey.LIST_CONFIG_RESOURCES,
         ApiKey.DESCRIBE_TOPIC_PARTITIONS,
         ApiKey.ACQUIRE_READ_LEASE,
         ApiKey.RELEASE_READ_LEASE,

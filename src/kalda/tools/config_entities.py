@@ -169,8 +169,8 @@ class Entities:
                 return await _broker_names(admin)
             case EntityType.GROUPS:
                 return [each.group_id for each in (await admin.list_groups()).all()]
-            case _:
-                raise ToolUsageError(f"none of the {self.kind} is named; use --entity-name")
+            case EntityType.CLIENT_METRICS:
+                return [each.name for each in await admin.list_config_resources([self.kind.resource_type])]
 
 
 async def _broker_names(admin: "AsyncAdmin") -> list[str]:

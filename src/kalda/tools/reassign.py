@@ -165,7 +165,9 @@ async def execute(
             log_dir_rate=replica_alter_log_dirs_throttle,
         )
         await set_throttles(admin, bounded)
-        altered = await admin.alter_partition_reassignments(file.assignment)
+        altered = await admin.alter_partition_reassignments(
+            file.assignment, allow_replication_factor_change=not disallow_replication_factor_change
+        )
         started = [each for each in file.assignment if each in altered.results]
         if not altered.errors and file.log_dirs:
             await _move_directories(admin, file.log_dirs, timeout_ms=timeout)

@@ -18,6 +18,7 @@ from kalda import (
     TopicPartitionReplica,
     UpgradeType,
 )
+from kalda.clients.admin.configs import ConfigResource, ConfigResourceType
 from kalda.clients.errors import ClientConfigError, UnsupportedApiError
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -134,6 +135,36 @@ def test_partitions_are_moved(admin: Admin, create: CreateTopics, topic_name: To
         "the replica has moved",
         lambda: (brokers[-1],) == admin.describe_topics([name])[name].partitions[0].replicas,
     )
+
+
+def test_replication_factor_is_kept_on_request(
+    admin: Admin, create: CreateTopics, topic_name: TopicName
+) -> None:
+    brokers = [node.id for node in admin.describe_cluster().nodes]
+    name = topic_name("kept")
+    create(NewTopic(name, replica_assignments={0: [brokers[0]]}))
+    partition = TopicPartition(name, 0)
+
+    kept = admin.alter_partition_reassignments(
+        {partition: [brokers[0]]}, allow_replication_factor_change=False
+    )
+
+    assert [partition] == list(kept.results)
+
+
+def test_resources_with_settings_are_listed(
+    admin: Admin, create: CreateTopics, topic_name: TopicName
+) -> None:
+    name = topic_name("listed")
+    create(NewTopic(name, partitions=1))
+    brokers = [ConfigResource.broker(node.id) for node in admin.describe_cluster().nodes]
+
+    assert brokers == admin.list_config_resources([ConfigResourceType.BROKER])
+    assert {ConfigResource.topic(name), *brokers} <= set(admin.list_config_resources())
+    assert [] == admin.list_config_resources([ConfigResourceType.CLIENT_METRICS])
+    with pytest.raises(ClientError) as refused:
+        admin.list_config_resources([ConfigResourceType.UNKNOWN])
+    assert ErrorCode.UNSUPPORTED_VERSION == refused.value.code
 
 
 def test_the_cluster_is_described(admin: Admin, servers: str) -> None:

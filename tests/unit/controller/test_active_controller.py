@@ -87,6 +87,25 @@ async def test_reassignment_ends_as_soon_as_the_targets_are_in_sync(stage: Stage
     assert ReplicaAssignment((3, 1)) == await assignment_of(node, P0)
 
 
+async def test_change_of_the_replication_factor_is_refused_on_request(stage: Stage) -> None:
+    """KIP-860: the factor is that of the target while a reassignment is in progress."""
+    node = await start(stage, 3, (1, 2), (2, 1))
+    outcome = await node.driver.alter_reassignments(
+        {P0: (3, 1), P1: (1, 2, 3), TopicPartition("ghost", 0): (1, 2)}, may_change_factor=False
+    )
+    codes = {partition: error and error.code for partition, error in outcome.items()}
+    assert {
+        P0: None,
+        P1: ErrorCode.INVALID_REPLICATION_FACTOR,
+        TopicPartition("ghost", 0): ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    } == codes
+    outcome = await node.driver.alter_reassignments({P0: (1, 2, 3)}, may_change_factor=False)
+    refused = outcome[P0]
+    assert refused is not None
+    assert "The replication factor is changed from 2 to 3" == refused.message
+    assert {P0: None} == await node.driver.alter_reassignments({P0: None}, may_change_factor=False)
+
+
 async def test_partitions_added_meanwhile_survive_a_reassignment(stage: Stage) -> None:
     node = await start(stage, 2, (1,))
     (found,) = (await node.cluster.topic_assignments(["t"])).values()

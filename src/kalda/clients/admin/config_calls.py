@@ -18,7 +18,7 @@ from kalda.clients.admin.configs import (
     ConfigSource,
     ConfigSynonym,
 )
-from kalda.clients.admin.routes import Broker
+from kalda.clients.admin.routes import AnyBroker, Broker
 from kalda.clients.errors import ClientError, UnsupportedApiError
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_def import ConfigType
@@ -35,8 +35,13 @@ from kalda.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kalda.protocol.messages.list_config_resources import (
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
 
 _DOCUMENTATION_FROM: Final = 3
+_RESOURCE_TYPES_FROM: Final = 1
 
 _BROKER_OF_RESOURCE: Final[Broker[ConfigResource]] = Broker(lambda resource: resource.broker_id)
 
@@ -197,6 +202,41 @@ class AlterConfigs(AdminOperation[ConfigResource, None]):
                 case AlterConfigOpType.SUBTRACT:
                     values[change.name] = ",".join(each for each in before if each not in named)
         return values
+
+
+class ListConfigResources(AdminOperation[None, list[ConfigResource]]):
+    """Lists the resources that may have settings (KIP-1142). Its only key is None."""
+
+    title = "list config resources"
+    route = AnyBroker()
+
+    def __init__(self, types: Iterable[ConfigResourceType]) -> None:
+        self._types: Final = sorted(set(types))
+
+    def requests(
+        self, keys: Sequence[None], context: RequestContext
+    ) -> Iterable[AdminRequest[None, list[ConfigResource]]]:
+        """Ask any broker; brokers before 4.1 list only subscriptions to clients' metrics."""
+        message = ListConfigResourcesRequest()
+        if context.versions.latest(ApiKey.LIST_CONFIG_RESOURCES) >= _RESOURCE_TYPES_FROM:
+            message.resource_types = [*self._types]
+        elif self._types != [ConfigResourceType.CLIENT_METRICS]:
+            raise UnsupportedApiError(
+                f"{self.title}: brokers before 4.1 list resources of the type CLIENT_METRICS only"
+            )
+        yield AdminRequest.of(message, ListConfigResourcesResponse, keys, self._read)
+
+    @staticmethod
+    def _read(response: ListConfigResourcesResponse, answers: Answers[None, list[ConfigResource]]) -> None:
+        if response.error_code:
+            answers.fail(None, response.error_code)
+            return
+        found = [_resource_of(each.resource_type, each.resource_name) for each in response.config_resources]
+        answers.succeed(None, sorted(found))
+
+    def what(self, key: None) -> str:
+        """Name the call."""
+        return self.title
 
 
 _DYNAMIC_SOURCES: Final[Mapping[ConfigResourceType, tuple[ConfigSource, ConfigSource]]] = {

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 
 from kalda.clients.admin.admin_methods import AdminMethods
-from kalda.clients.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
+from kalda.clients.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource, ConfigResourceType
 from kalda.clients.admin.outcomes import Outcomes
 
 
 class ConfigMethods(AdminMethods):
-    """Describes and changes the settings of topics, brokers, groups and client metrics."""
+    """Lists resources; describes and changes settings of topics, brokers, groups and client metrics."""
 
     async def describe_configs(
         self,
@@ -61,3 +61,20 @@ class ConfigMethods(AdminMethods):
 
         operation = AlterConfigs(changes, validate_only)
         return await self._run(operation, operation.changes, timeout_ms)
+
+    async def list_config_resources(
+        self, types: Iterable[ConfigResourceType] = (), *, timeout_ms: int | None = None
+    ) -> list[ConfigResource]:
+        """List the resources that may have settings (brokers 4.1 and newer, KIP-1142).
+
+        Args:
+            types: Only resources of these types; all types that the broker supports unless given. Brokers
+                from 3.7 on list those of the type CLIENT_METRICS.
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Raises:
+            ClientError: the broker lists no resources of these types, or did not answer in time.
+        """
+        from kalda.clients.admin.config_calls import ListConfigResources
+
+        return await self._run_one(ListConfigResources(types), timeout_ms)

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Self, TypeAlias
 
 from kalda.common.config_def import ConfigType
 from kalda.common.config_values import AlterConfigOpType as AlterConfigOpType
+from kalda.common.config_values import ConfigResourceType as ConfigResourceType
 from kalda.common.config_values import ConfigSource as ConfigSource
 from kalda.common.config_values import ConfigSynonym as ConfigSynonym
 
@@ -23,17 +23,6 @@ def config_text(value: ConfigText) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)
-
-
-class ConfigResourceType(IntEnum):
-    """The kinds of things that have settings; the numbers are the protocol's."""
-
-    UNKNOWN = 0
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
 
 
 @dataclass(frozen=True, slots=True, order=True)

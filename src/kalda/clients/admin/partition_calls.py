@@ -56,6 +56,7 @@ _SPECIAL_TIMESTAMPS: Final[Mapping[int, tuple[int, str]]] = {
 }
 """The version of ListOffsets that adds a special timestamp, and the release of brokers with it."""
 _ELECTION_TYPE_FROM: Final = 1
+_FACTOR_CHANGE_FROM: Final = 1
 
 
 class ListOffsets(AdminOperation[TopicPartition, ListOffsetsResultInfo]):
@@ -239,13 +240,24 @@ class AlterPartitionReassignments(AdminOperation[TopicPartition, None]):
     title = "reassign"
     route = Controller()
 
-    def __init__(self, reassignments: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+    def __init__(
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+    ) -> None:
         self._reassignments: Final = reassignments
+        self._allow_factor_change: Final = allow_replication_factor_change
 
     def requests(
         self, keys: Sequence[TopicPartition], context: RequestContext
     ) -> Iterable[AdminRequest[TopicPartition, None]]:
         """Send all partitions in one request."""
+        version = context.versions.latest(ApiKey.ALTER_PARTITION_REASSIGNMENTS)
+        if not self._allow_factor_change and version < _FACTOR_CHANGE_FROM:
+            raise UnsupportedApiError(
+                "reassign: brokers before 4.1 cannot refuse a change of the replication factor (KIP-860)"
+            )
         topics = [
             ReassignableTopic(name=topic, partitions=[self._partition(each) for each in partitions])
             for topic, partitions in by_topic(keys).items()
@@ -266,7 +278,11 @@ class AlterPartitionReassignments(AdminOperation[TopicPartition, None]):
                     else:
                         answers.succeed(partition, None)
 
-        message = AlterPartitionReassignmentsRequest(timeout_ms=context.timeout_ms, topics=topics)
+        message = AlterPartitionReassignmentsRequest(
+            timeout_ms=context.timeout_ms,
+            allow_replication_factor_change=self._allow_factor_change,
+            topics=topics,
+        )
         yield AdminRequest.of(message, AlterPartitionReassignmentsResponse, keys, read)
 
     def _partition(self, partition: TopicPartition) -> ReassignablePartition:

@@ -95,7 +95,11 @@ class PartitionMethods(AdminMethods):
         return await self._run(ElectLeaders(election_type), partitions, timeout_ms)
 
     async def alter_partition_reassignments(
-        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, timeout_ms: int | None = None
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        allow_replication_factor_change: bool = True,
+        timeout_ms: int | None = None,
     ) -> Outcomes[TopicPartition, None]:
         """Move partitions to other brokers, or cancel a move (brokers 2.4 and newer, KIP-455).
 
@@ -105,15 +109,21 @@ class PartitionMethods(AdminMethods):
         Args:
             reassignments: By partition, the ids of the brokers that are to hold it, the preferred leader
                 first; None cancels.
+            allow_replication_factor_change: Whether a partition may get more or fewer replicas than it has;
+                False needs brokers 4.1 or newer (KIP-860).
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
-            By partition, None or the error: INVALID_REPLICA_ASSIGNMENT, NO_REASSIGNMENT_IN_PROGRESS where
+            By partition, None or the error: INVALID_REPLICA_ASSIGNMENT,
+            INVALID_REPLICATION_FACTOR, NO_REASSIGNMENT_IN_PROGRESS where
             there is nothing to cancel, UNKNOWN_TOPIC_OR_PARTITION and others.
         """
         from kalda.clients.admin.partition_calls import AlterPartitionReassignments
 
-        return await self._run(AlterPartitionReassignments(reassignments), reassignments, timeout_ms)
+        operation = AlterPartitionReassignments(
+            reassignments, allow_replication_factor_change=allow_replication_factor_change
+        )
+        return await self._run(operation, reassignments, timeout_ms)
 
     async def list_partition_reassignments(
         self, partitions: Iterable[TopicPartition] | None = None, *, timeout_ms: int | None = None

@@ -1,10 +1,10 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers, or call a move off (KIP-455).
 
-Apache's 4.x adds v1 with `allow_replication_factor_change` (KIP-860).
+v1 adds `allow_replication_factor_change` (KIP-860).
 """
 
 from kalda.common.api_keys import ApiKey
-from kalda.protocol.schema import INT16, INT32, STRING, Message, Struct, array, wire
+from kalda.protocol.schema import BOOL, INT16, INT32, STRING, Message, Struct, array, wire
 
 
 class ReassignablePartition(Struct):
@@ -22,11 +22,12 @@ class ReassignableTopic(Struct):
 
 
 class AlterPartitionReassignmentsRequest(
-    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
 ):
     """Partitions to move."""
 
     timeout_ms: int = wire(INT32, "0+", default=60000)
+    allow_replication_factor_change: bool = wire(BOOL, "1+", default=True)
     topics: list[ReassignableTopic] = wire(array(ReassignableTopic), "0+")
 
 
@@ -46,11 +47,12 @@ class ReassignableTopicResponse(Struct):
 
 
 class AlterPartitionReassignmentsResponse(
-    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0", flexible="0+"
+    Message, api_key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions="0-1", flexible="0+"
 ):
-    """The result for each partition."""
+    """The result for each partition, and whether the replication factor was allowed to change."""
 
     throttle_time_ms: int = wire(INT32, "0+")
+    allow_replication_factor_change: bool = wire(BOOL, "1+", default=True, ignorable=True)
     error_code: int = wire(INT16, "0+")
     error_message: str | None = wire(STRING, "0+", nullable="0+", default="")
     responses: list[ReassignableTopicResponse] = wire(array(ReassignableTopicResponse), "0+")

@@ -14,8 +14,8 @@ from kalda.clients.admin.cluster_calls import (
     UpdateFeatures,
 )
 from kalda.clients.admin.clusters import FeatureUpdate, UpgradeType
-from kalda.clients.admin.config_calls import AlterConfigs, DescribeConfigs
-from kalda.clients.admin.configs import AlterConfigOp, ConfigResource
+from kalda.clients.admin.config_calls import AlterConfigs, DescribeConfigs, ListConfigResources
+from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
 from kalda.clients.admin.group_calls import DeleteGroups, ListGroups, RemoveMembers
 from kalda.clients.admin.group_description_calls import DescribeClassicGroups, DescribeConsumerGroups
 from kalda.clients.admin.group_offset_calls import AlterGroupOffsets, DeleteGroupOffsets, ListGroupOffsets
@@ -110,6 +110,11 @@ def cases() -> Iterator[Case]:
     yield ElectLeaders(ElectionType.PREFERRED), [TP], (ApiKey.ELECT_LEADERS,), (0,)
     yield ElectAllLeaders(ElectionType.UNCLEAN), [None], (ApiKey.ELECT_LEADERS,), (1,)
     yield AlterPartitionReassignments({TP: None}), [TP], (ApiKey.ALTER_PARTITION_REASSIGNMENTS,), (0,)
+    same = AlterPartitionReassignments({TP: [1]}, allow_replication_factor_change=False)
+    yield same, [TP], (ApiKey.ALTER_PARTITION_REASSIGNMENTS,), (1,)
+    yield ListConfigResources([]), [None], (ApiKey.LIST_CONFIG_RESOURCES,), (1,)
+    metrics = ListConfigResources([ConfigResourceType.CLIENT_METRICS])
+    yield metrics, [None], (ApiKey.LIST_CONFIG_RESOURCES,), (0,)
     yield ListPartitionReassignments([TP]), [None], (ApiKey.LIST_PARTITION_REASSIGNMENTS,), (0,)
     yield DescribeCluster(True), [None], (ApiKey.DESCRIBE_CLUSTER,), (0,)
     yield DescribeFeatures(), [None], (ApiKey.API_VERSIONS,), (0,)

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments (key 45), version 0: starts or cancels reassignments of partitions (KIP-455).
+"""AlterPartitionReassignments (key 45), versions 0-1: starts or cancels reassignments (KIP-455).
 
 Only the controller serves it. The response confirms that the reassignments have started;
-ListPartitionReassignments returns those in progress. v1 (KIP-860) is not implemented.
+ListPartitionReassignments returns those in progress. v1 can refuse to change replication factors (KIP-860).
 """
 
 import asyncio
@@ -34,7 +34,11 @@ def error_response(
     request: AlterPartitionReassignmentsRequest, code: ErrorCode
 ) -> AlterPartitionReassignmentsResponse:
     """Return a response with the error for the whole request."""
-    return AlterPartitionReassignmentsResponse(error_code=code, error_message=code.message)
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
+        error_code=code,
+        error_message=code.message,
+    )
 
 
 async def _alter(
@@ -50,10 +54,13 @@ async def _alter(
     try:
         # A client without a time-out does not wait for long, but the response must follow the start.
         async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
-            outcomes = await services.controller.alter_reassignments(targets)
+            outcomes = await services.controller.alter_reassignments(
+                targets, may_change_factor=request.allow_replication_factor_change
+            )
     except TimeoutError:
         return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
     return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change,
         error_message=None,
         responses=[
             ReassignableTopicResponse(
@@ -73,5 +80,5 @@ def _result(partition: TopicPartition, error: ApiError | None) -> ReassignablePa
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), handle=handle, error_response=error_response
 )

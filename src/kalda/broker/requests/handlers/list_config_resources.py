@@ -1,0 +1,74 @@
+"""ListConfigResources (key 74), versions 0-1: lists the resources that may have settings (KIP-1142).
+
+v0 was ListClientMetricsResources and lists the subscriptions to clients' metrics only. v1 asks for types of
+resources, all that are supported if it names none. Groups have no settings in ZooKeeper mode, so none is
+listed.
+"""
+
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.config_values import ConfigResourceType
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_SUPPORTED: Final = frozenset(
+    {
+        ConfigResourceType.TOPIC,
+        ConfigResourceType.BROKER,
+        ConfigResourceType.BROKER_LOGGER,
+        ConfigResourceType.CLIENT_METRICS,
+        ConfigResourceType.GROUP,
+    }
+)
+_CLIENT_METRICS_ENTITY: Final = "client-metrics"
+
+
+def handle(
+    services: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
+) -> ListConfigResourcesResponse | Coroutine[None, None, ListConfigResourcesResponse]:
+    """Return UNSUPPORTED_VERSION for an unknown type; else read what the cluster has."""
+    if context.api_version == 0:
+        return _list(services, frozenset({ConfigResourceType.CLIENT_METRICS}))
+    wanted = frozenset(request.resource_types) or _SUPPORTED
+    if not wanted <= _SUPPORTED:
+        return error_response(request, ErrorCode.UNSUPPORTED_VERSION)
+    return _list(services, wanted)
+
+
+def error_response(_: ListConfigResourcesRequest, code: ErrorCode) -> ListConfigResourcesResponse:
+    """Return a response with the error."""
+    return ListConfigResourcesResponse(error_code=code)
+
+
+async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigResourcesResponse:
+    cache = services.metadata_cache
+    brokers = [str(broker_id) for broker_id in cache.brokers]
+    names: dict[ConfigResourceType, list[str]] = {
+        ConfigResourceType.TOPIC: list(cache.topic_names),
+        ConfigResourceType.BROKER: brokers,
+        ConfigResourceType.BROKER_LOGGER: brokers,
+    }
+    if ConfigResourceType.CLIENT_METRICS in wanted:
+        found = await services.cluster_store.configs(_CLIENT_METRICS_ENTITY)
+        names[ConfigResourceType.CLIENT_METRICS] = sorted(found)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=resource_type)
+            for resource_type, of_type in names.items()
+            if resource_type in wanted
+            for name in of_type
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=handle, error_response=error_response
+)
