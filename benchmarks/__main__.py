@@ -25,6 +25,7 @@ from benchmarks import (
     request_rate,
     spark,
     storage,
+    tls,
 )
 from benchmarks.apache_kafka import ApacheKafka, NotAvailableError
 from benchmarks.end_to_end import Figure
@@ -52,6 +53,7 @@ _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Fig
     "replication": (replication.run, replication.run_apache_kafka),
     "cleaner": (cleaner.run, cleaner.run_apache_kafka),
     "coordinators": (coordinators.run, coordinators.run_apache_kafka),
+    "tls": (tls.run, tls.run_apache_kafka),
 }
 """Ours and the other side's, each with processes of its own."""
 

@@ -47,8 +47,10 @@ _PROPERTIES: Final = """\
 process.roles=broker,controller
 node.id=1
 controller.quorum.bootstrap.servers=127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners={protocol}://127.0.0.1:{port}
+security.inter.broker.protocol={protocol}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,{protocol}:{protocol}
 controller.listener.names=CONTROLLER
 log.dirs={directory}/data
 num.partitions=1
@@ -139,7 +141,10 @@ class ApacheKafka:
         settings: dict[str, str] | None = None,
         heap: str = "1g",
         plugins: Path | None = None,
+        protocol: str = "PLAINTEXT",
     ) -> None:
+        self._protocol: Final = protocol
+        """The security protocol of its listener."""
         self._plugins: Final = plugins
         """A directory with classes that settings name, for the class path."""
         self._version: Final = version
@@ -245,6 +250,7 @@ class ApacheKafka:
         properties.write_text(
             _PROPERTIES.format(
                 port=port,
+                protocol=self._protocol,
                 controller_port=controller_port,
                 directory=directory,
                 settings="\n".join(f"{name}={value}" for name, value in self._settings.items()),

@@ -31,6 +31,8 @@ class Workload:
     partitions: int = 1
     replication: int = 1
     topic_config: Mapping[str, str] = field(default_factory=dict)
+    client: Mapping[str, str] = field(default_factory=dict)
+    """Further settings of librdkafka, such as those of TLS."""
 
 
 _ONE_BROKER: Final = Workload()
@@ -45,8 +47,8 @@ def run(bootstrap: str, workload: Workload = _ONE_BROKER) -> list[Figure]:
             topic = f"throughput-{workload.partitions}-{size}-{number}"
             create_topic(bootstrap, topic, workload)
             produced.append(count / produce_seconds(bootstrap, topic, size, count, workload))
-            consumed.append(count / consume_seconds(bootstrap, topic, count, workload.partitions))
-            delete_topic(bootstrap, topic)
+            consumed.append(count / consume_seconds(bootstrap, topic, count, workload))
+            delete_topic(bootstrap, topic, workload)
         for verb, rates in (("produce", produced), ("consume", consumed)):
             rate = statistics.median(rates[1:])
             figures.append((f"{verb} {size} B, {workload.label}", rate / 1e6, "M msg/s"))
@@ -60,16 +62,16 @@ def run(bootstrap: str, workload: Workload = _ONE_BROKER) -> list[Figure]:
 
 def create_topic(bootstrap: str, name: str, workload: Workload = _ONE_BROKER) -> None:
     """Create a topic and wait until it is there."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, **workload.client})
     topic = confluent_kafka.admin.NewTopic(
         name, workload.partitions, workload.replication, config=dict(workload.topic_config)
     )
     admin.create_topics([topic])[name].result(30)
 
 
-def delete_topic(bootstrap: str, name: str) -> None:
+def delete_topic(bootstrap: str, name: str, workload: Workload = _ONE_BROKER) -> None:
     """Delete a topic, so that its pages do not push those of the next run out of the cache."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, **workload.client})
     admin.delete_topics([name])[name].result(30)
 
 
@@ -87,6 +89,7 @@ def produce_seconds(bootstrap: str, topic: str, size: int, count: int, workload:
             # Only failures call back, so that the client's Python does not bound the figure.
             "delivery.report.only.error": True,
             "error_cb": failed.append,
+            **workload.client,
         }
     )
     value = b"x" * size
@@ -105,11 +108,12 @@ def produce_seconds(bootstrap: str, topic: str, size: int, count: int, workload:
     return seconds
 
 
-def consume_seconds(bootstrap: str, topic: str, count: int, partitions: int) -> float:
+def consume_seconds(bootstrap: str, topic: str, count: int, workload: Workload = _ONE_BROKER) -> float:
     """Read `count` messages from the start of the topic."""
-    consumer = _consumer(bootstrap)
+    consumer = _consumer(bootstrap, workload)
     try:
-        consumer.assign([confluent_kafka.TopicPartition(topic, each, 0) for each in range(partitions)])
+        offsets = [confluent_kafka.TopicPartition(topic, each, 0) for each in range(workload.partitions)]
+        consumer.assign(offsets)
         begin = time.perf_counter()
         found = 0
         while found < count:
@@ -132,9 +136,10 @@ def one_in_flight_ms(bootstrap: str, workload: Workload) -> list[float]:
             "acks": workload.acks,
             "linger.ms": 0,
             "socket.nagle.disable": True,
+            **workload.client,
         }
     )
-    consumer = _consumer(bootstrap)
+    consumer = _consumer(bootstrap, workload)
     latencies: list[float] = []
     try:
         consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
@@ -154,7 +159,7 @@ def one_in_flight_ms(bootstrap: str, workload: Workload) -> list[float]:
     return sorted(latencies)
 
 
-def _consumer(bootstrap: str) -> Any:
+def _consumer(bootstrap: str, workload: Workload) -> Any:
     return confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -164,5 +169,6 @@ def _consumer(bootstrap: str) -> Any:
             "socket.nagle.disable": True,
             "queued.max.messages.kbytes": 1_048_576,
             "queued.min.messages": 1_000_000,
+            **workload.client,
         }
     )
