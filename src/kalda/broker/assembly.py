@@ -52,6 +52,7 @@ from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
 from kalda.broker.transactions.producer_ids import ProducerIds
+from kalda.common.clock import Clock
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
@@ -101,8 +102,8 @@ class BrokerParts:
         run_log_cleaner(tasks, foundation, file_system)
         self.replication.run(tasks, foundation)
         self.transactions.run(tasks, foundation.config)
-        if foundation.tls.is_used:
-            tasks.run("certificates", foundation.tls.run(executor))
+        if foundation.access.tls.is_used:
+            tasks.run("certificates", foundation.access.tls.run(executor))
         tasks.run("features", foundation.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
@@ -120,8 +121,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         ConfigError: a setting names something that does not exist here.
     """
     config, clock = foundation.config, foundation.clock
-    loop = asyncio.get_running_loop()
-    timer = LoopTimer[DelayedOperation](TimingWheel(clock), loop, DelayedOperation.expire)
+    timer = _build_timer(foundation.clock)
     purgatories = {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
     cache = MetadataCache()
     replication = build_replication(foundation, cache, purgatories, dialer, tasks)
@@ -135,6 +135,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         foundation, dialer, cache, replicas, purgatories["produce"], internal_topics, producer_ids
     )
     services = BrokerServices(
+        access=foundation.access,
         api_versions=advertised_versions(),
         broker_id=foundation.broker_id,
         cluster_id=foundation.cluster_id,
@@ -185,6 +186,12 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
     return parts
 
 
+def _build_timer(clock: Clock) -> LoopTimer[DelayedOperation]:
+    return LoopTimer[DelayedOperation](
+        TimingWheel(clock), asyncio.get_running_loop(), DelayedOperation.expire
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _Control:
     """The controller of this broker and the way of its requests to this and other brokers."""
@@ -232,7 +239,7 @@ def _build_topic_admin(
         foundation.clock,
         complete_deletions=controller.complete_deletions,
     )
-    admin.configs.add_check(foundation.tls.validate)
+    admin.configs.add_check(foundation.access.tls.validate)
     return admin
 
 

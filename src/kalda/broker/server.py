@@ -14,7 +14,7 @@ import socket
 from collections.abc import Mapping
 from typing import Final
 
-from kalda.broker.access.broker_tls import BrokerTls
+from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.config.listeners import ListenerConfig
@@ -41,8 +41,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
-from kalda.net.listener_security import ListenerSecurity
-from kalda.net.peer.dialer import Dialer, SecureDialer, TcpDialer
+from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.net.server import Server
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
@@ -131,12 +130,10 @@ class BrokerServer:
     async def _start(self, tasks: asyncio.TaskGroup, undo: contextlib.AsyncExitStack) -> BrokerParts:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
         foundation = await self._lay_foundation(undo)
-        client_tls = foundation.tls.client(self._config.inter_broker_listener_name)
-        if client_tls is not None:
-            self._dialer = SecureDialer(self._dialer, client_tls)
+        self._dialer = foundation.access.dialer(self._dialer, self._config.inter_broker_listener_name)
         parts = self._parts = assemble(foundation, self._dialer, tasks)
         undo.push_async_callback(self._undo_assembly, parts)
-        self._ports = await self._bind(parts.server, foundation.tls)
+        self._ports = await self._bind(parts.server, foundation.access)
         # From now on the controller can reach this broker; requests of clients wait.
         parts.server.start_accepting()
         await self._serve_metrics(parts)
@@ -231,10 +228,9 @@ class BrokerServer:
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
         try:
-            tls = BrokerTls(config)
+            access = BrokerAccess.build(config, config_store, cluster_store, self._clock)
         except ConfigError as error:
             raise BrokerStartError(str(error)) from None
-        config_store.on_broker_change(lambda _: tls.reload_soon())
         config_store.on_topic_change(log_manager.update_topic_config)
         log_manager.load()
         undo.callback(log_manager.close)
@@ -261,7 +257,7 @@ class BrokerServer:
             features=features,
             log_manager=log_manager,
             registration=registration,
-            tls=tls,
+            access=access,
         )
 
     async def _check_cluster_exists(self, stored: Mapping[str, MetaProperties]) -> None:
@@ -276,8 +272,9 @@ class BrokerServer:
                     "empty log directory"
                 )
 
-    async def _bind(self, server: Server, tls: BrokerTls) -> dict[str, int]:
+    async def _bind(self, server: Server, access: BrokerAccess) -> dict[str, int]:
         """Bind every listener and return the ports by listener name."""
+        access.logins.attach(server)
         ports = {}
         for listener in self._config.listeners:
             try:
@@ -286,7 +283,7 @@ class BrokerServer:
                     listener.host,
                     listener.port,
                     accept=False,
-                    security=ListenerSecurity(tls=tls.listener(listener.name)),
+                    security=access.listener(listener.name, uses_sasl=listener.uses_sasl),
                 )
             except OSError as error:
                 raise BrokerStartError(error.strerror or str(error)) from None

@@ -70,6 +70,7 @@ class NodeConnection:
     @property
     def is_ready(self) -> bool:
         """Whether a request can be sent now."""
+        self._retire()
         return self._connection is not None and self.delay() <= 0
 
     @property
@@ -166,11 +167,22 @@ class NodeConnection:
         if connection is None or connection.in_flight_count:
             return
         if asyncio.get_running_loop().time() - connection.last_used >= idle_seconds:
-            # Not a failure: no back-off before the next attempt.
-            self._connection = None
-            connection.close()
-            if self.metrics is not None:
-                self.metrics.connection_closed()
+            self._close_unused(connection)
+
+    def _retire(self) -> None:
+        """Close a connection whose session ends soon and that waits for nothing; the next logs in again."""
+        connection = self._connection
+        if connection is None or connection.retire_at is None or connection.in_flight_count:
+            return
+        if asyncio.get_running_loop().time() >= connection.retire_at:
+            self._close_unused(connection)
+
+    def _close_unused(self, connection: PipelinedConnection) -> None:
+        # Not a failure: no back-off before the next attempt.
+        self._connection = None
+        connection.close()
+        if self.metrics is not None:
+            self.metrics.connection_closed()
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the time is up or the connection is closed for good."""
@@ -213,6 +225,7 @@ class NodeConnection:
             send_buffer_bytes=config.send_buffer_bytes,
             receive_buffer_bytes=config.receive_buffer_bytes,
             tls=config.tls,
+            login=config.login,
             on_closed=self._on_closed,
             on_read=self._on_read,
         )

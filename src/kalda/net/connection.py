@@ -159,6 +159,7 @@ class Connection:
         "_stash",
         "client_id",
         "client_id_bytes",
+        "frame_bytes_max",
         "id",
         "last_active",
         "listener",
@@ -183,6 +184,8 @@ class Connection:
         # The client id that came with the last request, decoded once: clients send the same one every time.
         self.client_id_bytes: bytes | None = None
         self.client_id: str | None = None
+        self.frame_bytes_max = owner.frame_bytes_max
+        """The largest frame that is taken."""
         self.principal = ANONYMOUS
         """The identity of the client, once it is known."""
         self.received_at = self.last_active = monotonic()
@@ -398,7 +401,7 @@ class Connection:
         position = 0
         turn_end = FRAMES_PER_TURN_MAX
         deadline = 0.0
-        size_max = self._owner.frame_bytes_max
+        size_max = self.frame_bytes_max
         self._corked = True
         while True:
             start = position + SIZE_BYTES
@@ -474,8 +477,14 @@ class Connection:
             self.close(f"the peer sent {protocol.value}", logging.DEBUG)
             return
         self.close(
-            f"frame size {size} is outside 0..{self._owner.frame_bytes_max} (socket.request.max.bytes)",
+            f"frame size {size} is outside 0..{self.frame_bytes_max} ({self._size_setting()})",
             logging.WARNING,
+        )
+
+    def _size_setting(self) -> str:
+        before_login = self.frame_bytes_max < self._owner.frame_bytes_max
+        return (
+            "sasl.server.max.receive.size, before the login" if before_login else "socket.request.max.bytes"
         )
 
     # Bounds.

@@ -27,11 +27,13 @@ from kalda.common.config_def import (
     refuse_missing_features,
 )
 from kalda.protocol.releases import find_release
+from kalda.security.sasl.jaas import JaasConfig, JaasError
 from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.storage.log_config import LogConfig
 
 LISTENER_PREFIX: Final = "listener.name."
 AS_VERSION: Final = "kalda.as.version"
+JAAS: Final = "sasl.jaas.config"
 _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")
 """Settings under these prefixes belong to tiered storage's plug-ins; Kalda does not know their names."""
 
@@ -78,6 +80,20 @@ class BrokerConfig(BrokerSettings):
             ConfigError: there is no such setting.
         """
         return _of_listener(self._values, listener, name)
+
+    def of_mechanism(self, listener: str, mechanism: str, name: str) -> ConfigValue:
+        """Return the value in force for one mechanism of a listener, or else the listener's.
+
+        Raises:
+            ConfigError: there is no such setting.
+        """
+        own = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{name}"
+        return self._values[own] if own in self._values else self.of_listener(listener, name)
+
+    def jaas(self, listener: str, mechanism: str) -> JaasConfig | None:
+        """Return the login module of one mechanism of a listener; None if it is not set."""
+        text = self._values.get(_jaas_name(listener, mechanism))
+        return None if text is None else JaasConfig.parse(str(text))
 
     def tls_settings(self, listener: str) -> TlsSettings:
         """Return how a listener uses TLS.
@@ -140,6 +156,7 @@ class BrokerConfig(BrokerSettings):
             if not has_effect(name) and not name.startswith(_PLUGIN_PREFIXES)
         )
         _check_together(get)
+        _check_jaas(values)
         protocols = parse_protocol_map(
             "listener.security.protocol.map", str(get["listener.security.protocol.map"])
         )
@@ -170,6 +187,29 @@ class BrokerConfig(BrokerSettings):
 
 
 _ATTRIBUTES: Final = BrokerSettings.definitions()
+
+
+def _jaas_name(listener: str, mechanism: str) -> str:
+    return f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{JAAS}"
+
+
+def _check_jaas(values: Mapping[str, ConfigValue]) -> None:
+    """Check the login modules, of which each belongs to a mechanism of a listener.
+
+    Raises:
+        ConfigError: one is malformed, or belongs to none.
+    """
+    for name, text in values.items():
+        if base_name(name) != JAAS or text is None:
+            continue
+        if name == JAAS:
+            raise ConfigError(
+                name, f"`{name}` of a broker is written {LISTENER_PREFIX}<name>.<mechanism>.{JAAS}"
+            )
+        try:
+            JaasConfig.parse(str(text))
+        except JaasError as error:
+            raise ConfigError(name, f"`{name}` is malformed: {error}") from None
 
 
 def tls_settings(values: Mapping[str, ConfigValue], listener: str) -> TlsSettings:

@@ -24,6 +24,7 @@ logger: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
+_ENTITY_TYPES: Final = ("users",)
 _SETTINGS_OF_LOGS: Final = frozenset(name for names in TOPIC_SYNONYMS.values() for name, _ in names) | {
     "producer.id.expiration.ms"
 }
@@ -50,6 +51,8 @@ class ConfigStore:
         self._default: Mapping[str, str] = _NOTHING
         self._changes: ConfigChanges | None = None
         self._default_log_config: LogConfig | None = None
+        self._entities: Final[dict[str, dict[str, Mapping[str, str]]]] = {}
+        """The settings of users and others by type and name, as they are written in paths."""
 
     async def start(self, cluster: ClusterStore, broker_id: int) -> None:
         """Load the settings from ZooKeeper and follow their changes until `close`.
@@ -63,6 +66,9 @@ class ConfigStore:
         self.set_broker(brokers.get(str(broker_id), _NOTHING))
         for topic, overrides in (await cluster.configs(_TOPICS)).items():
             self.set_topic(topic, overrides)
+        for entity_type in _ENTITY_TYPES:
+            for name, settings in (await cluster.configs(entity_type)).items():
+                self.set_entity(entity_type, name, settings)
 
     async def close(self) -> None:
         """Stop following changes."""
@@ -101,6 +107,22 @@ class ConfigStore:
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
         """Return what a topic overrides, as it was written; nothing for a topic that is not known."""
         return self._topics.get(topic, _NOTHING)
+
+    def entity(self, entity_type: str, name: str) -> Mapping[str, str]:
+        """Return the settings of an entity that is neither a topic nor a broker; nothing if it has none."""
+        return self._entities.get(entity_type, {}).get(name, _NOTHING)
+
+    def entity_names(self, entity_type: str) -> list[str]:
+        """Return the names of the entities of a type that have settings."""
+        return list(self._entities.get(entity_type, ()))
+
+    def set_entity(self, entity_type: str, name: str, settings: Mapping[str, str]) -> None:
+        """Put an entity's settings in force; empty settings forget it."""
+        entities = self._entities.setdefault(entity_type, {})
+        if settings:
+            entities[name] = MappingProxyType(dict(settings))
+        else:
+            entities.pop(name, None)
 
     def log_config(self, topic: str) -> LogConfig:
         """Return the settings of a topic's logs."""
@@ -162,6 +184,8 @@ class ConfigStore:
             self.set_broker_default(change.config)
         elif change.entity_type == _BROKERS and change.entity_name == str(broker_id):
             self.set_broker(change.config)
+        elif change.entity_type in _ENTITY_TYPES:
+            self.set_entity(change.entity_type, change.entity_name, change.config)
 
     def _accepted_overrides(self, topic: str, overrides: Mapping[str, str]) -> dict[str, str]:
         accepted = {}

@@ -11,7 +11,7 @@ from typing import Final
 from kalda.common.config_def import ConfigError
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = ("PLAINTEXT", "SSL")
+SERVED_PROTOCOLS: Final = SECURITY_PROTOCOLS
 
 _LISTENER: Final = re.compile(r"(?P<name>[^:/\[\]]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 

@@ -6,7 +6,7 @@ that build the rest of the broker take it; the objects that they build take the 
 
 from dataclasses import dataclass
 
-from kalda.broker.access.broker_tls import BrokerTls
+from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.registration import BrokerRegistration
@@ -30,4 +30,4 @@ class Foundation:
     features: Features
     log_manager: LogManager
     registration: BrokerRegistration
-    tls: BrokerTls
+    access: BrokerAccess

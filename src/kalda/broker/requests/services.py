@@ -6,6 +6,7 @@ afterwards. Only the dispatcher and the handlers hold it: every other class take
 
 from dataclasses import dataclass
 
+from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.fetching.fetch_session import FetchSessionCache
@@ -36,6 +37,7 @@ from kalda.zk.client.cluster_store import ClusterStore
 class BrokerServices:
     """The parts of one broker that a request handler may use."""
 
+    access: BrokerAccess
     api_versions: tuple[ApiVersion, ...]
     """The answer to ApiVersions: every API with the versions that clients may use."""
     broker_id: int

@@ -134,6 +134,8 @@ class Admin:
     describe_transactions = _blocking(AsyncAdmin.describe_transactions)
     describe_producers = _blocking(AsyncAdmin.describe_producers)
     abort_transaction = _blocking(AsyncAdmin.abort_transaction)
+    describe_user_scram_credentials = _blocking(AsyncAdmin.describe_user_scram_credentials)
+    alter_user_scram_credentials = _blocking(AsyncAdmin.alter_user_scram_credentials)
     fence_producers = _blocking(AsyncAdmin.fence_producers)
     force_terminate_transaction = _blocking(AsyncAdmin.force_terminate_transaction)
 

@@ -17,6 +17,7 @@ from kalda.clients.admin.group_methods import GroupMethods
 from kalda.clients.admin.partition_methods import PartitionMethods
 from kalda.clients.admin.topic_methods import TopicMethods
 from kalda.clients.admin.transaction_methods import TransactionMethods
+from kalda.clients.admin.user_methods import UserMethods
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import Metadata
@@ -35,7 +36,13 @@ _TELEMETRY_CLOSE_TIMEOUT_S: Final = 1.0
 
 
 class AsyncAdmin(
-    TopicMethods, ConfigMethods, GroupMethods, PartitionMethods, ClusterMethods, TransactionMethods
+    TopicMethods,
+    ConfigMethods,
+    GroupMethods,
+    PartitionMethods,
+    ClusterMethods,
+    TransactionMethods,
+    UserMethods,
 ):
     """Does what an administrator of a cluster does: topics, settings, groups, offsets, transactions, brokers.
 

@@ -196,7 +196,7 @@ class CommonClientConfig(SecurityConfig):
             raise ClientConfigError("`bootstrap.servers` is missing; set it to host:port[,host:port…]")
         parse_bootstrap_servers(",".join(self.bootstrap_servers))
         # A store that cannot be read is an error of the call that makes the client, not of its first request.
-        _ = self.tls
+        _ = self.tls, self.login
 
     @property
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:

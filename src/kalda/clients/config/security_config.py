@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 from kalda.common.config_def import MissingFeature, Validator
 from kalda.common.settings import LOW, Settings, password, string, string_list
 from kalda.net.client.client_errors import ClientConfigError
+from kalda.security.sasl.jaas import JaasConfig, JaasError
 
 if TYPE_CHECKING:
+    from kalda.net.client.sasl_login import NewLogin
     from kalda.security.tls.client import TlsClient
 
 JVM: Final = MissingFeature("settings of the Java virtual machine", "OpenSSL has no such choice")
@@ -20,6 +22,13 @@ SASL: Final = MissingFeature("SASL in clients", "the client is not authenticated
 _STORE_TYPES: Final = Validator(
     "one of JKS, PKCS12, PEM", lambda value: str(value).upper() in ("JKS", "PKCS12", "PEM")
 )
+
+
+def _is_jaas(value: object) -> bool:
+    try:
+        return value is None or bool(JaasConfig.parse(str(value)))
+    except JaasError:
+        return False
 
 
 class SecurityConfig(Settings):
@@ -32,9 +41,6 @@ class SecurityConfig(Settings):
             "one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL",
             lambda value: str(value).upper() in ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         ),
-        requires=SASL,
-        # Kafka takes the name in any case.
-        harmless=("PLAINTEXT", "plaintext", "SSL", "ssl"),
     )
     security_providers = string(None, "Java security providers.", requires=JVM)
     ssl_protocol = string(
@@ -74,8 +80,13 @@ class SecurityConfig(Settings):
     )
     ssl_secure_random_implementation = string(None, "Java's random number generator.", requires=JVM)
     ssl_engine_factory_class = string(None, "Java's factory of TLS engines.", requires=JVM)
-    sasl_mechanism = string("GSSAPI", "The SASL mechanism.", requires=SASL)
-    sasl_jaas_config = password(None, "The login in the format of JAAS.", requires=SASL)
+    sasl_mechanism = string("GSSAPI", "The SASL mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")
+    sasl_jaas_config = password(
+        None,
+        "The login in the format of JAAS: "
+        '`org.apache.kafka.common.security.scram.ScramLoginModule required username="…" password="…";`.',
+        Validator("one login module with its options", _is_jaas),
+    )
     sasl_client_callback_handler_class = string(None, "Java's SASL callback handler.", requires=SASL)
     sasl_login_callback_handler_class = string(None, "Java's login callback handler.", requires=SASL)
     sasl_login_class = string(None, "Java's login class.", requires=SASL)
@@ -169,8 +180,8 @@ class SecurityConfig(Settings):
     sasl_oauthbearer_scope = string(None, "The scope that is asked of the token endpoint.", requires=SASL)
 
     def __getstate__(self) -> dict[str, object]:
-        """Leave the context out of copies for other processes, which make their own."""
-        return {name: value for name, value in vars(self).items() if name != "tls"}
+        """Leave out of copies for other processes what they make themselves."""
+        return {name: value for name, value in vars(self).items() if name not in ("tls", "login")}
 
     @property
     def uses_tls(self) -> bool:
@@ -195,4 +206,21 @@ class SecurityConfig(Settings):
             settings = TlsSettings.read(lambda name: getattr(self, name.replace(".", "_"), None))
             return TlsClient(client_context(settings))
         except TlsSettingsError as error:
+            raise ClientConfigError(str(error)) from None
+
+    @cached_property
+    def login(self) -> "NewLogin | None":
+        """How connections log in; None if they do not.
+
+        Raises:
+            ClientConfigError: the mechanism is not known, or its name or password is missing.
+        """
+        if not self.security_protocol.upper().startswith("SASL_"):
+            return None
+        from kalda.security.sasl.client_login import LoginConfigError, new_login
+
+        text = self.sasl_jaas_config
+        try:
+            return new_login(self.sasl_mechanism.upper(), None if text is None else JaasConfig.parse(text))
+        except LoginConfigError as error:
             raise ClientConfigError(str(error)) from None

@@ -23,6 +23,7 @@ from kalda.net.client.client_errors import (
     TlsError,
 )
 from kalda.net.client.frame_receiver import FrameReceiver
+from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import PiecewiseStream, TlsBrokenError, connect_stream, has_input
 from kalda.net.connect import address_text
 from kalda.protocol.client_connection import ClientConnection
@@ -31,6 +32,7 @@ from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
 from kalda.protocol.wire_format import Buffer
+from kalda.security.sasl.mechanism import SaslClient
 from kalda.security.tls.client import TlsClient
 
 OnResponse = Callable[["asyncio.Future[Message]"], object]
@@ -99,6 +101,8 @@ class PipelinedConnection:
         self._on_closed: Final = on_closed
         self._on_read: Final = on_read
         self._timer: asyncio.TimerHandle | None = None
+        self.retire_at: float | None = None
+        """When to open another connection, in the loop's seconds, as the session ends soon; None if never."""
         self.last_used = self._loop.time()
         """When a request was last sent or a response received, in the loop's seconds."""
         self._loop.add_reader(sock.fileno(), self._on_readable)
@@ -114,14 +118,16 @@ class PipelinedConnection:
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
         tls: TlsClient | None = None,
+        login: NewLogin | None = None,
         on_closed: Callable[["PipelinedConnection"], None] | None = None,
         on_read: Callable[[], None] | None = None,
     ) -> Self:
-        """Connect, over TLS if it is given, and agree on versions within `timeout_seconds`.
+        """Connect, with TLS and a login if they are given, and agree on versions within `timeout_seconds`.
 
         Raises:
             BrokerConnectionError: the name is not known, or the broker refuses or closes the connection.
             TlsError: the TLS handshake failed.
+            SaslAuthenticationError: the login failed.
             RequestTimedOutError: the time is up.
             BrokerResponseError: the broker answers with an error.
         """
@@ -139,6 +145,8 @@ class PipelinedConnection:
                 connection = cls(sock, peer, client_id, on_closed=on_closed, on_read=on_read)
                 try:
                     await connection._negotiate(timeout_seconds)
+                    if login is not None:
+                        await connection._log_in(login(), timeout_seconds)
                 except BaseException:
                     connection.close()
                     raise
@@ -257,6 +265,14 @@ class PipelinedConnection:
             assert isinstance(response, ApiVersionsResponse), f"a {type(response).__name__}"
             versions = negotiation.received(response)
         self.versions = versions
+
+    async def _log_in(self, client: SaslClient, timeout_seconds: float) -> None:
+        def exchange(request: Message, version: int) -> "asyncio.Future[Message]":
+            return self.send(request, version, timeout_seconds)
+
+        renew_seconds = await log_in(self.peer, client, exchange, self.versions.latest)
+        if renew_seconds is not None:
+            self.retire_at = self._loop.time() + renew_seconds
 
     def _write(self, parts: list[Buffer]) -> None:
         size = sum(map(len, parts))

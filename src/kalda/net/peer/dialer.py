@@ -6,6 +6,7 @@ Production uses `TcpDialer`. Tests and `kalda.testing` pass dialers that cut, re
 from dataclasses import replace
 from typing import Final, Protocol
 
+from kalda.net.client.sasl_login import NewLogin
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.security.tls.client import TlsClient
 
@@ -32,10 +33,11 @@ class TcpDialer:
 class SecureDialer:
     """Dials through another dialer, as the inter-broker listener demands."""
 
-    def __init__(self, dialer: Dialer, tls: TlsClient) -> None:
+    def __init__(self, dialer: Dialer, tls: TlsClient | None, login: NewLogin | None) -> None:
         self._dialer: Final = dialer
         self._tls: Final = tls
+        self._login: Final = login
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection with the options and the security of the inter-broker listener."""
-        return await self._dialer.dial(host, port, replace(options, tls=self._tls))
+        return await self._dialer.dial(host, port, replace(options, tls=self._tls, login=self._login))

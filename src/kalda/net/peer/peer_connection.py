@@ -22,7 +22,8 @@ from kalda.net.client.api_versions import (
     ApiVersionsNegotiation,
     highest_shared_version,
 )
-from kalda.net.client.client_errors import BrokerResponseError, TlsError
+from kalda.net.client.client_errors import AuthenticationError, BrokerResponseError
+from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import StreamSocket, connect_stream, has_input
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
 from kalda.protocol.client_connection import ClientConnection
@@ -46,6 +47,8 @@ class DialOptions:
     """-1 leaves the socket's receive buffer to the system."""
     tls: TlsClient | None = None
     """None for a plaintext connection."""
+    login: NewLogin | None = None
+    """None if no login is needed."""
 
 
 class PeerConnection:
@@ -56,10 +59,12 @@ class PeerConnection:
 
     __slots__ = (
         "_answer",
+        "_login",
         "_loop",
         "_offered",
         "_protocol",
         "_received",
+        "_renew_at",
         "_socket",
         "_unsent",
         "is_closed",
@@ -83,6 +88,9 @@ class PeerConnection:
         self._protocol: Final = ClientConnection(client_id, in_flight_max=1)
         self._received: Final = ReceiveBuffer(frame_bytes_max)
         self._offered: Mapping[int, VersionRange] = {}
+        self._login: NewLogin | None = None
+        self._renew_at: float | None = None
+        """When to log in again, in the loop's seconds; None if never."""
         self._answer: asyncio.Future[memoryview] | None = None
         """Not None while, and only while, a request is in flight."""
         self._unsent: memoryview | None = None
@@ -109,12 +117,15 @@ class PeerConnection:
                 connection = cls(sock, peer, options.client_id)
                 try:
                     await connection._negotiate(timeout_seconds)
+                    if options.login is not None:
+                        connection._login = options.login
+                        await connection._log_in(timeout_seconds)
                 except BaseException:
                     connection.close()
                     raise
         except TimeoutError:
             raise ConnectionError(f"no connection to {peer} within {timeout_seconds:g} s") from None
-        except TlsError as error:
+        except AuthenticationError as error:
             raise ConnectionError(str(error)) from None
         except ConnectionError as error:
             raise _naming(peer, error) from error
@@ -146,6 +157,7 @@ class PeerConnection:
         assert api_key is not None, f"{request.SCHEMA.name} is not a request"
         if version is None:
             version = self.version_of(api_key)
+        await self._renew_login(timeout_seconds)
         self._check_idle(api_key)
         data = self._protocol.send(request, version)
         frame = await self._exchange(data, api_key, timeout_seconds)
@@ -165,6 +177,7 @@ class PeerConnection:
         Raises:
             ConnectionError: it failed; the connection is closed.
         """
+        await self._renew_login(timeout_seconds)
         self._check_idle(api_key)
         data = self._protocol.send_body(api_key, version, (body,) if isinstance(body, bytes) else body)
         frame = await self._exchange(data, api_key, timeout_seconds)
@@ -192,6 +205,32 @@ class PeerConnection:
             except BrokerResponseError as error:
                 raise self._close_after(f"refused ApiVersions: {error}") from error
         self._offered = versions.ranges
+
+    async def _log_in(self, timeout_seconds: float) -> None:
+        """Log in, and plan when to log in again.
+
+        Raises:
+            AuthenticationError: the peer refused the login.
+            ConnectionError: the connection broke.
+        """
+        assert self._login is not None, "a login without a mechanism"
+
+        async def exchange(request: Message, version: int) -> Message:
+            return await self.request(request, timeout_seconds=timeout_seconds, version=version)
+
+        self._renew_at = None
+        seconds = await log_in(self.peer, self._login(), exchange, self.version_of)
+        if seconds is not None:
+            self._renew_at = self._loop.time() + seconds
+
+    async def _renew_login(self, timeout_seconds: float) -> None:
+        """Log in again if the session ends soon (KIP-368)."""
+        if self._renew_at is None or self._loop.time() < self._renew_at:
+            return
+        try:
+            await self._log_in(timeout_seconds)
+        except AuthenticationError as error:
+            raise self._close_after(str(error)) from None
 
     def _check_idle(self, api_key: ApiKey) -> None:
         assert self._answer is None, f"{api_key.title} while a request to {self.peer} is in flight"

@@ -42,6 +42,9 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         "security.inter.broker.protocol",
         # Read for each listener, by name.
         *(key.name for key in TlsConfig.definitions().values()),
+        "connections.max.reauth.ms",
+        "sasl.enabled.mechanisms",
+        "sasl.jaas.config",
     }
 
     unread = [

@@ -61,7 +61,7 @@ def test_dotted_names_and_texts_are_accepted() -> None:
         ({"group_protocol": "consumer"}, "needs `group.id`"),
         ({"partition_assignment_strategy": ""}, "`partition.assignment.strategy` is empty"),
         ({"interceptor_classes": ["com.example.Audit"]}, "keyword argument interceptors"),
-        ({"security_protocol": "SASL_SSL"}, "SASL in clients"),
+        ({"security_protocol": "SASL_SSL", "sasl_mechanism": "PLAIN"}, "needs `sasl.jaas.config`"),
     ],
 )
 def test_bad_settings_are_refused_with_the_fix(options: dict[str, object], message: str) -> None:

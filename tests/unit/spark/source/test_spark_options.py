@@ -121,8 +121,8 @@ def test_settings_of_a_java_consumer_are_ignored_with_a_warning(caplog: pytest.L
         ({"kafka.enable.auto.commit": "true"}, "checkpoint"),
         ({"kafka.interceptor.classes": "x"}, "interceptors"),
         (
-            {"kafka.security.protocol": "SASL_SSL"},
-            "`security.protocol`=SASL_SSL needs SASL",
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"},
+            "PLAIN needs `sasl.jaas.config`",
         ),
         ({"kafka.ssl.provider": "x"}, "`ssl.provider`=x needs settings of the Java"),
         ({"kafka.fetch.max.wait.ms": "soon"}, "`fetch.max.wait.ms`=soon is not allowed: it takes an int"),
@@ -216,7 +216,7 @@ def test_limits_of_a_trigger() -> None:
             {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.location": "/none"},
             "`ssl.truststore.location`",
         ),
-        ({"kafka.sasl.mechanism": "PLAIN"}, "sasl.mechanism"),
+        ({"kafka.sasl.login.class": "X"}, "sasl.login.class"),
     ],
 )
 def test_refused_values_of_further_options(given: dict[str, str], message: str) -> None:

@@ -14,6 +14,7 @@ from kalda.broker.config.definitions.coordinators import CoordinatorConfig
 from kalda.broker.config.definitions.log import ServerLogConfig
 from kalda.broker.config.definitions.network import SocketServerConfig
 from kalda.broker.config.definitions.replication import ReplicationConfig
+from kalda.broker.config.definitions.sasl import SaslConfig
 from kalda.broker.config.definitions.server import ReadLeaseConfig, ServerConfig, ZooKeeperConfig
 from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.broker.config.definitions.topic import TOPIC_SYNONYMS, TopicConfig
@@ -38,6 +39,7 @@ class BrokerSettings(
     ZooKeeperConfig,
     SocketServerConfig,
     TlsConfig,
+    SaslConfig,
     ServerLogConfig,
     ReplicationConfig,
     CoordinatorConfig,
@@ -47,7 +49,12 @@ class BrokerSettings(
     """The broker's settings that have an effect, as typed attributes."""
 
 
-OF_LISTENERS: Final = frozenset({"kalda.as.version", *(key.name for key in TlsConfig.definitions().values())})
+OF_LISTENERS: Final = frozenset(
+    {
+        "kalda.as.version",
+        *(key.name for settings in (TlsConfig, SaslConfig) for key in settings.definitions().values()),
+    }
+)
 """Settings that ``listener.name.<name>.`` before their name sets for one listener."""
 
 BROKER_CONFIG: Final = ConfigDef(

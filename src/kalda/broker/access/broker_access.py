@@ -1,0 +1,47 @@
+"""Groups what decides who reaches a broker: certificates, logins and credentials."""
+
+from dataclasses import dataclass
+from typing import Self
+
+from kalda.broker.access.broker_tls import BrokerTls
+from kalda.broker.access.logins import Logins
+from kalda.broker.access.scram_credentials import ScramCredentials
+from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.common.clock import Clock
+from kalda.net.listener_security import ListenerSecurity
+from kalda.net.peer.dialer import Dialer, SecureDialer
+from kalda.zk.client.cluster_store import ClusterStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAccess:
+    """The parts of one broker that its listeners and dialers ask."""
+
+    tls: BrokerTls
+    logins: Logins
+    scram_credentials: ScramCredentials
+
+    @classmethod
+    def build(
+        cls, config: BrokerConfig, config_store: ConfigStore, cluster: ClusterStore, clock: Clock
+    ) -> Self:
+        """Make the parts; the settings in `config_store` must be loaded.
+
+        Raises:
+            ConfigError: a store of certificates cannot be read, or a login lacks its settings.
+        """
+        tls = BrokerTls(config)
+        config_store.on_broker_change(lambda _: tls.reload_soon())
+        credentials = ScramCredentials(config_store, cluster)
+        return cls(tls=tls, logins=Logins(config, clock, credentials), scram_credentials=credentials)
+
+    def listener(self, name: str, *, uses_sasl: bool) -> ListenerSecurity:
+        """Return what stands before the first request on a listener."""
+        return ListenerSecurity(
+            tls=self.tls.listener(name), start_login=self.logins.start if uses_sasl else None
+        )
+
+    def dialer(self, dialer: Dialer, listener: str) -> Dialer:
+        """Return a dialer that reaches a listener of other brokers as its security demands."""
+        tls, login = self.tls.client(listener), self.logins.outgoing(listener)
+        return dialer if tls is None and login is None else SecureDialer(dialer, tls, login)

@@ -1,0 +1,169 @@
+"""Begins the logins of a broker's clients: which mechanisms a listener offers, and who may log in by them."""
+
+import hmac
+import logging
+import secrets
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from kalda.broker.access.sasl_authenticator import SaslAuthenticator
+from kalda.broker.access.scram_credentials import ScramCredentials
+from kalda.broker.config import BrokerConfig
+from kalda.common.clock import Clock
+from kalda.common.config_def import ConfigError
+from kalda.net.client.sasl_login import NewLogin
+from kalda.net.connection import Connection, FrameHandler
+from kalda.net.server import Server
+from kalda.security.sasl.client_login import LoginConfigError, new_login
+from kalda.security.sasl.jaas import JaasConfig
+from kalda.security.sasl.mechanism import PLAIN, SaslServer
+from kalda.security.sasl.plain import PlainServer
+from kalda.security.sasl.scram import HASHES, NONCE_BYTES, ScramServer
+
+logger: Final = logging.getLogger(__name__)
+
+_USER_PREFIX: Final = "user_"
+
+
+class Logins:
+    """The logins of one broker: the rules of its `SaslAuthenticator` objects."""
+
+    def __init__(self, config: BrokerConfig, clock: Clock, credentials: ScramCredentials) -> None:
+        """Check the mechanisms of all listeners.
+
+        Raises:
+            ConfigError: a mechanism is not known, or lacks its settings.
+        """
+        self._config: Final = config
+        self._clock: Final = clock
+        self._credentials: Final = credentials
+        self._server: Server | None = None
+        for listener in config.listeners:
+            if listener.uses_sasl:
+                for mechanism in self.mechanisms(listener.name):
+                    self._check(listener.name, mechanism)
+        self.outgoing(config.inter_broker_listener_name)
+
+    def attach(self, server: Server) -> None:
+        """Set the server whose clients log in; before the first of them does."""
+        self._server = server
+
+    def start(self, connection: Connection) -> FrameHandler:
+        """Return what handles the frames of a connection until its client has logged in."""
+        connection.frame_bytes_max = min(
+            self._config.sasl_server_max_receive_size, connection.frame_bytes_max
+        )
+        return SaslAuthenticator(self).on_frame
+
+    def outgoing(self, listener: str) -> NewLogin | None:
+        """Return how this broker logs in at a listener of other brokers; None if it need not.
+
+        Raises:
+            ConfigError: the settings of that login are missing.
+        """
+        by_name = {each.name: each for each in self._config.listeners}
+        if listener not in by_name or not by_name[listener].uses_sasl:
+            return None
+        mechanism = self._config.sasl_mechanism_inter_broker_protocol
+        if mechanism not in self.mechanisms(listener):
+            raise ConfigError(
+                "sasl.mechanism.inter.broker.protocol",
+                f"`sasl.mechanism.inter.broker.protocol`={mechanism} is not among "
+                f"`sasl.enabled.mechanisms`={','.join(self.mechanisms(listener))} of listener {listener}",
+            )
+        try:
+            return new_login(mechanism, self._config.jaas(listener, mechanism))
+        except LoginConfigError as error:
+            name = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
+            raise ConfigError(name, f"`{name}`: {error}") from None
+
+    # The rules of authenticators.
+
+    @property
+    def failure_delay_ms(self) -> int:
+        """How long a refused login waits for its answer."""
+        return self._config.connection_failed_authentication_delay_ms
+
+    @property
+    def frame_bytes_max(self) -> int:
+        """The largest request of clients that have logged in."""
+        return self._config.socket_request_max_bytes
+
+    def max_reauth_ms(self, listener: str, mechanism: str) -> int:
+        """Return how long a session lasts at most; 0 for ever."""
+        value = self._config.of_mechanism(listener, mechanism, "connections.max.reauth.ms")
+        assert isinstance(value, int)
+        return value
+
+    def mechanisms(self, listener: str) -> Sequence[str]:
+        """Return the mechanisms that a listener offers."""
+        value = self._config.of_listener(listener, "sasl.enabled.mechanisms")
+        assert isinstance(value, tuple)
+        return [str(each).strip() for each in value]
+
+    def new_server(self, listener: str, mechanism: str) -> SaslServer:
+        """Begin a login."""
+        if mechanism in HASHES:
+            nonce = secrets.token_urlsafe(NONCE_BYTES)
+            return ScramServer(mechanism, partial(self._credentials.find, mechanism), nonce)
+        assert mechanism == PLAIN, f"{mechanism} was checked at the start"
+        return PlainServer(partial(_is_password, self._plain_users(listener)))
+
+    def frame_handler(self) -> FrameHandler:
+        """Return what handles the requests of clients that have logged in."""
+        assert self._server is not None, "a login before the server was attached"
+        return self._server.frame_handler
+
+    def time_ms(self) -> int:
+        """Return the time in milliseconds since 1970."""
+        return self._clock.time_ms()
+
+    def succeeded(self, connection: Connection, mechanism: str) -> None:
+        """Note a login."""
+        assert self._server is not None
+        self._server.authentication_succeeded(connection)
+
+    def failed(self, connection: Connection, mechanism: str | None, reason: str) -> None:
+        """Note a login that was refused."""
+        assert self._server is not None
+        self._server.authentication_failed(
+            connection, reason if mechanism is None else f"{mechanism}: {reason}"
+        )
+
+    # Settings.
+
+    def _check(self, listener: str, mechanism: str) -> None:
+        if mechanism == PLAIN:
+            self._plain_users(listener)
+        elif mechanism not in HASHES:
+            known = ", ".join((PLAIN, *HASHES))
+            raise ConfigError(
+                "sasl.enabled.mechanisms",
+                f"`sasl.enabled.mechanisms`={mechanism} of listener {listener} is not served; it takes "
+                f"{known}",
+            )
+
+    def _plain_users(self, listener: str) -> Mapping[str, str]:
+        jaas = self._config.jaas(listener, PLAIN)
+        if jaas is None or jaas.module_name != "PlainLoginModule":
+            name = f"listener.name.{listener.lower()}.plain.sasl.jaas.config"
+            found = "it is not set" if jaas is None else f"it names {jaas.module}"
+            raise ConfigError(name, f"PLAIN needs a PlainLoginModule in `{name}`; {found}")
+        return _users(jaas)
+
+
+def _users(jaas: JaasConfig) -> dict[str, str]:
+    """Return the passwords of the options ``user_<name>``."""
+    return {
+        name.removeprefix(_USER_PREFIX): password
+        for name, password in jaas.options.items()
+        if name.startswith(_USER_PREFIX)
+    }
+
+
+def _is_password(users: Mapping[str, str], name: str, password: str) -> bool:
+    # Compared in any case, so that time does not show which names exist.
+    expected = users.get(name)
+    is_equal = hmac.compare_digest((expected or "").encode(), password.encode())
+    return is_equal and expected is not None

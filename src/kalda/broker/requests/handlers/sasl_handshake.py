@@ -1,0 +1,30 @@
+"""SaslHandshake (key 17), versions 0-1: refused where no login is due.
+
+Logins are handled by `kalda.broker.access.sasl_authenticator` before requests reach the dispatcher. What
+arrives here comes from a client that has logged in already, or through a listener without SASL.
+"""
+
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+def handle(
+    services: BrokerServices, request: SaslHandshakeRequest, context: RequestContext
+) -> SaslHandshakeResponse:
+    """Return ILLEGAL_SASL_STATE."""
+    return error_response(request, ErrorCode.ILLEGAL_SASL_STATE)
+
+
+def error_response(request: SaslHandshakeRequest, code: ErrorCode) -> SaslHandshakeResponse:
+    """Return a response with the error."""
+    return SaslHandshakeResponse(error_code=code)
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.SASL_HANDSHAKE, versions=(0, 1), handle=handle, error_response=error_response
+)

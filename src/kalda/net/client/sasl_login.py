@@ -1,0 +1,67 @@
+"""Logs a client in over an open connection: SaslHandshake, then the mechanism's messages. Sans-IO."""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeAlias
+
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.net.client.client_errors import SaslAuthenticationError
+from kalda.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kalda.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+from kalda.protocol.schema import Message
+from kalda.security.sasl.mechanism import SaslClient, SaslError
+
+NewLogin: TypeAlias = Callable[[], SaslClient]
+"""Begins a login; called once for each connection."""
+
+Exchange: TypeAlias = Callable[[Message, int], Awaitable[Message]]
+"""Sends a request in a version and returns its response."""
+
+RENEW_FACTOR: Final = 0.85
+"""The part of a session's life after which a client logs in again, as Kafka's clients do at the earliest."""
+
+_HANDSHAKE_VERSION: Final = 1
+
+
+async def log_in(
+    peer: str, client: SaslClient, exchange: Exchange, latest: Callable[[ApiKey], int]
+) -> float | None:
+    """Log in, and return after how many seconds to log in again; None if the session does not end.
+
+    Args:
+        peer: The broker's address, for messages.
+        client: The mechanism.
+        exchange: Sends the requests.
+        latest: Returns the version in which to send a request.
+
+    Raises:
+        SaslAuthenticationError: the broker refused the login, or broke the protocol of the mechanism.
+        ClientError: an exchange failed.
+    """
+    handshake = await exchange(SaslHandshakeRequest(mechanism=client.mechanism), _HANDSHAKE_VERSION)
+    assert isinstance(handshake, SaslHandshakeResponse), f"a {type(handshake).__name__}"
+    if handshake.error_code:
+        code = ErrorCode.of(handshake.error_code)
+        raise SaslAuthenticationError(
+            f"broker {peer} does not take the mechanism {client.mechanism} ({code.name}); it offers "
+            f"{', '.join(handshake.mechanisms) or 'none'}"
+        )
+    version = latest(ApiKey.SASL_AUTHENTICATE)
+    challenge = b""
+    lifetime_ms = 0
+    try:
+        while True:
+            message = client.respond(challenge)
+            if client.is_complete and not message:
+                break
+            response = await exchange(SaslAuthenticateRequest(auth_bytes=message), version)
+            assert isinstance(response, SaslAuthenticateResponse), f"a {type(response).__name__}"
+            if response.error_code:
+                reason = response.error_message or ErrorCode.of(response.error_code).message
+                raise SaslAuthenticationError(f"broker {peer} refused the login: {reason}")
+            challenge, lifetime_ms = response.auth_bytes, response.session_lifetime_ms
+            if client.is_complete and not challenge:
+                break
+    except SaslError as error:
+        raise SaslAuthenticationError(f"the login at broker {peer} failed: {error}") from None
+    return lifetime_ms / 1000 * RENEW_FACTOR if lifetime_ms > 0 else None

@@ -1,0 +1,49 @@
+"""Makes the client's side of a login from a mechanism's name and a JAAS configuration."""
+
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+from kalda.security.sasl.jaas import JaasConfig
+from kalda.security.sasl.mechanism import PLAIN, SaslClient
+from kalda.security.sasl.plain import PlainClient
+from kalda.security.sasl.scram import HASHES, NONCE_BYTES, TOKEN_AUTH, ScramClient
+
+CLIENT_MECHANISMS: Final = (PLAIN, *HASHES)
+
+
+class LoginConfigError(ValueError):
+    """A login cannot be made from its settings; the message shows no secret."""
+
+
+def new_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[], SaslClient]:
+    """Return what begins a login for each connection.
+
+    Raises:
+        LoginConfigError: the mechanism is not known, or its name or password is missing.
+    """
+    if mechanism not in CLIENT_MECHANISMS:
+        raise LoginConfigError(
+            f"`sasl.mechanism`={mechanism} is not supported; it takes {', '.join(CLIENT_MECHANISMS)}"
+        )
+    name, password = _credentials(mechanism, jaas)
+    if mechanism == PLAIN:
+        return lambda: PlainClient(name, password)
+    is_token = jaas is not None and jaas.options.get(TOKEN_AUTH, "").lower() == "true"
+    return lambda: ScramClient(
+        mechanism, name, password, secrets.token_urlsafe(NONCE_BYTES), is_token=is_token
+    )
+
+
+def _credentials(mechanism: str, jaas: JaasConfig | None) -> tuple[str, str]:
+    module = "PlainLoginModule" if mechanism == PLAIN else "ScramLoginModule"
+    if jaas is None:
+        raise LoginConfigError(f"{mechanism} needs `sasl.jaas.config` with a {module}")
+    if jaas.module_name != module:
+        raise LoginConfigError(
+            f"{mechanism} needs a {module} in `sasl.jaas.config`, which names {jaas.module_name}"
+        )
+    missing = [name for name in ("username", "password") if not jaas.options.get(name)]
+    if missing:
+        raise LoginConfigError(f"the {module} in `sasl.jaas.config` lacks {' and '.join(missing)}")
+    return jaas.options["username"], jaas.options["password"]
