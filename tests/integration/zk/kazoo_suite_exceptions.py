@@ -7,7 +7,7 @@ EXCEPTIONS: dict[str, str] = {
     "test_client.py::TestReconfig::test_add_remove_observer": "needs an ensemble to reconfigure",
     "test_client.py::TestReconfig::test_bad_input": "needs an ensemble to reconfigure",
     "test_client.py::TestReconfig::test_no_super_auth": "needs an ensemble to reconfigure",
-    "test_client.py::TestSSLClient::test_create": "needs TLS, which the coordination server does not speak",
+    "test_client.py::TestSSLClient::test_create": "starts ZooKeeper with stores of its own; see test_wire_authentication.py",
     "test_connection.py::TestReadOnlyMode::test_read_only": (
         "needs an ensemble: a server becomes read-only when it loses the others"
     ),
@@ -17,7 +17,7 @@ UNAVAILABLE: dict[str, str] = {
     "test_build.py": "checks the build of kazoo's own continuous integration",
     "test_eventlet_handler.py": "eventlet is not installed: it is about the client's threads, not the server",
     "test_gevent_handler.py": "gevent is not installed: it is about the client's threads, not the server",
-    "test_sasl.py": "PureSASL is not installed, and SASL is not served",
+    "test_sasl.py": "it starts ZooKeeper with a JAAS file; see test_wire_authentication.py",
     "test_utils.py": "one of its tests needs eventlet",
 }
 """Modules some of whose tests skip themselves, and why that is no loss here."""

@@ -168,6 +168,7 @@ class Bench:
     server: EmbeddedServer
     listener: ZooKeeperListener
     clock: ManualClock
+    secure_port: int = 0
     clients: list[Client] = field(default_factory=list)
 
     async def connect(self, timeout_ms: int = 4000) -> Client:
@@ -221,6 +222,8 @@ async def running(
     listener = ZooKeeperListener(embedded.server, config, clock)
     port = await listener.listen("127.0.0.1", 0)
     bench = Bench(port, embedded, listener, clock)
+    if config.secure_client_port is not None:
+        bench.secure_port = await listener.listen("127.0.0.1", 0, is_secure=True)
     try:
         yield bench
     finally:

@@ -21,9 +21,9 @@ from kalda.zk.server.acl import (
     Permission,
     authenticate,
     check_permission,
-    is_super,
     normalise_acl,
 )
+from kalda.zk.server.authentication import Authentication
 from kalda.zk.server.data_tree import CONFIG_PATH, DataTree
 from kalda.zk.server.processor_requests import (
     Created,
@@ -109,15 +109,47 @@ def test_nothing_is_forbidden_to_the_super_user_and_to_this_process() -> None:
     acl = (digest(READ),)
     check_permission(acl, ADMIN, (SUPER,))
     check_permission(acl, ADMIN, None)
-    assert is_super(ALICE, HASH)
-    assert not is_super(ALICE, "")
-    assert not is_super(Identity("ip", HASH), HASH)
+    by_packet = Authentication(super_digest=HASH).by_auth_packet
+    assert (ALICE, SUPER) == by_packet("digest", b"alice:secret", "127.0.0.1")
+    assert (Identity("ip", HASH),) == by_packet("ip", b"", HASH)
+    assert (ALICE,) == Authentication().by_auth_packet("digest", b"alice:secret", "127.0.0.1")
 
 
 def test_unknown_scheme_of_a_list_grants_nothing() -> None:
-    """One out of a ZooKeeper's log, such as SASL, must not become open."""
+    """One out of a ZooKeeper's log, of a provider of its own, must not become open."""
     with pytest.raises(NoAuthError):
-        check_permission((Acl(31, "sasl", "alice"),), READ, (Identity("sasl", "alice"),))
+        check_permission((Acl(31, "uri", "alice"),), READ, (Identity("sasl", "alice"),))
+
+
+def test_sasl_and_certificates_grant_by_equal_names() -> None:
+    subject = "CN=alice,O=Acme"
+    check_permission((Acl(31, "sasl", "alice"),), READ, (Identity("sasl", "alice"),))
+    check_permission((Acl(31, "x509", subject),), READ, (Identity("x509", subject),))
+    # As in ZooKeeper, the SASL user super is meant by every entry of that scheme.
+    check_permission((Acl(31, "sasl", "alice"),), READ, (Identity("sasl", "super"),))
+    for identity in (Identity("sasl", "bob"), Identity("x509", "super"), Identity("digest", "alice")):
+        with pytest.raises(NoAuthError):
+            check_permission((Acl(31, "sasl", "alice"), Acl(31, "x509", subject)), READ, (identity,))
+
+
+@pytest.mark.parametrize(
+    ("entry", "is_valid"),
+    [
+        (Acl(31, "sasl", "alice"), True),
+        (Acl(31, "sasl", "kafka/host@REALM"), True),
+        (Acl(31, "sasl", "a@b@c"), False),
+        (Acl(31, "x509", "CN=alice,O=Acme"), True),
+        (Acl(31, "x509", 'CN=a\\,b, O="Acme, Inc" + OU=x'), True),
+        (Acl(31, "x509", "alice"), False),
+    ],
+)
+def test_entries_of_schemes_that_are_served_are_checked(entry: Acl, is_valid: bool) -> None:
+    schemes = frozenset(("digest", "ip", "sasl", "x509"))
+    if is_valid:
+        assert (entry,) == normalise_acl((entry,), NOBODY, None, schemes)
+    else:
+        with pytest.raises(InvalidAclError):
+            normalise_acl((entry,), NOBODY, None, schemes)
 
 
 def test_auth_stands_for_who_asks() -> None:

@@ -136,7 +136,7 @@ def test_settings_are_read() -> None:
     assert "/data" == config.data_dir
     assert frozenset(FOUR_LETTER_WORDS) == config.four_letter_words
     assert (0, 2048, False) == (config.connections_per_host_max, config.frame_bytes_max, config.sync)
-    assert "super:hash" == config.super_digest
+    assert "super:hash" == config.authentication.super_digest
 
 
 def test_words_of_other_versions_in_the_whitelist_do_no_harm() -> None:
@@ -153,6 +153,12 @@ def test_words_of_other_versions_in_the_whitelist_do_no_harm() -> None:
         ("maxSessionTimeout", "10", "`minSessionTimeout`=1000 is not allowed: it takes 1 to"),
         ("server.1", "a:1:2", "standalone"),
         ("dynamicConfigFile", "x", "standalone"),
+        ("ssl.quorum.keyStore.location", "x", "standalone"),
+        ("secureClientPort", "0", "`ssl.trustStore.location` is needed"),
+        ("enforce.auth.enabled", "true", "it takes some of digest, ip"),
+        ("sessionRequireClientSASLAuth", "true", "needs SASL users"),
+        ("java.security.auth.login.config", "/none", "cannot be read: No such file"),
+        ("authProvider.1", "com.acme.Provider", "is not served; known are Digest"),
     ],
 )
 def test_bad_settings_are_refused_by_name(name: str, value: str, message: str) -> None:
@@ -163,13 +169,10 @@ def test_bad_settings_are_refused_by_name(name: str, value: str, message: str) -
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("secureClientPort", "2281"),
-        ("enforce.auth.enabled", "true"),
-        ("requireClientAuthScheme", "sasl"),
         ("enforceQuota", "true"),
         ("audit.enable", "true"),
-        ("ssl.keyStore.location", "/x"),
-        ("authProvider.1", "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"),
+        ("ssl.ocsp", "true"),
+        ("ssl.clientHostnameVerification", "true"),
     ],
 )
 def test_settings_that_would_protect_what_this_server_cannot_are_refused(name: str, value: str) -> None:

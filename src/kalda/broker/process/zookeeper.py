@@ -26,6 +26,7 @@ from kalda.zk.server.listener import ZooKeeperListener
 logger: Final = logging.getLogger(__name__)
 
 DEFAULT_ZOOKEEPER_DIRECTORY: Final = "kalda-zookeeper"
+_SECURE: Final = "the coordination server's secureClientPort"
 
 
 @asynccontextmanager
@@ -33,11 +34,13 @@ async def coordination_server(
     directory: Path,
     config: ZooKeeperConfig,
     host: str,
-    port: int,
+    port: int | None,
     executor: EventLoopExecutor,
     on_broken: Callable[[BaseException], None],
 ) -> AsyncIterator[tuple[EmbeddedServer, str]]:
-    """Run the server and its listener; yield the server and the address that clients connect to.
+    """Run the server and its listeners; yield the server and the address that clients connect to.
+
+    That is the address of the secure port if `port` is None.
 
     Raises:
         DirectoryInUseError, CorruptionError, OSError: see `EmbeddedServer.start`.
@@ -51,17 +54,32 @@ async def coordination_server(
     embedded.add_broken_listener(on_broken)
     try:
         listener = ZooKeeperListener(embedded.server, config, clock)
+        addresses = []
         try:
-            bound = await listener.listen(host, port)
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise ProcessError(f"the coordination server cannot use {host}:{port}: {reason}") from None
-        try:
-            yield embedded, f"{host}:{bound}"
+            for each in _ports(config, host, port):
+                is_secure = each.what == _SECURE
+                try:
+                    bound = await listener.listen(each.host, each.port, is_secure=is_secure)
+                except OSError as error:
+                    reason = error.strerror or str(error)
+                    raise ProcessError(f"{each.what} cannot use {each.host}:{each.port}: {reason}") from None
+                addresses.append(f"{each.host}:{bound}")
+                if is_secure:
+                    logger.info("%s listens on %s:%d", each.what, each.host, bound)
+            yield embedded, addresses[0]
         finally:
             await listener.close()
     finally:
         await embedded.close()
+
+
+def _ports(config: ZooKeeperConfig, host: str, port: int | None) -> list[WantedPort]:
+    """Return the addresses to listen on, that of plaintext first."""
+    ports = [] if port is None else [WantedPort("the coordination server", host, port)]
+    if config.secure_client_port is not None:
+        secure_host = config.secure_client_port_address or host
+        ports.append(WantedPort(_SECURE, secure_host, config.secure_client_port))
+    return ports
 
 
 def run_zookeeper(config: ZooKeeperConfig, properties: Mapping[str, str]) -> int:
@@ -91,5 +109,5 @@ def run_zookeeper(config: ZooKeeperConfig, properties: Mapping[str, str]) -> int
             differing(ZOOKEEPER_CONFIG, properties),
             sorted(WITHOUT_EFFECT & properties.keys()),
         ),
-        ports=[WantedPort("the coordination server", host, port)],
+        ports=_ports(config, host, port),
     )

@@ -57,3 +57,5 @@ UNIMPLEMENTED: Final = -6
 AUTH_FAILED: Final = -115
 NO_WATCHER: Final = -121
 RECONFIG_DISABLED: Final = -123
+AUTHENTICATION_REQUIRED: Final = -124
+"""ZooKeeper's SESSIONCLOSEDREQUIRESASLAUTH: only clients with certain identities are served."""

@@ -105,6 +105,11 @@ def acl_body(acl: Iterable[AclEntry], stat: bytes) -> bytes:
     return bytes(out) + stat
 
 
+def token_body(token: bytes | None) -> bytes:
+    """Return the record of sasl."""
+    return INT.pack(-1) if token is None else INT.pack(len(token)) + token
+
+
 def number_body(number: int) -> bytes:
     """Return the record of getAllChildrenNumber, and of addWatch, whose number is 0."""
     return INT.pack(number)

@@ -1,15 +1,16 @@
 """Access lists: validates them and checks a client's permissions by ZooKeeper's rules. Sans-IO.
 
 The schemes are ``world``, ``auth`` (in requests only: all identities of the client), ``digest`` (name and
-SHA-1 of name and password), ``ip`` (an address, or a network with its bits) and ``super``, an identity that
-may do everything and that no list names. An entry of an unknown scheme (SASL or X.509, from a log that
-ZooKeeper wrote) grants nothing.
+SHA-1 of name and password), ``ip`` (an address, or a network with its bits), ``sasl`` (a user name), ``x509``
+(the subject of a certificate) and ``super``, an identity that may do everything. An entry of an unknown
+scheme grants nothing.
 """
 
 import base64
 import functools
 import hashlib
 import ipaddress
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntFlag
@@ -52,6 +53,12 @@ class Identity:
 SUPER: Final = Identity("super", "")
 """The identity that may do everything."""
 
+BUILT_IN_SCHEMES: Final = frozenset(("digest", "ip"))
+"""The schemes that every server serves; settings add ``sasl`` and ``x509``."""
+
+_SASL_SUPER: Final = "super"
+"""The SASL user whom every ``sasl`` entry of a list means too, as in ZooKeeper."""
+
 
 def authenticate(scheme: str, auth: bytes, peer_host: str) -> Identity:
     """Return the identity that a client's auth packet proves.
@@ -67,14 +74,6 @@ def authenticate(scheme: str, auth: bytes, peer_host: str) -> Identity:
     if scheme == "ip":
         return Identity(scheme, peer_host)
     raise AuthFailedError(f"scheme {scheme!r} is not known; use digest or ip")
-
-
-def is_super(identity: Identity, super_digest: str) -> bool:
-    """Return whether an identity is the one of the setting ``superDigest``.
-
-    A connection with this identity gets `SUPER` too.
-    """
-    return bool(super_digest) and identity.scheme == "digest" and identity.id == super_digest
 
 
 def check_permission(
@@ -101,37 +100,58 @@ def check_permission(
 
 
 def normalise_acl(
-    acl: Iterable[Acl], identities: tuple[Identity, ...] | None, path: str | None = None
+    acl: Iterable[Acl],
+    identities: tuple[Identity, ...] | None,
+    path: str | None = None,
+    schemes: frozenset[str] = BUILT_IN_SCHEMES,
 ) -> tuple[Acl, ...]:
     """Return the list to store: without duplicates, ``auth`` replaced by the client's identities.
+
+    `schemes` are those that the server serves. Lists of this process itself (None as identities) are stored
+    as they are.
 
     Raises:
         InvalidAclError: it is empty, an entry is invalid, or ``auth`` is used by an unauthenticated client.
     """
+    if identities is None:
+        return tuple(acl)
     stored: list[Acl] = []
     for entry in dict.fromkeys(acl):
         if entry.scheme == "world" and entry.id == "anyone":
             stored.append(entry)
         elif entry.scheme == "auth":
-            own = [identity for identity in identities or () if identity.scheme in _AUTHENTICATING_SCHEMES]
+            own = [identity for identity in identities if identity.scheme in _AUTHENTICATING_SCHEMES]
             if not own:
                 raise InvalidAclError(
                     f"{entry} needs an authenticated session, and this session is not authenticated", path
                 )
             stored.extend(Acl(entry.permissions, identity.scheme, identity.id) for identity in own)
-        elif _is_valid(entry):
+        elif entry.scheme in schemes and _is_valid(entry):
             stored.append(entry)
         else:
-            raise InvalidAclError(
-                f"{entry} is not valid; use world:anyone, auth, digest:NAME:HASH or ip:ADDRESS[/BITS]", path
-            )
+            served = ", ".join(_FORMS[scheme] for scheme in sorted(schemes))
+            raise InvalidAclError(f"{entry} is not valid; use world:anyone, auth, {served}", path)
     if not stored:
         raise InvalidAclError("an access list has at least one entry", path)
     return tuple(stored)
 
 
-_AUTHENTICATING_SCHEMES: Final = frozenset(("digest",))
+_FORMS: Final = {
+    "digest": "digest:NAME:HASH",
+    "ip": "ip:ADDRESS[/BITS]",
+    "sasl": "sasl:NAME",
+    "x509": "x509:SUBJECT",
+}
+
+_AUTHENTICATING_SCHEMES: Final = frozenset(("digest", "sasl", "x509"))
 """Schemes whose identities ``auth`` stands for: an address authenticates nothing."""
+
+_PRINCIPAL: Final = re.compile(r"[^/@]*(/[^/@]*)?@[^/@]*")
+
+_ATTRIBUTE: Final = r'\s*+[\w.-]++\s*+=\s*+(?:"[^"]*+"\s*+|(?:\\.|[^\\,;+"])*+)'
+_SUBJECT: Final = re.compile(rf"{_ATTRIBUTE}(?:[,;+]{_ATTRIBUTE})*+", re.DOTALL)
+"""A distinguished name: attributes with values, quoted or with escapes (RFC 2253). Nothing is tried twice, so
+that a client's long text takes no longer than its length."""
 
 _Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -148,7 +168,12 @@ def _is_valid(entry: Acl) -> bool:
     if entry.scheme == "digest":
         # Java's split drops empty strings at the end: "name:" has one part and is refused.
         return len(entry.id.rstrip(":").split(":")) == 2
-    return entry.scheme == "ip" and _network(entry.id) is not None
+    if entry.scheme == "sasl":
+        # A name, or a principal of Kerberos: NAME[/HOST]@REALM.
+        return "@" not in entry.id or _PRINCIPAL.fullmatch(entry.id) is not None
+    if entry.scheme == "x509":
+        return _SUBJECT.fullmatch(entry.id) is not None
+    return _network(entry.id) is not None
 
 
 def _matches(entry: Acl, identity: Identity) -> bool:
@@ -161,7 +186,7 @@ def _matches(entry: Acl, identity: Identity) -> bool:
             and network.version == address.version
             and address.network_address in network
         )
-    return entry.scheme == "digest" and entry.id == identity.id
+    return entry.id == identity.id or (entry.scheme == "sasl" and identity.id == _SASL_SUPER)
 
 
 @functools.lru_cache(maxsize=1024)

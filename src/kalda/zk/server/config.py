@@ -2,7 +2,8 @@
 
 Defaults are ZooKeeper's unless a setting's documentation names another. Settings that only ensembles read are
 accepted, so that a file written for ZooKeeper works. Settings that would make this server a member of an
-ensemble are refused, and so are values that require a protection which this server lacks.
+ensemble are refused, and so are values that require a protection which this server lacks. The settings of TLS
+and authentication are in `security_config`.
 """
 
 from collections.abc import Mapping
@@ -17,10 +18,19 @@ from kalda.common.config_def import (
     ConfigValue,
     Importance,
     MissingFeature,
-    MissingFeatureError,
     at_least,
     between,
     refuse_missing_features,
+)
+from kalda.security.tls.contexts import ReadFile, read_file
+from kalda.security.tls.settings import TlsSettings
+from kalda.zk.server.authentication import Authentication
+from kalda.zk.server.security_config import (
+    PROVIDER_PREFIX,
+    SECURITY_KEYS,
+    SECURITY_WITHOUT_EFFECT,
+    provider_scheme,
+    read_security,
 )
 
 FOUR_LETTER_WORDS: Final = (
@@ -42,10 +52,6 @@ FOUR_LETTER_WORDS: Final = (
 )
 """The commands that are implemented; the whitelist enables them."""
 
-_TLS: Final = MissingFeature("TLS", "connections are plaintext and clients are not authenticated")
-_AUTHENTICATION: Final = MissingFeature(
-    "authentication other than by digest", "every client may connect; access lists are digest, ip and world"
-)
 _QUOTAS: Final = MissingFeature("quotas", "clients are not limited")
 _AUDIT: Final = MissingFeature("an audit log", "nothing is recorded")
 
@@ -177,43 +183,6 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             importance=_LOW,
         ),
         _key("admin.serverPort", ConfigType.INT, 8080, "There is no HTTP server; accepted.", importance=_LOW),
-        _key("secureClientPort", ConfigType.INT, None, "The port for clients over TLS.", requires=_TLS),
-        _key("secureClientPortAddress", ConfigType.STRING, None, "The address for TLS.", requires=_TLS),
-        _key(
-            "client.portUnification",
-            ConfigType.BOOLEAN,
-            False,
-            "Whether the port for clients accepts TLS too.",
-            requires=_TLS,
-        ),
-        _key(
-            "enforce.auth.enabled",
-            ConfigType.BOOLEAN,
-            False,
-            "Whether only authenticated clients are served.",
-            requires=_AUTHENTICATION,
-        ),
-        _key(
-            "enforce.auth.schemes",
-            ConfigType.LIST,
-            (),
-            "The schemes with which clients must authenticate.",
-            requires=_AUTHENTICATION,
-        ),
-        _key(
-            "sessionRequireClientSASLAuth",
-            ConfigType.BOOLEAN,
-            False,
-            "Whether only clients that authenticated with SASL are served.",
-            requires=_AUTHENTICATION,
-        ),
-        _key(
-            "requireClientAuthScheme",
-            ConfigType.STRING,
-            None,
-            "The scheme with which clients must authenticate.",
-            requires=_AUTHENTICATION,
-        ),
         _key(
             "enforceQuota",
             ConfigType.BOOLEAN,
@@ -222,16 +191,23 @@ ZOOKEEPER_CONFIG: Final = ConfigDef(
             requires=_QUOTAS,
         ),
         _key("audit.enable", ConfigType.BOOLEAN, False, "Whether changes are audited.", requires=_AUDIT),
+        *SECURITY_KEYS,
     )
 )
 
+_OF_ENSEMBLES: Final = ("server.", "group.", "weight.", "ssl.quorum.", "quorum.auth.", "sslQuorum")
+
 WITHOUT_EFFECT: Final = frozenset(
-    {"admin.enableServer", "admin.serverPort", "autopurge.purgeInterval", "initLimit", "syncLimit"}
+    {
+        "admin.enableServer",
+        "admin.serverPort",
+        "autopurge.purgeInterval",
+        "initLimit",
+        "syncLimit",
+        *SECURITY_WITHOUT_EFFECT,
+    }
 )
 """The settings that are accepted without effect."""
-
-_PREFIXES_REFUSED: Final = {"ssl.": _TLS, "authProvider.": _AUTHENTICATION}
-"""Prefixes of ZooKeeper's settings that all require a feature which this server lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +215,8 @@ class ZooKeeperConfig:
     """The settings in force; time-outs are resolved, so none is -1."""
 
     data_dir: str | None = None
-    client_port: int = 2181
+    client_port: int | None = 2181
+    """None if clients connect to the secure port only."""
     client_port_address: str | None = None
     listen_backlog: int = 50
     tick_ms: int = 3000
@@ -253,33 +230,35 @@ class ZooKeeperConfig:
     snapshots_retained: int = 3
     container_check_ms: int = 60_000
     container_deletes_per_minute_max: int = 10_000
-    super_digest: str = ""
+    authentication: Authentication = field(default_factory=Authentication)
+    secure_client_port: int | None = None
+    secure_client_port_address: str | None = None
+    port_unification: bool = False
+    tls: TlsSettings | None = None
+    """For the secure port and for a unified one; None if there is neither."""
     sync: bool = True
     four_letter_words: frozenset[str] = field(
         default_factory=lambda: frozenset(("ruok", "stat", "mntr", "srvr", "isro"))
     )
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Parse the settings of a ``zoo.cfg``.
+    def from_properties(cls, properties: Mapping[str, str], read: ReadFile = read_file) -> Self:
+        """Parse the settings of a ``zoo.cfg``; `read` reads the files that they name.
 
         Raises:
-            ConfigError: a name is unknown, or a value is not allowed.
+            ConfigError: a name is unknown, a value is not allowed, or a file cannot be used.
         """
         for name in properties:
-            for prefix, feature in _PREFIXES_REFUSED.items():
-                if name.startswith(prefix):
-                    raise MissingFeatureError(
-                        name,
-                        f"`{name}` needs {feature.name}, which this server does not have "
-                        f"({feature.consequence}); leave it out, or run ZooKeeper",
-                    )
-            if name.startswith(("server.", "group.", "weight.")) or name == "dynamicConfigFile":
+            if name.startswith(_OF_ENSEMBLES) or name == "dynamicConfigFile":
                 raise ConfigError(
                     name,
                     f"`{name}` is for ensembles: this server is standalone; run ZooKeeper for an ensemble",
                 )
-        given = ZOOKEEPER_CONFIG.parse(properties)
+        providers = {name for name in properties if name.startswith(PROVIDER_PREFIX)}
+        schemes = frozenset(provider_scheme(name, properties[name]) for name in providers)
+        given = ZOOKEEPER_CONFIG.parse(
+            {name: value for name, value in properties.items() if name not in providers}
+        )
         refuse_missing_features((ZOOKEEPER_CONFIG.keys[name], value) for name, value in given.items())
         values = {**ZOOKEEPER_CONFIG.defaults, **given}
 
@@ -304,9 +283,11 @@ class ZooKeeperConfig:
                 f"`maxSessionTimeout`={timeout_max}",
             )
         backlog = number("clientPortListenBacklog")
+        security = read_security(values, schemes, read)
+        is_secure = given.get("secureClientPort") is not None
         return cls(
             data_dir=text("dataDir"),
-            client_port=number("clientPort"),
+            client_port=None if is_secure and "clientPort" not in given else number("clientPort"),
             client_port_address=text("clientPortAddress"),
             listen_backlog=50 if backlog == -1 else backlog,
             tick_ms=tick_ms,
@@ -320,7 +301,11 @@ class ZooKeeperConfig:
             snapshots_retained=number("autopurge.snapRetainCount"),
             container_check_ms=number("znode.container.checkIntervalMs"),
             container_deletes_per_minute_max=number("znode.container.maxPerMinute"),
-            super_digest=text("DigestAuthenticationProvider.superDigest") or "",
+            authentication=security.authentication,
+            secure_client_port=number("secureClientPort") if is_secure else None,
+            secure_client_port_address=text("secureClientPortAddress"),
+            port_unification=bool(values["client.portUnification"]),
+            tls=security.tls,
             sync=_force_sync(text("forceSync")),
             four_letter_words=_whitelist(values["4lw.commands.whitelist"]),
         )

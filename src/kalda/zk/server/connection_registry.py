@@ -30,7 +30,8 @@ _CHECKED_PER_CLOSE: Final = 16
 
 FOREIGN_MESSAGES: Final = {
     ForeignProtocol.TLS: (
-        "the client at %s:%d sent a TLS ClientHello to the ZooKeeper port, which has no TLS; set "
+        "the client at %s:%d sent a TLS ClientHello to the ZooKeeper port without TLS; use the port of "
+        "secureClientPort, or set "
         "zookeeper.ssl.client.enable=false in a broker, zookeeper.client.secure=false in a ZooKeeper client"
     ),
     ForeignProtocol.HTTP: (
@@ -111,6 +112,8 @@ class ConnectionRegistry:
         self.started_ms: Final = clock.time_ms()
         self.port = 0
         """The client port as four-letter commands report it: the one that was bound last, 0 before."""
+        self.secure_port = 0
+        """The port for clients over TLS, 0 if there is none."""
         self.traffic: Final = Traffic()
         """The sum over all connections since the start, closed ones included."""
         self.connections: Final[set[RegisteredConnection]] = set()
@@ -135,9 +138,12 @@ class ConnectionRegistry:
             or self._outstanding_bytes >= OUTSTANDING_BYTES_MAX
         )
 
-    def listening_on(self, port: int) -> None:
+    def listening_on(self, port: int, *, is_secure: bool = False) -> None:
         """Record the port of a listening socket."""
-        self.port = port
+        if is_secure:
+            self.secure_port = port
+        else:
+            self.port = port
 
     def admit(self, connection: RegisteredConnection) -> bool:
         """Register a new connection, or return False if it is above a limit."""

@@ -40,6 +40,7 @@ from kalda.zk.server.container_manager import ContainerManager
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.processor_requests import Multi, Read, Request, Write
 from kalda.zk.server.server_timer import ServerTimer
+from kalda.zk.server.txns import Acl
 from kalda.zk.server.watches import WatchTable
 from kalda.zk.server.zookeeper_server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
 
@@ -63,7 +64,9 @@ class EmbeddedServer:
         clock: Clock,
         sync: bool = True,
         config: ZooKeeperConfig | None = None,
+        own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
     ) -> None:
+        """`own_acl` gives the access lists of what this process creates; else they are open."""
         config = config or ZooKeeperConfig()
         self.server: Final = ZooKeeperServer(
             directory,
@@ -75,6 +78,8 @@ class EmbeddedServer:
             snapshot_changes=config.snapshot_changes,
             snapshots_retained=config.snapshots_retained,
             data_bytes_max=config.frame_bytes_max,
+            acl_schemes=config.authentication.schemes,
+            own_acl=own_acl,
             tick_ms=config.tick_ms,
             container_manager=ContainerManager(
                 check_interval_ms=config.container_check_ms,

@@ -159,8 +159,8 @@ def _conf(registry: ConnectionRegistry) -> str:
     config, directory = registry.config, registry.server.directory
     log_bytes, snapshot_bytes = _directory_bytes(directory)
     return _lines(
-        f"clientPort={registry.port}",
-        "secureClientPort=-1",
+        f"clientPort={registry.port or -1}",
+        f"secureClientPort={registry.secure_port or -1}",
         f"dataDir={directory}",
         f"dataDirSize={snapshot_bytes}",
         f"dataLogDir={directory}",

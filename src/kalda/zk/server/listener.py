@@ -5,6 +5,7 @@ of changes with the sessions that connect here.
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
 from kalda.common.clock import Clock
@@ -12,6 +13,8 @@ from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.connection_registry import ConnectionRegistry
 from kalda.zk.server.server_connection import ServerConnection
 from kalda.zk.server.server_timer import ServerTimer
+from kalda.zk.server.server_tls import ServerTls
+from kalda.zk.server.tls_transport import TlsTransport
 from kalda.zk.server.zookeeper_server import ZooKeeperServer
 
 DRAIN_SECONDS_MAX: Final = 5.0
@@ -28,11 +31,15 @@ class ZooKeeperListener:
 
     def __init__(self, server: ZooKeeperServer, config: ZooKeeperConfig, clock: Clock) -> None:
         self.registry: Final = ConnectionRegistry(server, config, clock)
+        self._tls: Final = None if config.tls is None else ServerTls(config.tls)
         self._sockets: list[asyncio.Server] = []
-        self._timer: Final = ServerTimer(server, self.registry.on_tick)
+        self._timer: Final = ServerTimer(server, self._on_tick)
 
-    async def listen(self, host: str, port: int) -> int:
+    async def listen(self, host: str, port: int, *, is_secure: bool = False) -> int:
         """Accept connections on an address and return the port; the system chooses one if `port` is 0.
+
+        Clients of a secure port speak TLS, which the server's settings must define. Those of the other port
+        may do so with ``client.portUnification``.
 
         An empty host means every interface; with a port of the system's choice it means every IPv4 interface,
         because each address family would get a port of its own.
@@ -44,7 +51,7 @@ class ZooKeeperListener:
         if not host and not port:
             host = "0.0.0.0"
         server = await loop.create_server(
-            lambda: ServerConnection(self.registry),
+            partial(self._accept, is_secure=is_secure),
             host or None,
             port,
             backlog=self.registry.config.listen_backlog,
@@ -53,7 +60,7 @@ class ZooKeeperListener:
         self._sockets.append(server)
         self._timer.start(loop)
         bound = int(server.sockets[0].getsockname()[1])
-        self.registry.listening_on(bound)
+        self.registry.listening_on(bound, is_secure=is_secure)
         return bound
 
     async def close(self) -> None:
@@ -80,6 +87,18 @@ class ZooKeeperListener:
         self._timer.stop()
         for connection in list(self.registry.connections):
             connection.abort("the server was killed")
+
+    def _accept(self, *, is_secure: bool) -> asyncio.Protocol:
+        connection = ServerConnection(self.registry)
+        if not is_secure and not self.registry.config.port_unification:
+            return connection
+        assert self._tls is not None, "a port that speaks TLS has settings of TLS"
+        return TlsTransport(connection, self._tls.context, is_optional=not is_secure)
+
+    def _on_tick(self, now: float) -> None:
+        if self._tls is not None:
+            self._tls.on_tick(now)
+        self.registry.on_tick(now)
 
     def _stop_accepting(self) -> None:
         for server in self._sockets:

@@ -26,7 +26,7 @@ from kalda.zk.client.zookeeper_errors import (
     ZooKeeperError,
 )
 from kalda.zk.server import acl as access
-from kalda.zk.server.acl import Identity, check_permission, normalise_acl
+from kalda.zk.server.acl import BUILT_IN_SCHEMES, Identity, check_permission, normalise_acl
 from kalda.zk.server.data_tree import INT_MAX, SYSTEM_PATHS, DataTree, parent_path
 from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, TTL_MS_MAX, is_session, ttl_owner
 from kalda.zk.server.processor_requests import (
@@ -103,11 +103,19 @@ class PrepProcessor:
         next_processor: Processor,
         *,
         data_bytes_max: int = DATA_BYTES_MAX,
+        acl_schemes: frozenset[str] = BUILT_IN_SCHEMES,
+        own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
     ) -> None:
+        """`acl_schemes` may be in access lists; `own_acl` gives the list of a path that this process creates.
+
+        Without `own_acl` anyone may change what this process creates.
+        """
         if not 0 < data_bytes_max <= DATA_BYTES_LIMIT:
             raise ValueError(f"jute.maxbuffer={data_bytes_max} is not between 1 and {DATA_BYTES_LIMIT}")
         self._tree = tree
         self._data_bytes_max = data_bytes_max
+        self._acl_schemes = acl_schemes
+        self._own_acl = own_acl
         self._time_ms = time_ms
         self._next = next_processor
         self._last_zxid = tree.last_zxid
@@ -232,7 +240,9 @@ class PrepProcessor:
             return self._create_node(operation, request, zxid)
         if isinstance(operation, Create):
             mode = _MODES[operation.ephemeral, operation.sequential]
-            return self._create_node(CreateNode(operation.path, operation.data, mode=mode), request, zxid)
+            acl = OPEN_ACL if self._own_acl is None else self._own_acl(operation.path)
+            created = CreateNode(operation.path, operation.data, acl, mode)
+            return self._create_node(created, request, zxid)
         if isinstance(operation, Delete):
             return self._delete(operation, identities, zxid)
         if isinstance(operation, SetAcl):
@@ -255,7 +265,7 @@ class PrepProcessor:
         self._check_size(path, operation.data)
         acl = operation.acl
         if acl is not OPEN_ACL:
-            acl = normalise_acl(acl, request.identities, path)
+            acl = normalise_acl(acl, request.identities, path, self._acl_schemes)
         parent_name = parent_path(path)
         parent = self._node(parent_name)
         if not parent.exists:
@@ -299,7 +309,7 @@ class PrepProcessor:
     def _set_acl(self, operation: SetAcl, identities: tuple[Identity, ...] | None, zxid: int) -> SetAclTxn:
         path = operation.path
         check_path(path)
-        acl = normalise_acl(operation.acl, identities, path)
+        acl = normalise_acl(operation.acl, identities, path, self._acl_schemes)
         node = self._existing(path)
         check_permission(node.acl, access.ADMIN, identities, path)
         _check_version(path, operation.version, node.aversion)

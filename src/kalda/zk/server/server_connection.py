@@ -22,15 +22,17 @@ from kalda.zk.client.zookeeper_errors import AuthFailedError, NoAuthError, Sessi
 from kalda.zk.proto import responses
 from kalda.zk.proto.framing import FrameError, FrameReader
 from kalda.zk.proto.jute import JuteError
-from kalda.zk.proto.op_codes import AUTH_FAILED, OK, OpCode
+from kalda.zk.proto.op_codes import AUTH_FAILED, AUTHENTICATION_REQUIRED, OK, OpCode
 from kalda.zk.proto.requests import (
     AuthRequest,
     RequestRecord,
+    SaslRequest,
     read_connect_request,
     read_header,
     read_record,
 )
-from kalda.zk.server.acl import READ, SUPER, Identity, authenticate, check_permission, is_super
+from kalda.zk.server.acl import READ, Identity, check_permission
+from kalda.zk.server.authentication import SaslLogin
 from kalda.zk.server.connection_registry import ConnectionRegistry, ConnectionState
 from kalda.zk.server.four_letter_words import answer, is_four_letter_word
 from kalda.zk.server.processor_requests import Multi, Read, Request, Write
@@ -93,6 +95,8 @@ _LAST_OPERATIONS: Final = {
 
 _NO_PASSWORD: Final = bytes(16)
 _PING: Final = int(OpCode.PING)
+_AUTHENTICATING: Final = frozenset((int(OpCode.AUTH), int(OpCode.SASL)))
+"""Operations of clients that have not authenticated yet."""
 
 
 class ServerConnection(asyncio.Protocol):
@@ -112,6 +116,9 @@ class ServerConnection(asyncio.Protocol):
         """The session, or 0 while there is none."""
         self.timeout_ms = 0
         self.identities: tuple[Identity, ...] = ()
+        self._authentication: Final = registry.config.authentication
+        self._is_admitted = self._authentication.admits(())
+        self._sasl: SaslLogin | None = None
         self.outstanding = 0
         """Requests in the processor chain."""
         self.traffic: Final = Traffic()
@@ -154,7 +161,7 @@ class ServerConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(high=OUT_BYTES_HIGH)
         peer = transport.get_extra_info("peername") or ("", 0)
         self.peer = (str(peer[0]), int(peer[1]))
-        self.identities = (Identity("ip", self.peer[0]),)
+        self._add_identities((Identity("ip", self.peer[0]),))
         self.opened_at = time.monotonic()
         if not self._registry.admit(self):
             self.state = ConnectionState.CLOSED
@@ -237,7 +244,7 @@ class ServerConnection(asyncio.Protocol):
         counts = sum(map(len, queued)), sum(map(len, shared))
         assert counts == (self._out_bytes, self._out_shared_bytes), f"{counts} bytes are queued"
         assert 0 <= self.outstanding <= OUTSTANDING_MAX, f"{self.outstanding} requests are outstanding"
-        assert len(self.identities) <= IDENTITIES_MAX + 1, f"{len(self.identities)} identities"
+        assert len(self.identities) <= IDENTITIES_MAX + 2, f"{len(self.identities)} identities"
 
     # Reading.
 
@@ -409,6 +416,9 @@ class ServerConnection(asyncio.Protocol):
     def _handle(self, frame: bytes) -> None:
         self._count_received()
         xid, number = read_header(frame)
+        if not self._is_admitted and number not in _AUTHENTICATING:
+            self._refuse(xid, AUTHENTICATION_REQUIRED, "it has not authenticated, which is required")
+            return
         if number == _PING:
             # Answered ahead of writes that wait for the disk: a slow write must not cost the client its
             # server.
@@ -432,28 +442,62 @@ class ServerConnection(asyncio.Protocol):
             elif op_code is OpCode.CLOSE_SESSION:
                 self._close_session(xid)
             elif op_code is OpCode.SASL:
-                refused = AuthFailedError("SASL is not served")
-                self._submit(xid, "SASL", size, (refuse(refused), None), closes=True)
+                self._log_in(xid, record)
             else:
                 self._submit(xid, _LAST_OPERATIONS[op_code], size, plan(op_code, record, self))
+
+    def certificate_verified(self, certificate: bytes | None) -> None:
+        """Take the certificate, in DER, that the client has proved to own by TLS; None if it showed none."""
+        if certificate is None:
+            return
+        try:
+            self._add_identities(self._authentication.by_certificate(certificate))
+        except AuthFailedError as error:
+            self.abort(f"it could not be authenticated: {error}", logging.WARNING)
 
     def _authenticate(self, xid: int, record: RequestRecord) -> None:
         assert isinstance(record, AuthRequest), f"{record} authenticates nobody"
         try:
-            identity = authenticate(record.scheme, record.auth, self.peer[0])
+            identities = self._authentication.by_auth_packet(record.scheme, record.auth, self.peer[0])
         except AuthFailedError as error:
-            self._reply(xid, AUTH_FAILED, zxid=0)
-            self.close(f"it could not be authenticated: {error}", logging.WARNING)
+            self._refuse(xid, AUTH_FAILED, f"it could not be authenticated: {error}")
             return
         if len(self.identities) >= IDENTITIES_MAX:
             self.abort(f"it has shown {IDENTITIES_MAX} identities and goes on", logging.WARNING)
             return
-        found = [identity]
-        if is_super(identity, self._registry.config.super_digest):
-            found.append(SUPER)
-        self.identities += tuple(new for new in found if new not in self.identities)
+        self._add_identities(identities)
         self._reply(xid, OK, zxid=0)
         self._count_answered("AUTH", xid, self._received_at)
+
+    def _log_in(self, xid: int, record: RequestRecord) -> None:
+        assert isinstance(record, SaslRequest), f"{record} is no step of a login"
+        if not self._authentication.sasl_users:
+            self._refuse(xid, AUTH_FAILED, "it wants to log in by SASL, and this server has no SASL users")
+            return
+        if self._sasl is None:
+            self._sasl = SaslLogin(self._authentication)
+        token: bytes | None = None
+        try:
+            token, identities = self._sasl.evaluate(record.token)
+        except AuthFailedError as error:
+            if not self._authentication.keeps_failed_sasl or not self._is_admitted:
+                code = AUTH_FAILED if self._is_admitted else AUTHENTICATION_REQUIRED
+                self._refuse(xid, code, f"its SASL login failed: {error}")
+                return
+            text = "the SASL login of %s:%d failed, and it is served without an identity: %s"
+            self._log(logging.WARNING, text, *self.peer, error)
+        else:
+            self._add_identities(identities)
+        self._reply(xid, OK, responses.token_body(token), zxid=0)
+        self._count_answered("SASL", xid, self._received_at)
+
+    def _add_identities(self, identities: tuple[Identity, ...]) -> None:
+        self.identities += tuple(new for new in identities if new not in self.identities)
+        self._is_admitted = self._authentication.admits(self.identities)
+
+    def _refuse(self, xid: int, error: int, reason: str) -> None:
+        self._reply(xid, error, zxid=0)
+        self.close(reason, logging.WARNING)
 
     def _submit(self, xid: int, name: str, size: int, planned: Plan, *, closes: bool = False) -> None:
         operation, encode = planned

@@ -18,6 +18,7 @@ from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 from kalda.zk.client.zookeeper_errors import ConnectionLossError, StorageError, ZooKeeperError
+from kalda.zk.server.acl import BUILT_IN_SCHEMES
 from kalda.zk.server.container_manager import ContainerManager
 from kalda.zk.server.data_directory_errors import DirectoryInUseError
 from kalda.zk.server.data_tree import DataTree, FrozenTree
@@ -28,7 +29,7 @@ from kalda.zk.server.session_tracker import BUCKET_MS_MAX, SessionTracker
 from kalda.zk.server.snapshot import RETAINED, SnapshotStore
 from kalda.zk.server.sync_processor import SyncProcessor
 from kalda.zk.server.txn_log import RESERVE_BYTES, TxnLog
-from kalda.zk.server.txns import CloseSessionTxn, MultiTxn, Txn
+from kalda.zk.server.txns import Acl, CloseSessionTxn, MultiTxn, Txn
 from kalda.zk.server.watches import WatchTable
 
 SNAPSHOT_CHANGES: Final = 10_000
@@ -73,7 +74,12 @@ class ZooKeeperServer:
         data_bytes_max: int = DATA_BYTES_MAX,
         tick_ms: int = BUCKET_MS_MAX,
         container_manager: ContainerManager | None = None,
+        acl_schemes: frozenset[str] = BUILT_IN_SCHEMES,
+        own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
     ) -> None:
+        """See `PrepProcessor` for `acl_schemes` and `own_acl`."""
+        self._acl_schemes = acl_schemes
+        self._own_acl = own_acl
         self._directory = directory
         self._filesystem = filesystem
         self._executor = executor
@@ -294,7 +300,14 @@ class ZooKeeperServer:
         self._sync = SyncProcessor(
             self._txn_log, self._executor, self._schedule, final, self._on_lost, self._on_broken
         )
-        self._prep = PrepProcessor(tree, self._clock.time_ms, self._sync, data_bytes_max=self._data_bytes_max)
+        self._prep = PrepProcessor(
+            tree,
+            self._clock.time_ms,
+            self._sync,
+            data_bytes_max=self._data_bytes_max,
+            acl_schemes=self._acl_schemes,
+            own_acl=self._own_acl,
+        )
         self._next_session_id = _first_session_id(self._clock.time_ms(), max(tree.sessions, default=0))
         for session_id, timeout_ms in list(tree.sessions.items()):
             if timeout_ms == IN_PROCESS_TIMEOUT_MS:
