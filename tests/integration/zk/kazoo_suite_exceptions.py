@@ -7,7 +7,7 @@ EXCEPTIONS: dict[str, str] = {
     "test_client.py::TestReconfig::test_add_remove_observer": "needs an ensemble to reconfigure",
     "test_client.py::TestReconfig::test_bad_input": "needs an ensemble to reconfigure",
     "test_client.py::TestReconfig::test_no_super_auth": "needs an ensemble to reconfigure",
-    "test_client.py::TestSSLClient::test_create": "starts ZooKeeper with stores of its own; see test_wire_authentication.py",
+    "test_client.py::TestSSLClient::test_create": "see test_wire_authentication.py",
     "test_connection.py::TestReadOnlyMode::test_read_only": (
         "needs an ensemble: a server becomes read-only when it loses the others"
     ),
