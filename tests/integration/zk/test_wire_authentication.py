@@ -303,7 +303,7 @@ async def test_new_certificate_is_used_without_a_restart(files: TlsFiles) -> Non
 
 @contextlib.contextmanager
 def _kazoo(address: str, **options: object) -> Iterator[KazooClient]:
-    client = KazooClient(address, timeout=10, connection_retry={"max_tries": 1}, **options)
+    client = KazooClient(address, timeout=30, connection_retry={"max_tries": 1}, **options)
     try:
         client.start(10)
         yield client
@@ -324,6 +324,9 @@ async def test_kazoo_logs_in_over_tls(files: TlsFiles) -> None:
         with _kazoo(secure, sasl_options=dict(login), **over_tls) as client:
             client.create("/mine", b"x", acl=CREATOR_ALL_ACL)
             found = [f"{each.id.scheme}:{each.id.id}" for each in client.get_acls("/mine")[0]]
+            # Answered in one write. In one record, the later ones would wait for kazoo's next heartbeat.
+            pipelined = [client.get_async("/mine") for _ in range(20)]
+            assert [b"x"] * 20 == [each.get(3)[0] for each in pipelined]
         with _kazoo(plain) as other:
             with pytest.raises(NoAuthError):
                 other.get("/mine")

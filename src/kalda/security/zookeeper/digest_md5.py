@@ -5,7 +5,7 @@ Server to client: ``realm="zk-sasl-md5",nonce="…",charset=utf-8,algorithm=md5-
 back ``rspauth=…``, which proves that the server knows the password too. Only ``qop=auth`` is spoken, and
 every exchange has a nonce of its own: a response cannot be replayed.
 
-MD5 protects no password against somebody who records an exchange; use it over TLS.
+MD5 does not protect a password against a reader of the network; use it over TLS.
 """
 
 import hashlib

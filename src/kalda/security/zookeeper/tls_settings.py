@@ -1,7 +1,7 @@
 """Reads the TLS settings of ZooKeeper's server and of its clients into `TlsSettings`.
 
 ZooKeeper and Kafka name the same things differently: a server has ``ssl.keyStore.location``, a broker as
-client ``zookeeper.ssl.keystore.location``. Where no type is given, the extension of a store's file tells it,
+client ``zookeeper.ssl.keystore.location``. Where no type is given, the extension of a store's file decides,
 and the password of a store in PEM is that of its private key.
 """
 

@@ -57,7 +57,7 @@ BUILT_IN_SCHEMES: Final = frozenset(("digest", "ip"))
 """The schemes that every server serves; settings add ``sasl`` and ``x509``."""
 
 _SASL_SUPER: Final = "super"
-"""The SASL user whom every ``sasl`` entry of a list means too, as in ZooKeeper."""
+"""The SASL user that matches every ``sasl`` entry of a list, as in ZooKeeper."""
 
 
 def authenticate(scheme: str, auth: bytes, peer_host: str) -> Identity:

@@ -221,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
             return
         self._log(level, "connection from %s:%d is closed: %s", *self.peer, reason)
         if self._out:
-            self._transport.write(b"".join(self._out))
+            self._transport.writelines(self._out)
         self._forget()
         self._transport.close()
         self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
@@ -572,10 +572,9 @@ class ServerConnection(asyncio.Protocol):
             return
         if self._out_bytes <= OUT_BYTES_HIGH:
             if out:
-                data = out[0] if len(out) == 1 else b"".join(out)
-                out.clear()
+                self._out = []
                 self._out_bytes = self._out_shared_bytes = 0
-                self._transport.write(data)
+                self._transport.writelines(out)
         else:
             taken = 0
             while taken < len(out) and self._writable:

@@ -8,6 +8,7 @@ asyncio's own TLS would hold them outside the server's limits.
 import asyncio
 import logging
 import ssl
+from collections.abc import Iterable
 from typing import Final
 
 from kalda.net.foreign_protocols import recognise
@@ -88,12 +89,21 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt and send."""
+        self.writelines([data])
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Encrypt and send, each piece in records of its own.
+
+        kazoo reads one response and then waits for the socket, although a second response that came in the
+        same record is decrypted already.
+        """
         channel = self._channel
         if channel is None:
-            self._raw.write(data)
+            self._raw.writelines(list_of_data)
             return
         try:
-            channel.write(data)
+            for data in list_of_data:
+                channel.write(data)
         except TlsChannelError as error:
             self._fail(f"TLS failed: {error}")
             return
