@@ -10,7 +10,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -64,8 +64,17 @@ class RealZooKeeper:
     ...     coordination = await EnsembleClient.connect(zookeeper.hosts, ...)
     """
 
-    def __init__(self, directory: Path, *, tick_ms: int = 200) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        tick_ms: int = 200,
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
         self._directory = directory
+        self._settings = dict(settings or {})
+        self._java_options = java_options
         self._tick_ms = tick_ms
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
@@ -78,7 +87,7 @@ class RealZooKeeper:
     def start(self) -> None:
         """Start, on the port of the last time if there was one, and return when it serves."""
         for _ in range(_PORT_ATTEMPTS):
-            port = self.port or _free_port()
+            port = self.port or free_port()
             self._spawn(port)
             if self._wait_serving(port):
                 self.port = port
@@ -126,6 +135,7 @@ class RealZooKeeper:
             "maxClientCnxns=0\n"
             "admin.enableServer=false\n"
             "4lw.commands.whitelist=*\n"
+            + "".join(f"{name}={value}\n" for name, value in self._settings.items())
         )
         with (self._directory / "output").open("ab") as output:
             self._process = subprocess.Popen(
@@ -138,6 +148,7 @@ class RealZooKeeper:
                     # What is on the disk of a test need not outlive the machine.
                     "-Dzookeeper.forceSync=no",
                     "-Dzookeeper.extendedTypesEnabled=true",
+                    *self._java_options,
                     "-cp",
                     ":".join(map(str, _jar_paths())),
                     "org.apache.zookeeper.server.quorum.QuorumPeerMain",
@@ -190,7 +201,7 @@ def _four_letter_word(port: int, word: bytes) -> bytes:
         return b""
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -100,6 +100,8 @@ async def serve(directory: str, port: int, settings: Mapping[str, str]) -> None:
     embedded.start()
     listener = ZooKeeperListener(embedded.server, config, clock)
     bound = await listener.listen("127.0.0.1", port)
+    if config.secure_client_port is not None:
+        await listener.listen("127.0.0.1", config.secure_client_port, is_secure=True)
     stopping = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     print(bound, flush=True)

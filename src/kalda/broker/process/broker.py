@@ -19,6 +19,8 @@ from kalda.broker.process.lifecycle import (
 from kalda.broker.process.ports import ports_of
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
+from kalda.security.tls.settings import TlsSettingsError
+from kalda.security.zookeeper.client_security import read_client_security
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.client.port import SessionState, ZooKeeperClient
@@ -91,7 +93,7 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
     """Open a session with the ZooKeeper ensemble of ``zookeeper.connect``.
 
     Raises:
-        ProcessError: the ensemble does not answer in time, or the setting is not valid.
+        ProcessError: the ensemble does not answer in time, or a setting is not valid.
     """
     # Imported here: a broker with the embedded engine needs no kazoo.
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
@@ -105,8 +107,9 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
             max_in_flight=config.zookeeper_max_in_flight_requests,
+            security=read_client_security(config.value, restricts_access=config.zookeeper_set_acl),
         )
-    except ZooKeeperError as error:
+    except (ZooKeeperError, TlsSettingsError) as error:
         raise ProcessError(f"cannot connect to ZooKeeper: {error}") from None
 
 

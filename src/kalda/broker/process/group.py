@@ -26,11 +26,13 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
+from kalda.broker.process.brokers_login import write_login
 from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect_in_start
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.zookeeper import coordination_server
+from kalda.security.zookeeper.login_file import LOGIN_FILE
 from kalda.storage.background import EventLoopExecutor
 from kalda.zk.client import paths
 from kalda.zk.server.config import ZooKeeperConfig
@@ -203,11 +205,12 @@ def run_group(
     """
 
     async def main(termination: Termination) -> int:
+        login = _zookeeper_login(configs[0], directory / "zookeeper")
         async with (
             EventLoopExecutor(asyncio.get_running_loop()) as executor,
             coordination_server(
                 directory / "zookeeper",
-                ZooKeeperConfig.from_properties({"maxClientCnxns": str(_CONNECTIONS_PER_HOST_MAX)}),
+                ZooKeeperConfig.from_properties({"maxClientCnxns": str(_CONNECTIONS_PER_HOST_MAX), **login}),
                 DEFAULT_HOST,
                 zookeeper_port,
                 executor,
@@ -215,7 +218,7 @@ def run_group(
             ) as (embedded, address),
         ):
             group = ProcessGroup(termination, embedded, directory, config_file, options)
-            wanted = [{**each, "zookeeper.connect": address} for each in settings]
+            wanted = [{**each, "zookeeper.connect": address, **login} for each in settings]
             return await _run_children(termination, group, wanted, address)
 
     shared = [each for each in differing_settings(configs[0]) if each.partition("=")[0] not in PER_BROKER]
@@ -228,6 +231,14 @@ def run_group(
         ),
         ports=[*ports, WantedPort("the coordination server", DEFAULT_HOST, zookeeper_port)],
     )
+
+
+def _zookeeper_login(config: BrokerConfig, directory: Path) -> dict[str, str]:
+    """Return the setting that names the JAAS file of server and brokers; empty without access lists."""
+    if not config.zookeeper_set_acl:
+        return {}
+    own = config.java_security_auth_login_config
+    return write_login(directory) if own is None else {LOGIN_FILE: own}
 
 
 async def _run_children(

@@ -19,6 +19,7 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.broker import close_session, make_broker, serve
+from kalda.broker.process.brokers_login import own_acl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
@@ -42,6 +43,7 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
                 zookeeper_port,
                 executor,
                 termination.request,
+                own_acl if config.zookeeper_set_acl else None,
             ) as (embedded, address),
         ):
             zookeeper = await embedded.connect()

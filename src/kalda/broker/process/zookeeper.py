@@ -22,6 +22,7 @@ from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.server.config import WITHOUT_EFFECT, ZOOKEEPER_CONFIG, ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
+from kalda.zk.server.txns import Acl
 
 logger: Final = logging.getLogger(__name__)
 
@@ -37,10 +38,11 @@ async def coordination_server(
     port: int | None,
     executor: EventLoopExecutor,
     on_broken: Callable[[BaseException], None],
+    own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
 ) -> AsyncIterator[tuple[EmbeddedServer, str]]:
     """Run the server and its listeners; yield the server and the address that clients connect to.
 
-    That is the address of the secure port if `port` is None.
+    That is the address of the secure port if `port` is None. `own_acl` is that of `EmbeddedServer`.
 
     Raises:
         DirectoryInUseError, CorruptionError, OSError: see `EmbeddedServer.start`.
@@ -48,7 +50,12 @@ async def coordination_server(
     """
     clock = SystemClock()
     embedded = EmbeddedServer(
-        str(directory), filesystem=OsFileSystem(), executor=executor, clock=clock, config=config
+        str(directory),
+        filesystem=OsFileSystem(),
+        executor=executor,
+        clock=clock,
+        config=config,
+        own_acl=own_acl,
     )
     embedded.start()
     embedded.add_broken_listener(on_broken)

@@ -39,8 +39,7 @@ def read_tls_settings(
 ) -> TlsSettings:
     """Read the settings of one side; `value_of` takes a name of ZooKeeper's and returns its value or None.
 
-    `protocol` is the version of ``ssl.protocol``, which holds where no versions are enabled; empty if not
-    set.
+    `protocol` is ``ssl.protocol``, the lowest version where no versions are enabled; empty if not set.
 
     Raises:
         TlsSettingsError: they contradict each other, or ask for what cannot be served.
@@ -82,4 +81,8 @@ def renamed(error: TlsSettingsError, names: Mapping[str, str]) -> TlsSettingsErr
 
 
 def _versions(protocol: str) -> tuple[str, ...]:
-    return PROTOCOLS if protocol in ("", "TLS") else (protocol,)
+    # And newer ones, where Java takes the version alone: by default ZooKeeper 3.9 serves TLSv1.3 only, and
+    # Kafka's brokers ask for TLSv1.2 only.
+    if protocol in ("", "TLS"):
+        return PROTOCOLS
+    return PROTOCOLS[PROTOCOLS.index(protocol) :] if protocol in PROTOCOLS else (protocol,)

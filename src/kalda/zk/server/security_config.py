@@ -89,7 +89,7 @@ SECURITY_KEYS: Final = (
         "Whether clients need not, may or must show a certificate.",
         *("none", "want", "need", "NONE", "WANT", "NEED"),
     ),
-    _key("ssl.protocol", _STRING, None, "The TLS version, where `ssl.enabledProtocols` is not set."),
+    _key("ssl.protocol", _STRING, None, "The lowest TLS version, where `ssl.enabledProtocols` is not set."),
     _key("ssl.enabledProtocols", _LIST, (), "TLS versions that are accepted: TLSv1.2 and TLSv1.3."),
     _key("ssl.ciphersuites", _LIST, (), "Cipher suites of TLS 1.2 that are accepted; empty is OpenSSL's."),
     _key(

@@ -64,9 +64,7 @@ def refusal(**settings: str) -> str:
         ("security.providers", "com.example.Provider", "TLS"),
         ("ssl.engine.factory.class", "com.example.Factory", "TLS"),
         ("sasl.login.class", "com.example.Login", "SASL"),
-        ("zookeeper.ssl.client.enable", "true", "TLS towards ZooKeeper"),
-        ("zookeeper.ssl.truststore.location", "/etc/kafka/zk.jks", "TLS towards ZooKeeper"),
-        ("zookeeper.set.acl", "true", "access lists in ZooKeeper"),
+        ("zookeeper.ssl.ocsp.enable", "true", "OCSP"),
         ("client.quota.callback.class", "com.example.Quotas", "quotas"),
         ("max.connection.creation.rate", "100", "a limit on the rate of connections"),
         ("listener.name.inside.max.connections", "10", "limits for single listeners"),
@@ -83,10 +81,12 @@ def test_a_value_that_asks_for_protection_is_refused(name: str, value: str, feat
 
 
 def test_all_such_settings_are_named_at_once_and_passwords_are_hidden() -> None:
-    message = refusal(ssl_provider="BC", delegation_token_secret_key="hunter2", zookeeper_set_acl="true")
+    message = refusal(
+        ssl_provider="BC", delegation_token_secret_key="hunter2", zookeeper_ssl_ocsp_enable="true"
+    )
     assert "`ssl.provider`=BC" in message
     assert "`delegation.token.secret.key`=[hidden]" in message
-    assert "`zookeeper.set.acl`=true" in message
+    assert "`zookeeper.ssl.ocsp.enable`=true" in message
     assert "(allowed: false, or leave it out)" in message
     assert "hunter2" not in message
 

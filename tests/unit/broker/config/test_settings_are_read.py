@@ -8,6 +8,8 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.config.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.common.config_def import ConfigKey
+from kalda.security.zookeeper.client_security import SETTINGS as CLIENT_SETTINGS
+from kalda.security.zookeeper.login_file import LOGIN_FILE
 
 SOURCE = Path(kalda.__file__).parent
 
@@ -42,6 +44,7 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         "security.inter.broker.protocol",
         # Read for each listener, by name.
         *(key.name for key in TlsConfig.definitions().values()),
+        *(CLIENT_SETTINGS - {LOGIN_FILE}),
         "connections.max.reauth.ms",
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",

@@ -35,5 +35,5 @@ def test_what_is_marked_as_in_effect_exists() -> None:
         "| `num.io.threads` | `8` | an int, at least 1 | cluster-wide | no: configurable thread"
         in broker_page()
     )
-    refused = "| refused: access lists in ZooKeeper |"
-    assert f"| `zookeeper.set.acl` | `false` | true or false | read-only {refused}" in broker_page()
+    refused = "| refused: OCSP |"
+    assert f"| `zookeeper.ssl.ocsp.enable` | `false` | true or false | read-only {refused}" in broker_page()

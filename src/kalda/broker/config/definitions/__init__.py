@@ -19,6 +19,7 @@ from kalda.broker.config.definitions.server import ReadLeaseConfig, ServerConfig
 from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.broker.config.definitions.topic import TOPIC_SYNONYMS, TopicConfig
 from kalda.broker.config.definitions.without_effect import settings_without_effect
+from kalda.broker.config.definitions.zookeeper import ZooKeeperSecurityConfig
 from kalda.common.config_def import ConfigDef
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.group_config import GroupConfig
@@ -37,6 +38,7 @@ class BrokerSettings(
     ServerConfig,
     ReadLeaseConfig,
     ZooKeeperConfig,
+    ZooKeeperSecurityConfig,
     SocketServerConfig,
     TlsConfig,
     SaslConfig,

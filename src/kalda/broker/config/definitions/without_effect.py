@@ -28,7 +28,6 @@ KRAFT: Final = "KRaft"
 
 _CONSEQUENCES: Final = {
     "access control": "every client may do everything",
-    "access lists in ZooKeeper": "every client of ZooKeeper may change what the brokers write",
     "a limit on the rate of connections": "any rate is accepted",
     "delegation tokens": "clients are not authenticated",
     KRAFT: "Kalda coordinates brokers through ZooKeeper's protocol",
@@ -36,7 +35,7 @@ _CONSEQUENCES: Final = {
     "quotas": "clients are not limited",
     "SASL": "clients are not authenticated",
     "TLS": "OpenSSL does not load it",
-    "TLS towards ZooKeeper": "that connection is plaintext",
+    "OCSP": "revoked certificates are accepted unless a revocation list names them",
 }
 """What the absence means for the user, by feature; of those with refused values."""
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kalda.common.error_text import error_text
+from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
 from kalda.zk.client.kazoo import link as kazoo_link
 from kalda.zk.client.kazoo.calls import Call, Inbox, group_calls
 from kalda.zk.client.kazoo.client_watches import ClientWatches
@@ -37,6 +38,7 @@ from kalda.zk.client.port import (
     WatchEvent,
 )
 from kalda.zk.client.zookeeper_errors import (
+    AuthFailedError,
     BadArgumentsError,
     ConnectionLossError,
     NodeExistsError,
@@ -83,16 +85,24 @@ class EnsembleClient:
     """
 
     def __init__(
-        self, hosts: str, *, session_timeout_ms: int, max_in_flight: int, connect: Connect | None
+        self,
+        hosts: str,
+        *,
+        session_timeout_ms: int,
+        max_in_flight: int,
+        connect: Connect | None,
+        security: ClientSecurity,
     ) -> None:
-        servers, chroot = split_chroot(hosts)
+        servers, chroot = split_chroot(hosts, is_secure=security.restricts_access)
         self._hosts = hosts
         self._chroot = chroot
         self._session_timeout_ms = session_timeout_ms
         self._max_in_flight = max_in_flight
         self._loop = asyncio.get_running_loop()
         self._inbox = Inbox(self._loop, self._pump)
-        self._connector = Connector(servers, session_timeout_ms, connect or socket.create_connection)
+        self._connector = Connector(
+            servers, session_timeout_ms, connect or socket.create_connection, security
+        )
         self._link: Link
         self._session_id = 0
         self._state = SessionState.SUSPENDED
@@ -119,6 +129,7 @@ class EnsembleClient:
         max_in_flight: int = MAX_IN_FLIGHT,
         creates_chroot: bool = True,
         connect: Connect | None = None,
+        security: ClientSecurity = PLAINTEXT,
     ) -> "EnsembleClient":
         """Open a session with one of the servers, and create the chroot if it is missing.
 
@@ -129,9 +140,15 @@ class EnsembleClient:
         Raises:
             BadArgumentsError: `hosts` is no list of addresses, or the chroot is no path.
             ConnectionLossError: no server opened the session in time; the message has the last failure.
+            AuthFailedError: a server refused the login.
+            TlsSettingsError: a store of `security` cannot be read.
         """
         zookeeper = cls(
-            hosts, session_timeout_ms=session_timeout_ms, max_in_flight=max_in_flight, connect=connect
+            hosts,
+            session_timeout_ms=session_timeout_ms,
+            max_in_flight=max_in_flight,
+            connect=connect,
+            security=security,
         )
         try:
             await zookeeper._open_first(connection_timeout_ms, creates_chroot=creates_chroot)
@@ -251,6 +268,11 @@ class EnsembleClient:
                 raise outcome
             outcomes[index] = outcome
         return outcomes
+
+    async def set_access(self, path: str) -> None:
+        """Give an existing znode the access list that this client would create it with."""
+        (outcome,) = await self._run([Call(self._chroot.set_access(path), path, _nothing)])
+        _value(outcome)
 
     async def end_session(self, key: SessionKey) -> None:
         """End the session of a process that is gone."""
@@ -401,6 +423,8 @@ class EnsembleClient:
                 f"no ZooKeeper server of `zookeeper.connect`={self._hosts} took a session within "
                 f"{timeout_ms} ms (`zookeeper.connection.timeout.ms`): {self._link.last_failure}"
             ) from None
+        if self._link.login_failure is not None:
+            raise AuthFailedError(f"`zookeeper.connect`={self._hosts}: {self._link.login_failure}")
         # A connection that breaks meanwhile costs one attempt, not the broker's start.
         while creates_chroot:
             try:
@@ -413,7 +437,7 @@ class EnsembleClient:
             await asyncio.sleep(_CHROOT_PAUSE_SECONDS)
 
     async def _ensure_chroot(self) -> None:
-        chroot, self._chroot = self._chroot, Chroot("")
+        chroot, self._chroot = self._chroot, Chroot("", is_secure=self._chroot.is_secure)
         try:
             names = chroot.path.split("/")
             for end in range(2, len(names) + 1):
@@ -483,7 +507,10 @@ class EnsembleClient:
             self._link.abandon()
             self._end_session(SessionState.CLOSED)
             return
-        reason = "no reason given" if failure is None else error_text(failure)
+        if link.login_failure is not None:
+            # Ends the wait of `connect`. Later the login is tried again: one server may be misconfigured.
+            self._connected.set()
+        reason = link.login_failure or ("no reason given" if failure is None else error_text(failure))
         logger.error("the connection to ZooKeeper failed, reconnecting: %s", reason)
         if self._state is SessionState.CONNECTED:
             self._lose_connection()

@@ -8,25 +8,38 @@ of this module has no such threads: everything goes to one inbox in the order of
 """
 
 import logging
+import secrets
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import ConnectionClosedError, ConnectionLoss, KazooException, ZookeeperError
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    ZookeeperError,
+)
 from kazoo.handlers import utils
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol import serialization as wire
+from kazoo.protocol.connection import ConnectionDropped
 from kazoo.protocol.states import Callback, KazooState, KeeperState
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from kalda.common.error_text import error_text
+from kalda.security.tls.contexts import client_context
+from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity, Login
+from kalda.security.zookeeper.digest_md5 import DigestMd5Client, DigestMd5Error
 from kalda.zk.client.kazoo.calls import Call, Inbox
 from kalda.zk.client.port import Create, Delete, EventType, Operation, SessionKey, SetData, Stat
+from kalda.zk.client.znode_access import ZnodeAccess
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ConnectionLossError
 
 Connect: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
@@ -50,6 +63,14 @@ _EVENTS: Final[Mapping[str, EventType]] = {
     "CHANGED": EventType.DATA_CHANGED,
     "CHILD": EventType.CHILDREN_CHANGED,
 }
+
+_ACLS: Final[Mapping[ZnodeAccess, Sequence[Any]]] = {
+    ZnodeAccess.OPEN: OPEN_ACL_UNSAFE,
+    ZnodeAccess.READABLE: [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+    ZnodeAccess.PRIVATE: CREATOR_ALL_ACL,
+}
+
+_CNONCE_BYTES: Final = 24
 
 logger: Final = logging.getLogger(__name__)
 
@@ -97,16 +118,21 @@ def get_children(path: str, is_watched: bool) -> Any:
     return wire.GetChildren2(path, _WATCHED if is_watched else None)
 
 
-def write(operation: Operation, path: str) -> Any:
-    """Return the request of an operation on the server's `path`."""
+def write(operation: Operation, path: str, access: ZnodeAccess) -> Any:
+    """Return the request of an operation on the server's `path`; `access` is to what it creates."""
     if isinstance(operation, Create):
         flags = (1 if operation.ephemeral else 0) | (2 if operation.sequential else 0)
-        return wire.Create(path, operation.data, OPEN_ACL_UNSAFE, flags)
+        return wire.Create(path, operation.data, _ACLS[access], flags)
     if isinstance(operation, SetData):
         return wire.SetData(path, operation.data, operation.version)
     if isinstance(operation, Delete):
         return wire.Delete(path, operation.version)
     return wire.CheckVersion(path, operation.version)
+
+
+def set_access(path: str, access: ZnodeAccess) -> Any:
+    """Return a request that replaces a znode's access list."""
+    return wire.SetACL(path, _ACLS[access], -1)
 
 
 def transaction(requests: Sequence[Any]) -> Any:
@@ -132,9 +158,16 @@ class Connector:
 
     Raises:
         BadArgumentsError: `servers` is no list of addresses.
+        TlsSettingsError: a store cannot be read.
     """
 
-    def __init__(self, servers: str, session_timeout_ms: int, connect: Connect) -> None:
+    def __init__(
+        self,
+        servers: str,
+        session_timeout_ms: int,
+        connect: Connect,
+        security: ClientSecurity = PLAINTEXT,
+    ) -> None:
         try:
             hosts, _ = collect_hosts(servers)
         except ValueError as error:
@@ -146,12 +179,21 @@ class Connector:
         # A host that does not respond must leave time for the others within the session time-out.
         self._timeout_seconds = self.session_timeout_seconds / len(hosts)
         self._connect = connect
+        self._tls_context = None if security.tls is None else client_context(security.tls)
+        self.login: Final = security.login
 
-    def connect(self, address: tuple[str, int]) -> socket.socket:
-        """Open a connection."""
+    def connect(self, address: tuple[str, int], host_name: str | None) -> socket.socket:
+        """Open a connection, with TLS if it is set; the server's certificate must be for `host_name`."""
         connection = self._connect(address, self._timeout_seconds)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return connection
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls_context is None:
+                return connection
+            # The time-out of the connection holds for the handshake too.
+            return self._tls_context.wrap_socket(connection, server_hostname=host_name or address[0])
+        except BaseException:
+            connection.close()
+            raise
 
 
 def end_session(connector: Connector, key: SessionKey) -> None:
@@ -160,8 +202,11 @@ def end_session(connector: Connector, key: SessionKey) -> None:
         hosts=connector.servers,
         timeout=connector.session_timeout_seconds,
         client_id=(key.session_id, key.password),
+        handler=_ThreadingHandler(connector),
         logger=_KazooLogger(logger, {}),
     )
+    if connector.login is not None:
+        _use_login(client, connector.login, lambda: None)
     try:
         # If the session is over, the server opens a new one, which is closed instead.
         client.start(_END_SESSION_SECONDS_MAX)
@@ -207,6 +252,10 @@ class Link:
             logger=self._logger,
         )
         self._client.last_zxid = last_zxid
+        self.login_failure: str | None = None
+        """Why the servers refused the login, if one did."""
+        if connector.login is not None:
+            _use_login(self._client, connector.login, self._report_connected, self._report_refused)
         self._client.add_listener(self._on_kazoo_state)
 
     @property
@@ -250,7 +299,8 @@ class Link:
         connection = self._socket
         if connection is not None:
             try:
-                connection.shutdown(socket.SHUT_RDWR)
+                # Not the method of a socket with TLS: kazoo's thread would then read plaintext from it.
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
             except OSError as error:
                 logger.debug("the connection to ZooKeeper was gone already: %s", error)
 
@@ -276,7 +326,8 @@ class Link:
         kazoo_state = self._client.client_state
         if state == KazooState.CONNECTED:
             self.client_id = self._client.client_id
-            self._inbox.post(self._owner.on_connected, self, self.client_id[0])
+            if self._connector.login is None:
+                self._report_connected()
         elif state == KazooState.SUSPENDED:
             self._inbox.post(self._owner.on_suspended, self)
         elif kazoo_state == KeeperState.EXPIRED_SESSION:
@@ -295,10 +346,17 @@ class Link:
         if known is not None:
             self._inbox.post(self._owner.on_event, self, known, path)
 
-    def connect_socket(self, address: tuple[str, int]) -> socket.socket:
+    def _report_connected(self) -> None:
+        assert self.client_id is not None, "a session has an id"
+        self._inbox.post(self._owner.on_connected, self, self.client_id[0])
+
+    def _report_refused(self, reason: str) -> None:
+        self.login_failure = reason
+
+    def connect_socket(self, address: tuple[str, int], host_name: str | None = None) -> socket.socket:
         """Open a connection; on kazoo's thread."""
         self._refuse_if_over()
-        connection = self._connector.connect(address)
+        connection = self._connector.connect(address, host_name)
         self._socket = connection
         # Checked again: `end` may have run meanwhile without a connection to close.
         if self._is_over:
@@ -350,17 +408,20 @@ class _Handler:
         (event,) = callback.args
         self._link.dispatch(event.type, event.path)
 
-    def create_connection(self, address: tuple[str, int], **_: object) -> socket.socket:
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, **_: object
+    ) -> socket.socket:
         """Open a connection."""
-        return self._link.connect_socket(address)
+        return self._link.connect_socket(address, hostname)
 
     def create_socket_pair(self) -> tuple[socket.socket, socket.socket]:
         """Create the pair over which a request wakes kazoo's thread."""
         return socket.socketpair()
 
-    def select(self, *arguments: Any, **options: Any) -> Any:
-        """Wait for sockets."""
-        return utils.selector_select(*arguments, **options)
+    def select(self, readers: Sequence[Any], *arguments: Any, **options: Any) -> Any:
+        """Wait for sockets; one whose TLS has decrypted more than was read is ready."""
+        ready = [each for each in readers if isinstance(each, ssl.SSLSocket) and each.pending()]
+        return (ready, [], []) if ready else utils.selector_select(readers, *arguments, **options)
 
     def event_object(self) -> threading.Event:
         """Create an event."""
@@ -373,6 +434,57 @@ class _Handler:
     def rlock_object(self) -> Any:
         """Create a reentrant lock."""
         return threading.RLock()
+
+
+class _ThreadingHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
+    """kazoo's own handler, which connects as the connector does."""
+
+    def __init__(self, connector: Connector) -> None:
+        super().__init__()
+        self._connector = connector
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, **_: object
+    ) -> socket.socket:
+        """Open a connection."""
+        return self._connector.connect(address, hostname)
+
+
+def _use_login(
+    client: Any,
+    login: Login,
+    on_success: Callable[[], None],
+    on_refusal: Callable[[str], None] = lambda reason: None,
+) -> None:
+    """Have a kazoo client log in on each connection, before it sends any request.
+
+    kazoo's own login needs a package without maintainers, and reports success before the servers confirm it.
+    """
+
+    def log_in(host: str, timeout: float) -> None:
+        try:
+            _log_in(client._connection, login, timeout)
+        except (DigestMd5Error, ConnectionDropped) as error:
+            on_refusal(f"the SASL login of {login.user} at {host} failed: {error}")
+            raise AuthFailedError(error_text(error)) from error
+        on_success()
+
+    client._connection.sasl_options = {}
+    client._connection._authenticate_with_sasl = log_in
+
+
+def _log_in(connection: Any, login: Login, timeout: float) -> None:
+    exchange = DigestMd5Client(login.user, login.password, secrets.token_urlsafe(_CNONCE_BYTES))
+    token: bytes | None = b""
+    xid = 0
+    while token is not None:
+        xid += 1
+        connection._submit(wire.SASL(token), timeout, xid)
+        header, buffer, offset = connection._read_header(timeout)
+        if header.err:
+            raise DigestMd5Error(f"the server refused it (code {header.err})")
+        challenge, _ = wire.SASL.deserialize(buffer, offset)
+        token = exchange.evaluate(challenge or b"")
 
 
 class _KazooLogger(logging.LoggerAdapter[logging.Logger]):

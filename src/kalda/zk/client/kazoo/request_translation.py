@@ -11,9 +11,11 @@ from kalda.zk.client.kazoo import link as kazoo_link
 from kalda.zk.client.kazoo.link import code_of, stat_of
 from kalda.zk.client.path_validation import check_operation, check_path
 from kalda.zk.client.port import ANY_VERSION, Create, Operation, OperationResult, SetData
+from kalda.zk.client.znode_access import ZnodeAccess, access_of
 from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     BadVersionError,
+    NoAuthError,
     NoChildrenForEphemeralsError,
     NodeExistsError,
     NoNodeError,
@@ -41,11 +43,12 @@ _ERRORS: Final[Mapping[int | None, tuple[type[ZooKeeperError], str]]] = {
         "%s: its parent is ephemeral and takes no children",
     ),
     NodeExistsError.code: (NodeExistsError, "%s exists already"),
+    NoAuthError.code: (NoAuthError, "%s: the access list does not allow it"),
     NotEmptyError.code: (NotEmptyError, "%s has children"),
 }
 
 
-def split_chroot(hosts: str) -> tuple[str, "Chroot"]:
+def split_chroot(hosts: str, *, is_secure: bool = False) -> tuple[str, "Chroot"]:
     """Split the value of `zookeeper.connect` into addresses and chroot.
 
     Raises:
@@ -56,12 +59,12 @@ def split_chroot(hosts: str) -> tuple[str, "Chroot"]:
     if not servers.strip():
         raise BadArgumentsError(f"`zookeeper.connect`={hosts!r} names no server; use host:port,…[/chroot]")
     if not chroot:
-        return servers, Chroot("")
+        return servers, Chroot("", is_secure=is_secure)
     try:
         check_path(slash + chroot)
     except BadArgumentsError as error:
         raise BadArgumentsError(f"`zookeeper.connect`={hosts!r} has no valid chroot: {error}") from None
-    return servers, Chroot(slash + chroot)
+    return servers, Chroot(slash + chroot, is_secure=is_secure)
 
 
 def error_of(failure: Exception, path: str) -> ZooKeeperError:
@@ -75,10 +78,14 @@ def error_of(failure: Exception, path: str) -> ZooKeeperError:
 
 
 class Chroot:
-    """The subtree that the port exposes; `path` is empty for the whole tree."""
+    """The subtree that the port exposes; `path` is empty for the whole tree.
 
-    def __init__(self, path: str) -> None:
+    With `is_secure`, what is created gets an access list (`access_of`).
+    """
+
+    def __init__(self, path: str, *, is_secure: bool = False) -> None:
         self.path: Final = path
+        self.is_secure: Final = is_secure
 
     def full(self, path: str) -> str:
         """Return the server's path of a port path; raises `BadArgumentsError` if it is invalid."""
@@ -98,7 +105,7 @@ class Chroot:
             is_root = operation.path == "/" and not operation.sequential
             path = self.full("/") if is_root else self.path + operation.path
             _check_size(self._size(operation), operation.path)
-            return kazoo_link.write(operation, path)
+            return kazoo_link.write(operation, path, access_of(operation.path, is_secure=self.is_secure))
         path = self.full(operation.path)
         if not ANY_VERSION <= operation.version <= _VERSION_MAX:
             raise BadArgumentsError(
@@ -107,7 +114,11 @@ class Chroot:
             )
         if isinstance(operation, SetData):
             _check_size(self._size(operation), operation.path)
-        return kazoo_link.write(operation, path)
+        return kazoo_link.write(operation, path, ZnodeAccess.OPEN)
+
+    def set_access(self, path: str) -> Any:
+        """Return a request that gives an existing znode the access list that it would be created with."""
+        return kazoo_link.set_access(self.full(path), access_of(path, is_secure=self.is_secure))
 
     def transaction(self, operations: Sequence[Operation]) -> Any:
         """Translate the operations of a transaction; an error has the refused one's `operation_index`."""
