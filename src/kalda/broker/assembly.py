@@ -164,7 +164,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         topic_responses=TopicResponses(cache),
         transaction_coordinator=transactions.coordinator,
     )
-    dispatcher = Dispatcher(services, HANDLERS, foundation.metrics, tasks)
+    dispatcher = _build_dispatcher(services, foundation, tasks)
     early_requests = EarlyRequests(services.releases.guarded(dispatcher.on_frame))
     health = BrokerHealth(foundation.registration)
     parts = BrokerParts(
@@ -184,6 +184,18 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
     )
     _register_metrics(parts)
     return parts
+
+
+def _build_dispatcher(
+    services: BrokerServices, foundation: Foundation, tasks: asyncio.TaskGroup
+) -> Dispatcher:
+    dispatcher = Dispatcher(services, HANDLERS, foundation.metrics, tasks)
+    if foundation.access.authorizer is not None:
+        # Imported only when needed: a broker without ACLs starts faster.
+        from kalda.broker.requests.access.request_access import RequestAccess
+
+        dispatcher.set_access(RequestAccess(services, foundation.access.authorizer))
+    return dispatcher
 
 
 def _build_timer(clock: Clock) -> LoopTimer[DelayedOperation]:

@@ -176,6 +176,7 @@ class BrokerServer:
         await parts.service_tasks.end(silent)
         parts.controller_channel.close()
         await services.config_store.close()
+        await services.access.close()
         if not silent.done():
             await self._withdraw(foundation.registration)
         parts.timer.close()
@@ -231,6 +232,8 @@ class BrokerServer:
             access = BrokerAccess.build(config, config_store, cluster_store, self._clock)
         except ConfigError as error:
             raise BrokerStartError(str(error)) from None
+        undo.push_async_callback(access.close)
+        await access.start()
         config_store.on_topic_change(log_manager.update_topic_config)
         log_manager.load()
         undo.callback(log_manager.close)

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Callable, Sequence
 from mmap import mmap
 from time import monotonic
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from kalda.common import invariants
 from kalda.common.log_limiter import LogLimiter
@@ -159,6 +159,7 @@ class Connection:
         "_stash",
         "client_id",
         "client_id_bytes",
+        "decisions",
         "frame_bytes_max",
         "id",
         "last_active",
@@ -188,6 +189,8 @@ class Connection:
         """The largest frame that is taken."""
         self.principal = ANONYMOUS
         """The identity of the client, once it is known."""
+        self.decisions: Any = None
+        """What an authorizer remembers of this client."""
         self.received_at = self.last_active = monotonic()
         """Monotonic seconds: when the frame at hand arrived, and when bytes last moved either way."""
         self._owner = owner

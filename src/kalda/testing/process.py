@@ -309,8 +309,10 @@ class KaldaProcess(CommandProcess):
     def arguments(self) -> list[str]:
         """Return what follows `kalda` on the command line."""
         several = ["--brokers", str(self._brokers)] if self._brokers > 1 else []
+        # Listeners that the settings name have ports of their own.
+        port = [] if "listeners" in self.settings else ["--port", str(self._port)]
         return [
-            *("start", "--dir", str(self.directory), "--port", str(self._port)),
+            *("start", "--dir", str(self.directory), *port),
             *several,
             *setting_arguments(self.settings),
         ]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Self
 
+from kalda.broker.access.authorizer import Authorizer
 from kalda.broker.access.broker_tls import BrokerTls
 from kalda.broker.access.logins import Logins
 from kalda.broker.access.scram_credentials import ScramCredentials
@@ -10,6 +11,7 @@ from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.common.clock import Clock
 from kalda.net.listener_security import ListenerSecurity
 from kalda.net.peer.dialer import Dialer, SecureDialer
+from kalda.zk.client.acl_store import AclStore
 from kalda.zk.client.cluster_store import ClusterStore
 
 
@@ -20,6 +22,8 @@ class BrokerAccess:
     tls: BrokerTls
     logins: Logins
     scram_credentials: ScramCredentials
+    authorizer: Authorizer | None
+    """None if every client may do everything."""
 
     @classmethod
     def build(
@@ -33,7 +37,28 @@ class BrokerAccess:
         tls = BrokerTls(config)
         config_store.on_broker_change(lambda _: tls.reload_soon())
         credentials = ScramCredentials(config_store, cluster)
-        return cls(tls=tls, logins=Logins(config, clock, credentials), scram_credentials=credentials)
+        return cls(
+            tls=tls,
+            logins=Logins(config, clock, credentials),
+            scram_credentials=credentials,
+            authorizer=(
+                Authorizer(config, AclStore(cluster.zookeeper)) if config.authorizer_class_name else None
+            ),
+        )
+
+    async def start(self) -> None:
+        """Load the ACLs, before the first client is served.
+
+        Raises:
+            ZooKeeperError: they cannot be read.
+        """
+        if self.authorizer is not None:
+            await self.authorizer.start()
+
+    async def close(self) -> None:
+        """Stop following changes."""
+        if self.authorizer is not None:
+            await self.authorizer.close()
 
     def listener(self, name: str, *, uses_sasl: bool) -> ListenerSecurity:
         """Return what stands before the first request on a listener."""

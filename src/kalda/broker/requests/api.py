@@ -45,6 +45,7 @@ class RequestContext:
     """
 
     __slots__ = (
+        "amends",
         "api",
         "api_version",
         "client_id",
@@ -56,6 +57,8 @@ class RequestContext:
         "ticket",
     )
 
+    amends: "list[Callable[[Any], None]] | None"
+    """What completes the response where ACLs took something out of the request; set only then."""
     ticket: Ticket
     """The place of the reply in the connection's order; set when the request begins to wait."""
 

@@ -36,6 +36,7 @@ from kalda.protocol.wire_format import skip_tagged_fields
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
+    from kalda.broker.requests.access.request_access import RequestAccess
     from kalda.broker.requests.services import BrokerServices
 
 logger: Final = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Dispatcher:
             assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
             self._apis[int(handler.key)] = ServedApi(handler, metrics)
         self._tasks: Final = tasks
+        self._access: RequestAccess | None = None
         self._task_count = 0
         self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
         self._limiter: Final = LogLimiter(logger)
@@ -81,6 +83,10 @@ class Dispatcher:
             "Requests whose handlers run as tasks or are queued to.",
             lambda: self._task_count + len(self._queued),
         )
+
+    def set_access(self, access: "RequestAccess") -> None:
+        """Check requests against the ACLs; those of Produce and Fetch check themselves."""
+        self._access = access
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; the frame handler of `kalda.net.server.Server`."""
@@ -193,6 +199,10 @@ class Dispatcher:
         handle = context.api.handler.handle
         assert handle is not None, f"{context.api.title} has a raw handler only"
         try:
+            if self._access is not None:
+                refused = self._access.before(context)
+                if refused is not None:
+                    return refused
             return handle(self._services, context.message, context)
         except Exception as error:
             return self._error_response(context, error)
@@ -255,6 +265,8 @@ class Dispatcher:
         """Return the reply frame; None if the protocol has no response for what happened."""
         if response is None:
             return None
+        if self._access is not None:
+            self._access.after(context, response)
         if invariants.enabled:
             expected = registry.spec(context.api.handler.key).response_class
             assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"

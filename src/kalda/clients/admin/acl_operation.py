@@ -1,29 +1,9 @@
 """Names the operations that an authorizer allows, and reads the sets of them in responses (KIP-430)."""
 
-from enum import IntEnum
-
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
+from kalda.security.acl.model import AclOperation
 
-
-class AclOperation(IntEnum):
-    """An operation on a resource; the numbers are the protocol's."""
-
-    UNKNOWN = 0
-    ANY = 1
-    ALL = 2
-    READ = 3
-    WRITE = 4
-    CREATE = 5
-    DELETE = 6
-    ALTER = 7
-    DESCRIBE = 8
-    CLUSTER_ACTION = 9
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-    IDEMPOTENT_WRITE = 12
-    CREATE_TOKENS = 13
-    DESCRIBE_TOKENS = 14
-    TWO_PHASE_COMMIT = 15
+__all__ = ["AclOperation", "operations_from_bits"]
 
 
 def operations_from_bits(bits: int) -> frozenset[AclOperation] | None:

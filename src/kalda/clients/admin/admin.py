@@ -136,6 +136,9 @@ class Admin:
     abort_transaction = _blocking(AsyncAdmin.abort_transaction)
     describe_user_scram_credentials = _blocking(AsyncAdmin.describe_user_scram_credentials)
     alter_user_scram_credentials = _blocking(AsyncAdmin.alter_user_scram_credentials)
+    describe_acls = _blocking(AsyncAdmin.describe_acls)
+    create_acls = _blocking(AsyncAdmin.create_acls)
+    delete_acls = _blocking(AsyncAdmin.delete_acls)
     fence_producers = _blocking(AsyncAdmin.fence_producers)
     force_terminate_transaction = _blocking(AsyncAdmin.force_terminate_transaction)
 

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack, cast
 from uuid import UUID
 
+from kalda.clients.admin.acl_methods import AclMethods
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
 from kalda.clients.admin.call_runner import AdminCallRunner
@@ -43,6 +44,7 @@ class AsyncAdmin(
     ClusterMethods,
     TransactionMethods,
     UserMethods,
+    AclMethods,
 ):
     """Does what an administrator of a cluster does: topics, settings, groups, offsets, transactions, brokers.
 

@@ -62,6 +62,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         f"{_TOOLS}.transactions:transactions",
         "List and describe transactions, find those that hang, and abort them.",
     ),
+    "acls": ToolEntry(
+        f"{_TOOLS}.acls:acls",
+        "List, add and remove ACLs of topics, groups and the cluster.",
+    ),
     "users": ToolEntry(f"{_TOOLS}.users:users", "List, set and delete the users that log in by SCRAM."),
     "features": ToolEntry(
         f"{_TOOLS}.features:features", "Describe, upgrade, downgrade and disable the features of a cluster."

@@ -14,6 +14,7 @@ from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
 from kalda.zk.client import paths, schema
 from kalda.zk.client.config_changes import ConfigChange, ConfigChanges
+from kalda.zk.client.layout import ensure_paths
 from kalda.zk.client.port import Create, Delete, Operation, SetData, WatchCallback, ZooKeeperClient
 from kalda.zk.client.schema import (
     BrokerInfo,
@@ -64,17 +65,7 @@ class ClusterStore:
 
     async def ensure_layout(self) -> None:
         """Create the persistent znodes of Kafka's layout that are missing."""
-        wanted: dict[str, None] = {}
-        for path in paths.PERSISTENT:
-            parts = path.split("/")
-            for end in range(2, len(parts) + 1):
-                wanted["/".join(parts[:end])] = None
-        present = await self.zookeeper.get_many(list(wanted))
-        missing = [path for path, found in zip(wanted, present, strict=True) if found is None]
-        outcomes = await self.zookeeper.multi_many([[Create(path)] for path in missing])
-        for outcome in outcomes:
-            if isinstance(outcome, ZooKeeperError) and not isinstance(outcome, NodeExistsError):
-                raise outcome
+        await ensure_paths(self.zookeeper, paths.PERSISTENT)
 
     async def cluster_id(self) -> str:
         """Return the cluster's id; the cluster's first broker creates it."""

@@ -59,7 +59,6 @@ def refusal(**settings: str) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "feature"),
     [
-        ("authorizer.class.name", "kafka.security.authorizer.AclAuthorizer", "access control"),
         ("principal.builder.class", "com.example.Builder", "access control"),
         ("security.providers", "com.example.Provider", "TLS"),
         ("ssl.engine.factory.class", "com.example.Factory", "TLS"),

@@ -7,7 +7,7 @@ import pytest
 
 from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
-from kalda.zk.client import config_changes, paths, schema
+from kalda.zk.client import notifications, paths, schema
 from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore, NewTopic
 from kalda.zk.client.config_changes import ConfigChange
 from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
@@ -184,7 +184,7 @@ async def test_follower_goes_on_after_coordination_failed(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Purging needs a write; a disk that is full for a while must not end the following."""
-    monkeypatch.setattr(config_changes, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(notifications, "_RETRY_SECONDS", 0)
     zookeeper = InMemoryZooKeeper()
     cluster = await zookeeper.cluster()
     seen: list[str] = []
@@ -195,7 +195,7 @@ async def test_follower_goes_on_after_coordination_failed(
     await cluster.set_config("topics", "a", {})
     zookeeper.files.failures["sync"] = OSError(28, "no space left on device")
     await turn()
-    assert "reading configuration changes failed" in caplog.text
+    assert "reading changes of configurations failed" in caplog.text
     zookeeper.files.failures.clear()
     await turn()
     await cluster.set_config("topics", "b", {})

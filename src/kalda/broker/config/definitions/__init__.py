@@ -10,6 +10,7 @@ keeps them.
 
 from typing import Final
 
+from kalda.broker.config.definitions.access import AccessConfig
 from kalda.broker.config.definitions.coordinators import CoordinatorConfig
 from kalda.broker.config.definitions.log import ServerLogConfig
 from kalda.broker.config.definitions.network import SocketServerConfig
@@ -42,6 +43,7 @@ class BrokerSettings(
     SocketServerConfig,
     TlsConfig,
     SaslConfig,
+    AccessConfig,
     ServerLogConfig,
     ReplicationConfig,
     CoordinatorConfig,

@@ -11,6 +11,7 @@ unless the topic has ``message.downconversion.enable=false``: then they get UNSU
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
 
 from kalda.broker.fetching.delayed_fetch import DelayedFetch
 from kalda.broker.fetching.down_conversion import DownConvertedRecords, prepare_all
@@ -36,10 +37,12 @@ from kalda.protocol.messages.fetch import (
     PartitionData,
 )
 from kalda.records.errors import RecordsError
+from kalda.security.acl.model import AclOperation
 from kalda.storage.file_records import FileSlice
 from kalda.storage.unified_log import FetchIsolation
 
 if TYPE_CHECKING:
+    from kalda.broker.access.authorizer import Authorizer
     from kalda.broker.requests.services import BrokerServices
     from kalda.net.connection import Chunk
 
@@ -72,6 +75,10 @@ def handle_fetch(
     fields = parse_fetch_request(frame, body_position, version)
     session = services.fetch_sessions.context(version, fields)
     params = _params(services, context, version, fields)
+    if services.access.authorizer is not None:
+        denied = _denied(services, services.access.authorizer, context, session, params)
+        if denied:
+            return _fetch_allowed(services, context, session, params, denied)
     if params.is_follower and isinstance(session, IncrementalContext):
         return _fetch_in_follower_session(services, context, session, params, fields)
     entries, replica_manager = session.entries, services.replica_manager
@@ -88,6 +95,46 @@ def handle_fetch(
     pending.on_abandoned = operation.cancel
     services.purgatories["fetch"].try_complete_else_watch(operation, operation.keys)
     return pending
+
+
+def _denied(
+    services: "BrokerServices",
+    authorizer: "Authorizer",
+    context: RequestContext,
+    session: FetchContext,
+    params: FetchParams,
+) -> dict[bytes, ErrorCode]:
+    """Return the topic keys of a session that the client may not read, with their errors."""
+    connection, entries = context.connection, session.entries
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if params.is_follower:
+        if authorizer.allows_cluster(connection, AclOperation.CLUSTER_ACTION):
+            return {}
+        return {key: code for key, _ in entries}
+    denied: dict[bytes, ErrorCode] = {}
+    for key in {key for key, _ in entries}:
+        name = services.metadata_cache.topic_name(UUID(bytes=key)) if params.by_id else key.decode()
+        if name is not None and not authorizer.allows_topic(connection, AclOperation.READ, name.encode()):
+            denied[key] = code
+    return denied
+
+
+def _fetch_allowed(
+    services: "BrokerServices",
+    context: RequestContext,
+    session: FetchContext,
+    params: FetchParams,
+    denied: dict[bytes, ErrorCode],
+) -> RawResult:
+    """Read what a client may read, and respond at once with the errors of the rest."""
+    allowed = [entry for entry in session.entries if entry[0] not in denied]
+    answers, size, _ = services.replica_manager.read(params, allowed) if allowed else ([], 0, True)
+    refused = [
+        (key, PartitionFetchResult(fields.partition, int(denied[key])))
+        for key, fields in session.entries
+        if key in denied
+    ]
+    return _result(services, context, session, params, [*answers, *refused], size)
 
 
 def _fetch_in_follower_session(

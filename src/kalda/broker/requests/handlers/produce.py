@@ -11,6 +11,7 @@ partition to it (transactions V2).
 """
 
 import logging
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -46,10 +47,12 @@ from kalda.records.batch import (
 from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
+from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.storage.errors import LOG_ERRORS, OutOfOrderSequenceError
 from kalda.storage.unified_log import LogAppendInfo
 
 if TYPE_CHECKING:
+    from kalda.broker.access.authorizer import Authorizer
     from kalda.broker.requests.services import BrokerServices
 
 logger: Final = logging.getLogger(__name__)
@@ -95,6 +98,11 @@ def handle_produce(
     """Append the batches of a request and respond as its acks requires."""
     version = context.api_version
     fields = parse_produce_request(frame, body_position, version)
+    authorizer = services.access.authorizer
+    if authorizer is not None:
+        denied = _take_denied(authorizer, context, fields)
+        if denied:
+            return _handle_general(services, context, fields, denied=denied)
     if fields.transactional_id is not None:
         return _handle_transactional(services, context, fields)
     topics = fields.topics
@@ -122,6 +130,32 @@ def handle_produce(
                 info.log_start_offset,
             )
     return _handle_general(services, context, fields)
+
+
+def _take_denied(
+    authorizer: "Authorizer", context: RequestContext, fields: ProduceRequestFields
+) -> "list[Answer]":
+    """Take the topics that the client may not write out of a request; return their results."""
+    connection, topics = context.connection, fields.topics
+    transactional_id = fields.transactional_id
+    if transactional_id is not None and not authorizer.allows(
+        connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id.decode()
+    ):
+        code, fields.topics = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, []
+    else:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        names = {
+            name for name, _ in topics if not authorizer.allows_topic(connection, AclOperation.WRITE, name)
+        }
+        if not names:
+            return []
+        fields.topics = [each for each in topics if each[0] not in names]
+        topics = [each for each in topics if each[0] in names]
+    return [
+        (name, PartitionProduceResult(index, int(code)))
+        for name, partitions in topics
+        for index, _ in partitions
+    ]
 
 
 def _handle_transactional(
@@ -165,10 +199,14 @@ def _handle_general(
     context: RequestContext,
     fields: ProduceRequestFields,
     refusals: Refusals = NO_REFUSALS,
+    denied: Sequence[Answer] = (),
 ) -> RawResult:
-    """Handle any request: many partitions, acks=0, waiting for replicas, invalid acks."""
+    """Handle any request: many partitions, acks=0, waiting for replicas, invalid acks.
+
+    `denied` are the results of partitions that were taken out of the request.
+    """
     acks = fields.acks
-    answers: list[Answer] = []
+    answers: list[Answer] = list(denied)
     waits: list[tuple[int, ProduceWait]] = []
     for name, partitions in fields.topics:
         for index, records in partitions:

@@ -1,0 +1,192 @@
+"""Decides whether a client may do what it asks for: `Authorizer`, which `authorizer.class.name` switches on.
+
+Decisions are remembered for each connection, so that a request of a client that asked before costs a look-up.
+Every change of an ACL drops all of them.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from kalda.broker.config import BrokerConfig
+from kalda.common.log_limiter import LogLimiter
+from kalda.net.connection import Connection
+from kalda.security.acl.model import (
+    CLUSTER_NAME,
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    ResourcePattern,
+    ResourceType,
+)
+from kalda.security.acl.rules import AclRules
+from kalda.zk.client.acl_store import AclStore, Entries
+
+logger: Final = logging.getLogger("kalda.authorizer")
+
+DECISIONS_MAX: Final = 10_000
+"""Decisions remembered for one connection: a megabyte or two. Beyond, all of them are forgotten."""
+
+OnDenial = Callable[[Connection, AclOperation, ResourceType, str], None]
+
+
+class Decisions(dict[tuple[AclOperation, ResourceType, str | bytes], bool]):
+    """What was decided for one connection since the last change of an ACL."""
+
+    __slots__ = ("generation",)
+
+    def __init__(self, generation: int) -> None:
+        super().__init__()
+        self.generation: Final = generation
+
+
+class Authorizer:
+    """The ACLs in force on one broker."""
+
+    def __init__(self, config: BrokerConfig, store: AclStore) -> None:
+        self._rules: Final = AclRules(
+            super_users=[each.strip() for each in config.super_users.split(";") if each.strip()],
+            allows_everyone_by_default=config.allow_everyone_if_no_acl_found,
+        )
+        self._store: Final = store
+        self._generation = 0
+        self._limiter: Final = LogLimiter(logger)
+        self.on_denial: OnDenial | None = None
+        """Called for each denial that a client notices, for the audit."""
+
+    async def start(self) -> None:
+        """Load the ACLs and follow their changes until `close`.
+
+        Raises:
+            ZooKeeperError: they cannot be read.
+        """
+        await self._store.start(self._on_entries)
+
+    async def close(self) -> None:
+        """Stop following changes."""
+        await self._store.close()
+
+    def _on_entries(self, pattern: ResourcePattern, entries: Entries) -> None:
+        self._rules.set(pattern, entries)
+        self._generation += 1
+
+    # Decisions.
+
+    def allows(
+        self,
+        connection: Connection,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        name: str,
+        *,
+        is_noted: bool = True,
+    ) -> bool:
+        """Whether the client of a connection may do an operation on a resource.
+
+        With `is_noted` a denial is logged: the client gets an error, not just a shorter list.
+        """
+        decisions = self._decisions(connection)
+        key = (operation, resource_type, name)
+        found = decisions.get(key)
+        if found is None:
+            principal = connection.principal
+            found = self._rules.allows(
+                f"{principal.type}:{principal.name}",
+                connection.peer_address,
+                operation,
+                resource_type,
+                name,
+            )
+            if len(decisions) >= DECISIONS_MAX:
+                decisions.clear()
+            decisions[key] = found
+        if not found and is_noted:
+            self._note(connection, operation, resource_type, name)
+        return found
+
+    def allows_topic(self, connection: Connection, operation: AclOperation, name: bytes) -> bool:
+        """Whether a client may read or write a topic, named as in a request; for Produce and Fetch."""
+        found = self._decisions(connection).get((operation, ResourceType.TOPIC, name))
+        if found:
+            return True
+        found = self.allows(connection, operation, ResourceType.TOPIC, name.decode(errors="replace"))
+        self._decisions(connection)[operation, ResourceType.TOPIC, name] = found
+        return found
+
+    def allows_any(
+        self, connection: Connection, operation: AclOperation, resource_type: ResourceType
+    ) -> bool:
+        """Whether a client may do an operation on at least one resource of a type."""
+        return self._rules.allows_any(
+            str(connection.principal), connection.peer_address, operation, resource_type
+        )
+
+    def allows_cluster(
+        self, connection: Connection, operation: AclOperation, *, is_noted: bool = True
+    ) -> bool:
+        """Whether a client may do an operation on the cluster."""
+        return self.allows(connection, operation, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=is_noted)
+
+    def operations(
+        self,
+        connection: Connection,
+        resource_type: ResourceType,
+        name: str,
+        operations: Iterable[AclOperation],
+    ) -> int:
+        """Return those of some operations that a client may do, as a bit set (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in operations
+            if self.allows(connection, operation, resource_type, name, is_noted=False)
+        )
+
+    def _decisions(self, connection: Connection) -> Decisions:
+        decisions: Decisions | None = connection.decisions
+        if decisions is None or decisions.generation != self._generation:
+            decisions = connection.decisions = Decisions(self._generation)
+        return decisions
+
+    def _note(
+        self, connection: Connection, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> None:
+        self._limiter.log(
+            logging.INFO,
+            "principal %s is denied %s on %s %s from host %s",
+            connection.principal,
+            operation.title,
+            resource_type.title,
+            name,
+            connection.peer_address,
+            source=connection.peer_address,
+        )
+        if self.on_denial is not None:
+            self.on_denial(connection, operation, resource_type, name)
+
+    # Administration.
+
+    def find(self, wanted: AclFilter) -> list[AclBinding]:
+        """Return the bindings that a filter matches."""
+        return [binding for binding in self._rules.bindings() if wanted.matches(binding)]
+
+    async def create(self, bindings: Sequence[AclBinding]) -> None:
+        """Add bindings of one pattern.
+
+        Raises:
+            BadArgumentsError: the name of the pattern cannot be kept.
+            ZooKeeperError: they could not be written.
+        """
+        pattern = bindings[0].pattern
+        added = {binding.entry for binding in bindings}
+        assert all(binding.pattern == pattern for binding in bindings), f"several patterns: {bindings}"
+        self._on_entries(pattern, await self._store.change(pattern, lambda old: old | added))
+
+    async def delete(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
+        """Remove entries of one pattern.
+
+        Raises:
+            ZooKeeperError: it could not be written.
+        """
+        removed = frozenset(entries)
+        self._on_entries(pattern, await self._store.change(pattern, lambda old: old - removed))

@@ -1,0 +1,141 @@
+"""Defines what a check of requests is, and the two kinds that most APIs need."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from kalda.broker.access.authorizer import Authorizer
+from kalda.broker.requests.api import RequestContext
+from kalda.common.errors import ErrorCode
+from kalda.security.acl.model import CLUSTER_NAME, AclOperation, ResourceType
+
+if TYPE_CHECKING:
+    from kalda.broker.requests.services import BrokerServices
+
+T = TypeVar("T")
+
+Amend = Callable[[Any], None]
+"""Adds to a response what the handler was not asked for, or takes out what the client must not see."""
+
+
+@dataclass(slots=True)
+class Call:
+    """One request while it is checked. A check may replace `request` and add to `amends`, or refuse."""
+
+    services: "BrokerServices"
+    authorizer: Authorizer
+    context: RequestContext
+    request: Any
+    amends: list[Amend]
+
+    def allows(
+        self, operation: AclOperation, resource_type: ResourceType, name: str, *, is_noted: bool = True
+    ) -> bool:
+        """Whether the client may do an operation on a resource."""
+        return self.authorizer.allows(
+            self.context.connection, operation, resource_type, name, is_noted=is_noted
+        )
+
+    def allows_cluster(self, operation: AclOperation, *, is_noted: bool = True) -> bool:
+        """Whether the client may do an operation on the cluster."""
+        return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=is_noted)
+
+    def refusal(self, code: ErrorCode, request: Any = None) -> Any:
+        """Return the response that has `code` for everything in a request, or in this one."""
+        handler = self.context.api.handler
+        return handler.error_response(self.request if request is None else request, code)
+
+
+Check = Callable[[Call], Any]
+"""Returns a response if the whole request is refused, else None."""
+
+
+def with_changes(message: T, **changes: object) -> T:
+    """Return a shallow copy of a message with other values of some fields."""
+    changed = copy.copy(message)
+    for name, value in changes.items():
+        setattr(changed, name, value)
+    return changed
+
+
+def cluster(operation: AclOperation, code: ErrorCode = ErrorCode.CLUSTER_AUTHORIZATION_FAILED) -> Check:
+    """Return a check that the whole request needs an operation on the cluster."""
+
+    def check(call: Call) -> Any:
+        return None if call.allows_cluster(operation) else call.refusal(code)
+
+    return check
+
+
+def whole(
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name_of: Callable[[Any], str],
+    code: ErrorCode,
+) -> Check:
+    """Return a check that the whole request needs an operation on the resource that it names."""
+
+    def check(call: Call) -> Any:
+        if call.allows(operation, resource_type, name_of(call.request)):
+            return None
+        return call.refusal(code)
+
+    return check
+
+
+def each(
+    operation: AclOperation,
+    resource_type: ResourceType,
+    code: ErrorCode,
+    *,
+    items: str,
+    results: str,
+    name_of: Callable[[Any], str],
+) -> Check:
+    """Return a check of each item of a request: those that are denied get `code`, the others are handled.
+
+    Args:
+        operation, resource_type: What each item needs.
+        code: The error of a denied item.
+        items: The field of the request that lists the items.
+        results: The field of the response that lists their results.
+        name_of: Returns the name of an item's resource.
+    """
+
+    def check(call: Call) -> Any:
+        wanted = getattr(call.request, items) or []
+        denied = [item for item in wanted if not call.allows(operation, resource_type, name_of(item))]
+        return without(call, items, results, denied, code)
+
+    return check
+
+
+def without(call: Call, items: str, results: str, denied: list[Any], code: ErrorCode) -> Any:
+    """Take denied items out of a request, and have their results in the response carry `code`.
+
+    Returns the response if nothing is left of the request.
+    """
+    if not denied:
+        return None
+    refused = call.refusal(code, with_changes(call.request, **{items: denied}))
+    identities = set(map(id, denied))
+    left = [item for item in getattr(call.request, items) if id(item) not in identities]
+    if not left:
+        return refused
+    call.request = with_changes(call.request, **{items: left})
+    call.amends.append(lambda response: getattr(response, results).extend(getattr(refused, results)))
+    return None
+
+
+def in_turn(*checks: Check) -> Check:
+    """Return a check that is several, one after the other."""
+
+    def check(call: Call) -> Any:
+        for one in checks:
+            refused = one(call)
+            if refused is not None:
+                return refused
+        return None
+
+    return check

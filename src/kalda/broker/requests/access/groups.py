@@ -1,0 +1,169 @@
+"""Checks of requests about groups and their offsets."""
+
+from typing import Any, Final
+
+from kalda.broker.requests.access.check import Call, Check, each, whole, with_changes
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
+from kalda.protocol.messages.offset_fetch import (
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from kalda.security.acl.model import RESOURCE_OPERATIONS, AclOperation, ResourceType
+
+GROUP: Final = ResourceType.GROUP
+DENIED: Final = ErrorCode.GROUP_AUTHORIZATION_FAILED
+_TOPIC_DENIED: Final = int(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+_MANY_GROUPS_FROM: Final = 8
+_TRANSACTIONS: Final = 1
+_MANY_KEYS_FROM: Final = 4
+_NO_OFFSET: Final = -1
+
+
+def of_request(operation: AclOperation) -> Check:
+    """Return a check of the one group of a request."""
+    return whole(operation, GROUP, lambda request: request.group_id, DENIED)
+
+
+def named(operation: AclOperation, items: str, results: str) -> Check:
+    """Return a check of each group that a request names."""
+    return each(operation, GROUP, DENIED, items=items, results=results, name_of=str)
+
+
+def described(items: str) -> Check:
+    """Return a check of each group to describe, which fills in the authorized operations."""
+    check_each = named(AclOperation.DESCRIBE, items, "groups")
+
+    def check(call: Call) -> Any:
+        call.amends.append(lambda response: _set_operations(call, response))
+        return check_each(call)
+
+    return check
+
+
+def _set_operations(call: Call, response: Any) -> None:
+    for group in response.groups:
+        if group.authorized_operations != AUTHORIZED_OPERATIONS_UNKNOWN:
+            group.authorized_operations = call.authorizer.operations(
+                call.context.connection, GROUP, group.group_id, RESOURCE_OPERATIONS[GROUP]
+            )
+
+
+def list_groups(call: Call) -> Any:
+    """Hide groups without DESCRIBE from clients that may not describe the cluster."""
+    if call.allows_cluster(AclOperation.DESCRIBE, is_noted=False):
+        return None
+
+    def amend(response: Any) -> None:
+        response.groups = [
+            group
+            for group in response.groups
+            if call.allows(AclOperation.DESCRIBE, GROUP, group.group_id, is_noted=False)
+        ]
+
+    call.amends.append(amend)
+    return None
+
+
+def find_coordinator(call: Call) -> Any:
+    """Demand DESCRIBE on each group or transactional id."""
+    is_transaction = call.request.key_type == _TRANSACTIONS
+    kind = ResourceType.TRANSACTIONAL_ID if is_transaction else GROUP
+    code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_transaction else DENIED
+    if call.context.api_version >= _MANY_KEYS_FROM:
+        return each(
+            AclOperation.DESCRIBE, kind, code, items="coordinator_keys", results="coordinators", name_of=str
+        )(call)
+    return whole(AclOperation.DESCRIBE, kind, lambda request: request.key, code)(call)
+
+
+def offset_fetch(call: Call) -> Any:
+    """Demand DESCRIBE on the group and on each topic; topics that were not named are left out."""
+    if call.context.api_version < _MANY_GROUPS_FROM:
+        return _offset_fetch_of_one(call)
+    refused: list[OffsetFetchResponseGroup] = []
+    denied: dict[str, list[OffsetFetchResponseTopics]] = {}
+    groups = []
+    for group in call.request.groups:
+        if not call.allows(AclOperation.DESCRIBE, GROUP, group.group_id):
+            refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=DENIED))
+            continue
+        if group.topics is not None:
+            allowed = [topic for topic in group.topics if _may_describe(call, topic.name)]
+            denied[group.group_id] = [
+                OffsetFetchResponseTopics(
+                    name=topic.name,
+                    partitions=[
+                        OffsetFetchResponsePartitions(
+                            partition_index=index,
+                            committed_offset=_NO_OFFSET,
+                            committed_leader_epoch=_NO_OFFSET,
+                            metadata="",
+                            error_code=_TOPIC_DENIED,
+                        )
+                        for index in topic.partition_indexes
+                    ],
+                )
+                for topic in group.topics
+                if topic not in allowed
+            ]
+            group = with_changes(group, topics=allowed)
+        groups.append(group)
+    call.request = with_changes(call.request, groups=groups)
+
+    def amend(response: Any) -> None:
+        for group in response.groups:
+            if group.group_id in denied:
+                group.topics = [*group.topics, *denied[group.group_id]]
+            else:
+                group.topics = _visible(call, group.topics)
+        response.groups = [*response.groups, *refused]
+
+    call.amends.append(amend)
+    return None
+
+
+def _offset_fetch_of_one(call: Call) -> Any:
+    request = call.request
+    if not call.allows(AclOperation.DESCRIBE, GROUP, request.group_id):
+        return call.refusal(DENIED)
+    if request.topics is None:
+        call.amends.append(lambda response: setattr(response, "topics", _visible(call, response.topics)))
+        return None
+    allowed = [topic for topic in request.topics if _may_describe(call, topic.name)]
+    denied = [
+        OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=[
+                OffsetFetchResponsePartition(
+                    partition_index=index,
+                    committed_offset=_NO_OFFSET,
+                    committed_leader_epoch=_NO_OFFSET,
+                    metadata="",
+                    error_code=_TOPIC_DENIED,
+                )
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in request.topics
+        if topic not in allowed
+    ]
+    if denied:
+        call.request = with_changes(request, topics=allowed)
+        call.amends.append(lambda response: response.topics.extend(denied))
+    return None
+
+
+def _may_describe(call: Call, topic: str) -> bool:
+    return call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
+
+
+def _visible(call: Call, topics: list[Any]) -> list[Any]:
+    return [
+        topic
+        for topic in topics
+        if call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, is_noted=False)
+    ]

@@ -1,0 +1,89 @@
+"""Checks of requests about transactions and producer ids."""
+
+from typing import Any, Final
+
+from kalda.broker.requests.access.check import Call, Check, each, whole
+from kalda.common.errors import ErrorCode
+from kalda.security.acl.model import AclOperation, ResourceType
+
+TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
+DENIED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+_OF_BROKERS_FROM: Final = 4
+
+
+def of_request() -> Check:
+    """Return a check that a request needs WRITE on its transactional id."""
+    return whole(AclOperation.WRITE, TRANSACTIONAL_ID, lambda request: request.transactional_id, DENIED)
+
+
+def init_producer_id(call: Call) -> Any:
+    """Demand WRITE on the transactional id; without one, IDEMPOTENT_WRITE or WRITE on any topic (KIP-679)."""
+    if call.request.transactional_id is not None:
+        return of_request()(call)
+    is_allowed = call.allows_cluster(
+        AclOperation.IDEMPOTENT_WRITE, is_noted=False
+    ) or call.authorizer.allows_any(call.context.connection, AclOperation.WRITE, ResourceType.TOPIC)
+    return None if is_allowed else call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def add_partitions_to_txn(call: Call) -> Any:
+    """Demand WRITE on the transactional id and every topic, of clients; CLUSTER_ACTION of brokers.
+
+    One topic that is denied keeps all others away: they get OPERATION_NOT_ATTEMPTED.
+    """
+    request = call.request
+    if call.context.api_version >= _OF_BROKERS_FROM:
+        if call.allows_cluster(AclOperation.CLUSTER_ACTION):
+            return None
+        return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    if not call.allows(AclOperation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
+        return call.refusal(DENIED)
+    denied = {
+        topic.name
+        for topic in request.v3_and_below_topics
+        if not call.allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+    }
+    if not denied:
+        return None
+    response = call.refusal(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    for topic in response.results_by_topic_v3_and_below:
+        if topic.name in denied:
+            for partition in topic.results_by_partition:
+                partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return response
+
+
+def describe_transactions(call: Call) -> Any:
+    """Demand DESCRIBE on each transactional id; hide their topics without DESCRIBE."""
+
+    def amend(response: Any) -> None:
+        for state in response.transaction_states:
+            state.topics = [
+                topic
+                for topic in state.topics
+                if call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic, is_noted=False)
+            ]
+
+    call.amends.append(amend)
+    return each(
+        AclOperation.DESCRIBE,
+        TRANSACTIONAL_ID,
+        DENIED,
+        items="transactional_ids",
+        results="transaction_states",
+        name_of=str,
+    )(call)
+
+
+def list_transactions(call: Call) -> Any:
+    """Hide transactional ids without DESCRIBE."""
+
+    def amend(response: Any) -> None:
+        response.transaction_states = [
+            state
+            for state in response.transaction_states
+            if call.allows(AclOperation.DESCRIBE, TRANSACTIONAL_ID, state.transactional_id, is_noted=False)
+        ]
+
+    call.amends.append(amend)
+    return None

@@ -1,0 +1,74 @@
+"""CreateAcls (key 30), versions 0-3: adds ACLs (KIP-140, KIP-290)."""
+
+import logging
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.access.authorizer import Authorizer
+from kalda.broker.requests.acl_bindings import DISABLED, read_binding
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
+from kalda.security.acl.model import AclBinding, ResourcePattern
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+
+logger: Final = logging.getLogger("kalda.authorizer")
+
+
+def handle(
+    services: BrokerServices, request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse | Coroutine[None, None, CreateAclsResponse]:
+    """Add the ACLs; those of one pattern are added together."""
+    if services.access.authorizer is None:
+        return _answer(request, ErrorCode.SECURITY_DISABLED, DISABLED)
+    return _create(services.access.authorizer, request, context)
+
+
+async def _create(
+    authorizer: Authorizer, request: CreateAclsRequest, context: RequestContext
+) -> CreateAclsResponse:
+    results = [AclCreationResult() for _ in request.creations]
+    by_pattern: dict[ResourcePattern, list[tuple[int, AclBinding]]] = {}
+    for index, creation in enumerate(request.creations):
+        try:
+            binding = read_binding(
+                creation.resource_type,
+                creation.resource_name,
+                creation.resource_pattern_type,
+                creation.principal,
+                creation.host,
+                creation.operation,
+                creation.permission_type,
+            )
+        except ApiError as error:
+            results[index].error_code, results[index].error_message = error.code, error.message
+        else:
+            by_pattern.setdefault(binding.pattern, []).append((index, binding))
+    for pattern, found in by_pattern.items():
+        try:
+            await authorizer.create([binding for _, binding in found])
+        except ZooKeeperError as error:
+            for index, _ in found:
+                results[index].error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+                results[index].error_message = f"ACLs of {pattern} could not be written: {error}"
+        else:
+            logger.info("principal %s added %d ACLs to %s", context.principal, len(found), pattern)
+    return CreateAclsResponse(results=results)
+
+
+def error_response(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResponse:
+    """Return a response with the error for each ACL."""
+    return _answer(request, code, code.message)
+
+
+def _answer(request: CreateAclsRequest, code: ErrorCode, message: str) -> CreateAclsResponse:
+    return CreateAclsResponse(
+        results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.CREATE_ACLS, versions=(0, 3), handle=handle, error_response=error_response
+)

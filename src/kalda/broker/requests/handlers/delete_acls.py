@@ -1,0 +1,113 @@
+"""DeleteAcls (key 31), versions 0-3: deletes the ACLs that match filters (KIP-140, KIP-290)."""
+
+import logging
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.access.authorizer import Authorizer
+from kalda.broker.requests.acl_bindings import DISABLED, read_filter
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
+from kalda.security.acl.model import AclBinding, ResourcePattern
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
+
+logger: Final = logging.getLogger("kalda.authorizer")
+
+
+def handle(
+    services: BrokerServices, request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse | Coroutine[None, None, DeleteAclsResponse]:
+    """Delete what each filter matches."""
+    if services.access.authorizer is None:
+        return _answer(request, ErrorCode.SECURITY_DISABLED, DISABLED)
+    return _delete(services.access.authorizer, request, context)
+
+
+async def _delete(
+    authorizer: Authorizer, request: DeleteAclsRequest, context: RequestContext
+) -> DeleteAclsResponse:
+    results = []
+    for each in request.filters:
+        result = DeleteAclsFilterResult()
+        try:
+            result.matching_acls = await _delete_matching(authorizer, each, context)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return DeleteAclsResponse(filter_results=results)
+
+
+async def _delete_matching(
+    authorizer: Authorizer, wanted: DeleteAclsFilter, context: RequestContext
+) -> list[DeleteAclsMatchingAcl]:
+    """Delete what one filter matches, and return it.
+
+    Raises:
+        ApiError: INVALID_REQUEST, the filter has an unknown number.
+    """
+    found = authorizer.find(
+        read_filter(
+            wanted.resource_type_filter,
+            wanted.resource_name_filter,
+            wanted.pattern_type_filter,
+            wanted.principal_filter,
+            wanted.host_filter,
+            wanted.operation,
+            wanted.permission_type,
+        )
+    )
+    by_pattern: dict[ResourcePattern, list[AclBinding]] = {}
+    for binding in found:
+        by_pattern.setdefault(binding.pattern, []).append(binding)
+    matching = []
+    for pattern, bindings in by_pattern.items():
+        message = None
+        try:
+            await authorizer.delete(pattern, [binding.entry for binding in bindings])
+            logger.info("principal %s deleted %d ACLs of %s", context.principal, len(bindings), pattern)
+        except ZooKeeperError as error:
+            message = f"ACLs of {pattern} could not be deleted: {error}"
+        matching += [_matched(binding, message) for binding in bindings]
+    return matching
+
+
+def _matched(binding: AclBinding, message: str | None) -> DeleteAclsMatchingAcl:
+    pattern, entry = binding.pattern, binding.entry
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if message is None else ErrorCode.UNKNOWN_SERVER_ERROR,
+        error_message=message,
+        resource_type=pattern.resource_type,
+        resource_name=pattern.name,
+        pattern_type=pattern.pattern_type,
+        principal=entry.principal,
+        host=entry.host,
+        operation=entry.operation,
+        permission_type=entry.permission,
+    )
+
+
+def error_response(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
+    """Return a response with the error for each filter."""
+    return _answer(request, code, code.message)
+
+
+def _answer(request: DeleteAclsRequest, code: ErrorCode, message: str) -> DeleteAclsResponse:
+    return DeleteAclsResponse(
+        filter_results=[
+            DeleteAclsFilterResult(error_code=code, error_message=message) for _ in request.filters
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.DELETE_ACLS, versions=(0, 3), handle=handle, error_response=error_response
+)

@@ -1,0 +1,551 @@
+"""ACLs on a broker: each API by a client without, with exactly the needed, and with a denied permission."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kalda import Admin, Consumer, NewTopic, Producer
+from kalda.clients.admin.acls import (
+    AccessControlEntry,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    PermissionType,
+    ResourcePattern,
+    ResourceType,
+)
+from kalda.clients.errors import BrokerResponseError
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.protocol.registry import spec
+from kalda.protocol.schema import Message, Struct
+from kalda.security.acl.model import CLUSTER_NAME
+from kalda.security.sasl.plain import PlainClient
+from kalda.testing import KaldaProcess
+from kalda.testing.process import free_ports
+from tests.integration.net.test_sasl import PLAIN, properties
+
+ALICE = "User:alice"
+SETTINGS = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "security.inter.broker.protocol": "SASL_PLAINTEXT",
+    "sasl.mechanism.inter.broker.protocol": "PLAIN",
+    "sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": (
+        f'{PLAIN} required username="admin" password="admin-secret" '
+        'user_admin="admin-secret" user_alice="alice-secret" user_bob="bob-secret";'
+    ),
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:admin",
+    "auto.create.topics.enable": "false",
+}
+TOPIC, GROUP, CLUSTER, TXN = (
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+Op = AclOperation
+DENIED = {
+    TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+    TXN: ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+NAMES = {TOPIC: "t", GROUP: "g", CLUSTER: CLUSTER_NAME, TXN: "x"}
+Need = tuple[ResourceType, AclOperation]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
+    with KaldaProcess(tmp_path_factory.mktemp("acls") / "data", settings=SETTINGS) as process:
+        with Admin.from_config(properties(process.bootstrap, user="admin")) as admin:
+            admin.create_topics([NewTopic("t", 1, 1), NewTopic("hidden", 1, 1)]).raise_for_errors()
+        yield process
+
+
+@pytest.fixture
+def admin(broker: KaldaProcess) -> Iterator[Admin]:
+    """An administrator, behind whose test no ACL is left."""
+    with Admin.from_config(properties(broker.bootstrap, user="admin")) as client:
+        yield client
+        client.delete_acls([AclFilter()]).raise_for_errors()
+
+
+def binding(
+    need: Need, permission: PermissionType = PermissionType.ALLOW, principal: str = ALICE
+) -> AclBinding:
+    kind, operation = need
+    return AclBinding(
+        ResourcePattern(kind, NAMES[kind]), AccessControlEntry(principal, "*", operation, permission)
+    )
+
+
+def message(key: ApiKey, **fields: Any) -> Message:
+    return spec(key).request_class(**fields)
+
+
+def struct(key: ApiKey, name: str, /, **fields: Any) -> Any:
+    module = sys.modules[spec(key).request_class.__module__]
+    return getattr(module, name)(**fields)
+
+
+_ANY_ACL: dict[str, object] = {
+    "resource_type_filter": 1,
+    "pattern_type_filter": 1,
+    "operation": 1,
+    "permission_type": 1,
+    "resource_name_filter": None,
+    "principal_filter": None,
+    "host_filter": None,
+}
+
+K = ApiKey
+ROWS: list[tuple[ApiKey, Sequence[Need], Callable[[], Message]]] = [
+    (
+        K.LIST_OFFSETS,
+        [(TOPIC, Op.DESCRIBE)],
+        lambda: message(
+            K.LIST_OFFSETS,
+            replica_id=-1,
+            topics=[
+                struct(
+                    K.LIST_OFFSETS,
+                    "ListOffsetsTopic",
+                    name="t",
+                    partitions=[
+                        struct(K.LIST_OFFSETS, "ListOffsetsPartition", partition_index=0, timestamp=-1)
+                    ],
+                )
+            ],
+        ),
+    ),
+    (
+        K.METADATA,
+        [(TOPIC, Op.DESCRIBE)],
+        lambda: message(K.METADATA, topics=[struct(K.METADATA, "MetadataRequestTopic", name="t")]),
+    ),
+    (
+        K.OFFSET_COMMIT,
+        [(GROUP, Op.READ), (TOPIC, Op.READ)],
+        lambda: message(
+            K.OFFSET_COMMIT,
+            group_id="g",
+            topics=[
+                struct(
+                    K.OFFSET_COMMIT,
+                    "OffsetCommitRequestTopic",
+                    name="t",
+                    partitions=[
+                        struct(
+                            K.OFFSET_COMMIT,
+                            "OffsetCommitRequestPartition",
+                            partition_index=0,
+                            committed_offset=0,
+                        )
+                    ],
+                )
+            ],
+        ),
+    ),
+    (
+        K.OFFSET_FETCH,
+        [(GROUP, Op.DESCRIBE), (TOPIC, Op.DESCRIBE)],
+        lambda: message(
+            K.OFFSET_FETCH,
+            groups=[
+                struct(
+                    K.OFFSET_FETCH,
+                    "OffsetFetchRequestGroup",
+                    group_id="g",
+                    topics=[
+                        struct(K.OFFSET_FETCH, "OffsetFetchRequestTopics", name="t", partition_indexes=[0])
+                    ],
+                )
+            ],
+        ),
+    ),
+    (
+        K.FIND_COORDINATOR,
+        [(GROUP, Op.DESCRIBE)],
+        lambda: message(K.FIND_COORDINATOR, key_type=0, coordinator_keys=["g"]),
+    ),
+    (
+        K.FIND_COORDINATOR,
+        [(TXN, Op.DESCRIBE)],
+        lambda: message(K.FIND_COORDINATOR, key_type=1, coordinator_keys=["x"]),
+    ),
+    (K.JOIN_GROUP, [(GROUP, Op.READ)], lambda: message(K.JOIN_GROUP, group_id="g", session_timeout_ms=10)),
+    (K.HEARTBEAT, [(GROUP, Op.READ)], lambda: message(K.HEARTBEAT, group_id="g")),
+    (K.LEAVE_GROUP, [(GROUP, Op.READ)], lambda: message(K.LEAVE_GROUP, group_id="g")),
+    (K.SYNC_GROUP, [(GROUP, Op.READ)], lambda: message(K.SYNC_GROUP, group_id="g")),
+    (K.DESCRIBE_GROUPS, [(GROUP, Op.DESCRIBE)], lambda: message(K.DESCRIBE_GROUPS, groups=["g"])),
+    (
+        K.CREATE_TOPICS,
+        [(TOPIC, Op.CREATE)],
+        lambda: message(
+            K.CREATE_TOPICS,
+            topics=[struct(K.CREATE_TOPICS, "CreatableTopic", name="t", num_partitions=1)],
+            validate_only=True,
+        ),
+    ),
+    (
+        K.CREATE_TOPICS,
+        [(CLUSTER, Op.CREATE)],
+        lambda: message(
+            K.CREATE_TOPICS,
+            topics=[struct(K.CREATE_TOPICS, "CreatableTopic", name="t", num_partitions=1)],
+            validate_only=True,
+        ),
+    ),
+    (
+        K.DELETE_RECORDS,
+        [(TOPIC, Op.DELETE)],
+        lambda: message(
+            K.DELETE_RECORDS,
+            topics=[
+                struct(
+                    K.DELETE_RECORDS,
+                    "DeleteRecordsTopic",
+                    name="t",
+                    partitions=[struct(K.DELETE_RECORDS, "DeleteRecordsPartition", partition_index=0)],
+                )
+            ],
+        ),
+    ),
+    (
+        K.INIT_PRODUCER_ID,
+        [(TXN, Op.WRITE)],
+        lambda: message(K.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=10_000),
+    ),
+    (
+        K.INIT_PRODUCER_ID,
+        [(CLUSTER, Op.IDEMPOTENT_WRITE)],
+        lambda: message(K.INIT_PRODUCER_ID, transactional_id=None),
+    ),
+    (
+        K.OFFSET_FOR_LEADER_EPOCH,
+        [(TOPIC, Op.DESCRIBE)],
+        lambda: message(
+            K.OFFSET_FOR_LEADER_EPOCH,
+            replica_id=-1,
+            topics=[
+                struct(
+                    K.OFFSET_FOR_LEADER_EPOCH,
+                    "OffsetForLeaderTopic",
+                    topic="t",
+                    partitions=[struct(K.OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderPartition")],
+                )
+            ],
+        ),
+    ),
+    (
+        K.ADD_OFFSETS_TO_TXN,
+        [(TXN, Op.WRITE), (GROUP, Op.READ)],
+        lambda: message(K.ADD_OFFSETS_TO_TXN, transactional_id="x", group_id="g"),
+    ),
+    (K.END_TXN, [(TXN, Op.WRITE)], lambda: message(K.END_TXN, transactional_id="x")),
+    (
+        K.TXN_OFFSET_COMMIT,
+        [(TXN, Op.WRITE), (GROUP, Op.READ), (TOPIC, Op.READ)],
+        lambda: message(
+            K.TXN_OFFSET_COMMIT,
+            transactional_id="x",
+            group_id="g",
+            topics=[
+                struct(
+                    K.TXN_OFFSET_COMMIT,
+                    "TxnOffsetCommitRequestTopic",
+                    name="t",
+                    partitions=[struct(K.TXN_OFFSET_COMMIT, "TxnOffsetCommitRequestPartition")],
+                )
+            ],
+        ),
+    ),
+    (K.DESCRIBE_ACLS, [(CLUSTER, Op.DESCRIBE)], lambda: message(K.DESCRIBE_ACLS, **_ANY_ACL)),
+    (
+        K.CREATE_ACLS,
+        [(CLUSTER, Op.ALTER)],
+        lambda: message(K.CREATE_ACLS, creations=[struct(K.CREATE_ACLS, "AclCreation")]),
+    ),
+    (
+        K.DELETE_ACLS,
+        [(CLUSTER, Op.ALTER)],
+        lambda: message(K.DELETE_ACLS, filters=[struct(K.DELETE_ACLS, "DeleteAclsFilter")]),
+    ),
+    *(
+        (
+            K.DESCRIBE_CONFIGS,
+            [(kind, Op.DESCRIBE_CONFIGS)],
+            lambda number=number, name=name: message(
+                K.DESCRIBE_CONFIGS,
+                resources=[
+                    struct(
+                        K.DESCRIBE_CONFIGS,
+                        "DescribeConfigsResource",
+                        resource_type=number,
+                        resource_name=name,
+                    )
+                ],
+            ),
+        )
+        for kind, number, name in ((TOPIC, 2, "t"), (CLUSTER, 4, "0"))
+    ),
+    *(
+        (
+            key,
+            [(kind, Op.ALTER_CONFIGS)],
+            lambda key=key, number=number, name=name: message(
+                key,
+                resources=[struct(key, "AlterConfigsResource", resource_type=number, resource_name=name)],
+                validate_only=True,
+            ),
+        )
+        for key in (K.ALTER_CONFIGS, K.INCREMENTAL_ALTER_CONFIGS)
+        for kind, number, name in ((TOPIC, 2, "t"), (CLUSTER, 4, "0"))
+    ),
+    (K.DESCRIBE_LOG_DIRS, [(CLUSTER, Op.DESCRIBE)], lambda: message(K.DESCRIBE_LOG_DIRS, topics=None)),
+    (
+        K.CREATE_PARTITIONS,
+        [(TOPIC, Op.ALTER)],
+        lambda: message(
+            K.CREATE_PARTITIONS,
+            topics=[struct(K.CREATE_PARTITIONS, "CreatePartitionsTopic", name="t", count=2)],
+            validate_only=True,
+        ),
+    ),
+    (K.DELETE_GROUPS, [(GROUP, Op.DELETE)], lambda: message(K.DELETE_GROUPS, groups_names=["g"])),
+    (K.ELECT_LEADERS, [(CLUSTER, Op.ALTER)], lambda: message(K.ELECT_LEADERS, topic_partitions=[])),
+    (
+        K.ALTER_PARTITION_REASSIGNMENTS,
+        [(CLUSTER, Op.ALTER)],
+        lambda: message(K.ALTER_PARTITION_REASSIGNMENTS, topics=[]),
+    ),
+    (
+        K.LIST_PARTITION_REASSIGNMENTS,
+        [(CLUSTER, Op.DESCRIBE)],
+        lambda: message(K.LIST_PARTITION_REASSIGNMENTS, topics=None),
+    ),
+    (
+        K.OFFSET_DELETE,
+        [(GROUP, Op.DELETE), (TOPIC, Op.READ)],
+        lambda: message(
+            K.OFFSET_DELETE,
+            group_id="g",
+            topics=[
+                struct(
+                    K.OFFSET_DELETE,
+                    "OffsetDeleteRequestTopic",
+                    name="t",
+                    partitions=[struct(K.OFFSET_DELETE, "OffsetDeleteRequestPartition")],
+                )
+            ],
+        ),
+    ),
+    (
+        K.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        [(CLUSTER, Op.DESCRIBE)],
+        lambda: message(K.DESCRIBE_USER_SCRAM_CREDENTIALS, users=None),
+    ),
+    (
+        K.ALTER_USER_SCRAM_CREDENTIALS,
+        [(CLUSTER, Op.ALTER)],
+        lambda: message(
+            K.ALTER_USER_SCRAM_CREDENTIALS,
+            deletions=[
+                struct(K.ALTER_USER_SCRAM_CREDENTIALS, "ScramCredentialDeletion", name="x", mechanism=1)
+            ],
+        ),
+    ),
+    (
+        K.DESCRIBE_PRODUCERS,
+        [(TOPIC, Op.READ)],
+        lambda: message(
+            K.DESCRIBE_PRODUCERS,
+            topics=[struct(K.DESCRIBE_PRODUCERS, "TopicRequest", name="t", partition_indexes=[0])],
+        ),
+    ),
+    (
+        K.DESCRIBE_TRANSACTIONS,
+        [(TXN, Op.DESCRIBE)],
+        lambda: message(K.DESCRIBE_TRANSACTIONS, transactional_ids=["x"]),
+    ),
+    (
+        K.CONSUMER_GROUP_HEARTBEAT,
+        [(GROUP, Op.READ)],
+        lambda: message(K.CONSUMER_GROUP_HEARTBEAT, group_id="g", member_id="m"),
+    ),
+    (
+        K.CONSUMER_GROUP_DESCRIBE,
+        [(GROUP, Op.DESCRIBE)],
+        lambda: message(K.CONSUMER_GROUP_DESCRIBE, group_ids=["g"]),
+    ),
+    (
+        K.DESCRIBE_TOPIC_PARTITIONS,
+        [(TOPIC, Op.DESCRIBE)],
+        lambda: message(
+            K.DESCRIBE_TOPIC_PARTITIONS,
+            topics=[struct(K.DESCRIBE_TOPIC_PARTITIONS, "TopicRequest", name="t")],
+        ),
+    ),
+    (K.WRITE_TXN_MARKERS, [(CLUSTER, Op.CLUSTER_ACTION)], lambda: message(K.WRITE_TXN_MARKERS, markers=[])),
+]
+WITHOUT_AN_ERROR = {K.WRITE_TXN_MARKERS}
+"""An empty request has no place for an error in its response."""
+
+
+def error_codes(value: object) -> set[int]:
+    """Return every error code of a response, however deep."""
+    if isinstance(value, list):
+        return set().union(*map(error_codes, value)) if value else set()
+    if not isinstance(value, Struct):
+        return set()
+    codes: set[int] = set()
+    for field in type(value).FIELDS:
+        found = getattr(value, field.name)
+        codes |= {found} if field.name.endswith("error_code") else error_codes(found)
+    return codes - {0}
+
+
+def asked(broker: KaldaProcess, make: Callable[[], Message]) -> set[int]:
+    """Return the error codes that alice gets."""
+
+    async def ask() -> set[int]:
+        host, _, port = broker.bootstrap.rpartition(":")
+        options = DialOptions(
+            client_id="t", timeout_seconds=10, login=lambda: PlainClient("alice", "alice-secret")
+        )
+        connection = await PeerConnection.open(host, int(port), options)
+        try:
+            return error_codes(await connection.request(make(), timeout_seconds=10))
+        finally:
+            connection.close()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize(("key", "needs", "make"), ROWS, ids=lambda value: getattr(value, "title", ""))
+def test_each_api_needs_exactly_its_permissions(
+    broker: KaldaProcess, admin: Admin, key: ApiKey, needs: Sequence[Need], make: Callable[[], Message]
+) -> None:
+    spec(key)
+    refusals = {int(code) for code in DENIED.values()}
+    if key not in WITHOUT_AN_ERROR:
+        assert asked(broker, make) & refusals, "without any permission"
+    admin.create_acls([binding(need) for need in needs]).raise_for_errors()
+    assert set() == asked(broker, make) & refusals, "with what is needed"
+    if key in WITHOUT_AN_ERROR:
+        return
+    for need in needs:
+        denial = binding(need, PermissionType.DENY)
+        admin.create_acls([denial]).raise_for_errors()
+        expected = DENIED[need[0]]
+        if need == (CLUSTER, Op.CREATE):
+            expected = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        assert int(expected) in asked(broker, make), f"with {need} denied"
+        pattern, each = denial.pattern, denial.entry
+        admin.delete_acls(
+            [
+                AclFilter(
+                    pattern.resource_type,
+                    pattern.name,
+                    pattern.pattern_type,
+                    each.principal,
+                    each.host,
+                    each.operation,
+                    each.permission,
+                )
+            ]
+        ).raise_for_errors()
+
+
+def test_clients_see_and_use_only_what_they_may(broker: KaldaProcess, admin: Admin) -> None:
+    alice = properties(broker.bootstrap, user="alice")
+    denied = pytest.raises(BrokerResponseError, match="TOPIC_AUTHORIZATION_FAILED")
+    with Producer.from_config(alice) as producer, denied:
+        producer.send("t", value=b"x", partition=0).result(10)
+    admin.create_acls([binding((TOPIC, Op.WRITE)), binding((TOPIC, Op.READ))]).raise_for_errors()
+    with Admin.from_config(alice) as client:
+        assert ["t"] == list(client.list_topics())
+        assert not client.list_groups().results
+        described = client.describe_topics(["t"], include_authorized_operations=True)["t"]
+        assert frozenset({Op.READ, Op.WRITE, Op.DESCRIBE}) == described.authorized_operations
+        assert (
+            frozenset() == client.describe_cluster(include_authorized_operations=True).authorized_operations
+        )
+    with Producer.from_config(alice) as producer:
+        producer.send("t", value=b"allowed", partition=0).result(10)
+        with pytest.raises(BrokerResponseError, match="TOPIC_AUTHORIZATION_FAILED"):
+            producer.send("hidden", value=b"x", partition=0).result(10)
+    with Consumer.from_config({**alice, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        assert [b"allowed"] == [record.value for record in consumer.poll(timeout_s=10)]
+    with Consumer.from_config({**alice, "group.id": "g"}) as consumer:
+        consumer.subscribe(["t"])
+        with pytest.raises(BrokerResponseError, match="GROUP_AUTHORIZATION_FAILED"):
+            consumer.poll(timeout_s=10)
+
+
+def test_acls_outlive_a_restart_and_the_tool_manages_them(tmp_path: Path) -> None:
+    settings = {**SETTINGS, "listeners": f"SASL_PLAINTEXT://127.0.0.1:{free_ports(1)[0]}"}
+    with KaldaProcess(tmp_path / "data", settings=settings) as process:
+        file = tmp_path / "admin.properties"
+
+        def run(*arguments: str) -> str:
+            config = properties(process.bootstrap, user="admin")
+            file.write_text("\n".join(f"{name}={value}" for name, value in config.items()))
+            done = subprocess.run(
+                [sys.executable, "-m", "kalda", "acls", *arguments, "--command-config", str(file)],
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            return done.stdout
+
+        prefixed = ("--topic", "ord", "--resource-pattern-type", "prefixed")
+        run("add", "--producer", *prefixed, "--allow-principal", ALICE)
+        denial = ("--deny-principal", "User:bob", "--deny-host", "10.0.0.1")
+        run("add", "--cluster", "--operation", "alter", *denial)
+        listed = run("list")
+        assert ["Topic", "ord", "Prefixed", ALICE, "*", "Write", "Allow"] in [
+            line.split() for line in listed.splitlines()
+        ]
+        process.stop()
+        process.start()
+        assert listed == run("list")
+        assert "Create" in run("list", "--topic", "orders", "--resource-pattern-type", "match")
+        run("remove", *prefixed, "--force")
+        assert 2 == len(run("list").splitlines())
+
+
+def test_every_row_is_an_api_that_the_broker_checks() -> None:
+    """APIs of brokers have requests that a client cannot make by hand; those that only hide are above."""
+    from kalda.broker.requests.access.request_access import CHECKS
+
+    tried = {key for key, _, _ in ROWS}
+    elsewhere = {
+        K.LEADER_AND_ISR,
+        K.STOP_REPLICA,
+        K.UPDATE_METADATA,
+        K.CONTROLLED_SHUTDOWN,
+        K.LIST_GROUPS,
+        K.DELETE_TOPICS,
+        K.ADD_PARTITIONS_TO_TXN,
+        K.ALTER_REPLICA_LOG_DIRS,
+        K.UPDATE_FEATURES,
+        K.DESCRIBE_CLUSTER,
+        K.LIST_TRANSACTIONS,
+        K.ACQUIRE_READ_LEASE,
+        K.DESCRIBE_CLIENT_QUOTAS,
+        K.ALTER_CLIENT_QUOTAS,
+        K.LIST_CONFIG_RESOURCES,
+    }
+    assert CHECKS.keys() == tried | elsewhere
