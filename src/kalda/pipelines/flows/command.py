@@ -186,9 +186,9 @@ def _run(tool: Tool, path: Path, clusters: Sequence[str], metrics_port: int | No
         for each in started:
             each.stop(max(deadline - time.monotonic(), 0.0))
     _finish(tool, statuses)
-    failed = [each for each in runs if each.error is not None]
+    failed = [each for each in started if each.error is not None]
     for each in failed:
-        tool.output.failure(f"{each.status.pipeline}: {each.error}")
+        tool.output.failure(f"{each.name}: {each.error}")
     if failed:
         raise PartialFailureError
 

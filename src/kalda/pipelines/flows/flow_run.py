@@ -2,7 +2,8 @@
 
 What a maintainer must not break: a failure that the next try may not have is waited out without an end,
 because clusters come back; one that another try repeats ends the flow. What brokers refuse can change, for
-example with the number of live brokers, so it ends only a flow that runs once, when it was refused twice.
+example with the number of live brokers, so it ends only a flow that runs once, when it was refused twice. A
+damaged batch ends a flow when it is read twice: one response can be damaged on its way.
 """
 
 import logging
@@ -26,7 +27,7 @@ BACKOFF_S: Final = 1.0
 """Before the first new start; the wait doubles with each failure in a row."""
 BACKOFF_MAX_S: Final = 30.0
 
-_PERMANENT: Final = (MirrorError, ClientConfigError, UnsupportedApiError, RecordsError)
+_PERMANENT: Final = (MirrorError, ClientConfigError, UnsupportedApiError)
 
 
 class Due:
@@ -63,6 +64,11 @@ class FlowRun:
         self.error: Exception | None = None
         """Why the flow ended; None while it runs, and for a regular end."""
 
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self._flow.name
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
@@ -95,8 +101,8 @@ class FlowRun:
             except _PERMANENT as error:
                 self._fail(error)
                 return
-            except ClientError as error:
-                if self._is_once and not error.is_retriable and str(error) == self.status.error:
+            except (ClientError, RecordsError, TimeoutError) as error:
+                if self._ends_at(error):
                     self._fail(error)
                     return
                 failures = 1 if self.status.records > records else failures + 1
@@ -113,6 +119,14 @@ class FlowRun:
                 break
         self.status.state = RunState.STOPPED
 
+    def _ends_at(self, error: ClientError | RecordsError | TimeoutError) -> bool:
+        """Return whether an error ends the flow because it is the same as that of the last try."""
+        if str(error) != self.status.error:
+            return False
+        if isinstance(error, ClientError):
+            return self._is_once and not error.is_retriable
+        return isinstance(error, RecordsError)
+
     def _fail(self, error: Exception) -> None:
         self.error = error
         self.status.error = str(error)
@@ -120,7 +134,10 @@ class FlowRun:
 
     def _run(self) -> None:
         """Run the flow until it is stopped, or has copied what there is if it runs once."""
-        base = MirrorStatistics(records=self.status.records, transactions=self.status.batches)
+        status = self.status
+        base = MirrorStatistics(
+            records=status.records, transactions=status.batches, read_bytes=status.bytes_read
+        )
         with Mirror(self._options) as mirror:
             self._mirror = mirror
             if self._stop.is_set():
@@ -155,7 +172,7 @@ class FlowRun:
             status.records += records
             status.rows_out = status.records
             status.batches = base.transactions + now.transactions
-            status.bytes_read = now.read_bytes
+            status.bytes_read = base.read_bytes + now.read_bytes
         status.batch_ms = now_ms
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.topics import NewTopic
-from kalda.clients.errors import ClientError
+from kalda.clients.errors import ClientConfigError, ClientError, UnsupportedApiError
 from kalda.clients.producer.producer import Producer
 from kalda.pipelines.flows.flow_file import Flow, HeartbeatOptions
 from kalda.pipelines.mirror.mirror_maker_records import Heartbeat
@@ -20,9 +20,10 @@ from kalda.pipelines.mirror.topic_sync import create_if_missing
 
 logger: Final = logging.getLogger(__name__)
 
-_DELIVERY_TIMEOUT_S: Final = 30.0
 _BACKOFF_S: Final = 5.0
 _TIMEOUTS: Final = {"request.timeout.ms": "10000", "delivery.timeout.ms": "20000", "max.block.ms": "10000"}
+"""Where the file sets none of them; they depend on each other."""
+_PERMANENT: Final = (ClientConfigError, UnsupportedApiError)
 
 
 class Heartbeats:
@@ -34,6 +35,13 @@ class Heartbeats:
         self._stop: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._main, name=f"heartbeats-{flow.name}", daemon=True)
         self._is_failing = False
+        self.error: Exception | None = None
+        """Why the thread ended; None while it runs, and for a regular end."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return f"heartbeats of {self._flow.name}"
 
     def start(self) -> None:
         """Start the thread."""
@@ -57,12 +65,23 @@ class Heartbeats:
         while not self._stop.is_set():
             try:
                 self._run()
+            except _PERMANENT as error:
+                self.error = error
+                logger.error("%s are not written: %s", self.name, error)
+                return
             except ClientError as error:
-                # Once for each time that the target is away.
+                # Once for each time that the target is away, or refuses them.
                 level = logging.DEBUG if self._is_failing else logging.WARNING
-                logger.log(level, "heartbeats of %s cannot be written: %s", self._flow.name, error)
+                logger.log(level, "%s cannot be written: %s", self.name, error)
                 self._is_failing = True
                 self._stop.wait(_BACKOFF_S)
+            except Exception as error:
+                self.error = error
+                raise
+
+    def _producer_settings(self) -> dict[str, str]:
+        own = self._flow.target_settings.for_producer()
+        return own if _TIMEOUTS.keys() & own.keys() else _TIMEOUTS | own
 
     def _run(self) -> None:
         settings = self._flow.target_settings
@@ -71,7 +90,7 @@ class Heartbeats:
             config = {"cleanup.policy": "compact"}
             topic = NewTopic(HEARTBEATS_TOPIC, 1, self._options.replication_factor, config=config)
             create_if_missing(admin, topic)
-        with Producer.from_config(_TIMEOUTS | settings.for_producer() | named) as producer:
+        with Producer.from_config(self._producer_settings() | named) as producer:
             while not self._stop.is_set():
                 beat = Heartbeat(self._flow.source, self._flow.target, time.time_ns() // 1_000_000)
                 sent = producer.send(
@@ -82,6 +101,6 @@ class Heartbeats:
                     timestamp_ms=beat.timestamp_ms,
                 )
                 # The next one waits for this one, so that no queue grows while the target is away.
-                sent.result(_DELIVERY_TIMEOUT_S)
+                sent.result()
                 self._is_failing = False
                 self._stop.wait(self._options.interval_s)

@@ -4,7 +4,7 @@ Clients that move to the target read there where their group goes on; Java's `Re
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from kalda.clients.producer.producer import Producer
@@ -51,22 +51,31 @@ class CheckpointTopic:
     def write(self, checkpoints: Iterable[Checkpoint]) -> int:
         """Write what is new; return how many checkpoints that is.
 
-        A checkpoint goes back only with its group: a later copy of records can have later offsets.
+        A checkpoint goes back only with its group: a later copy of records can have later offsets. One that
+        no record can hold is left out, for example with metadata of more than 32,767 bytes.
 
         Raises:
             ClientError: the topic cannot be written.
         """
-        changed = [each for each in checkpoints if self._is_news(each)]
+        changed = list(self._encoded(each for each in checkpoints if self._is_news(each)))
         if changed:
             with self._delivery.unit():
                 sent = [
-                    self._producer.send(self._topic, each.value(), key=each.key(), partition=0)
-                    for each in changed
+                    self._producer.send(self._topic, value, key=key, partition=0) for _, key, value in changed
                 ]
-            for each, future in zip(changed, sent, strict=True):
+            for (each, _, _), future in zip(changed, sent, strict=True):
                 future.result(_DELIVERY_TIMEOUT_S)
                 self._remember(each)
         return len(changed)
+
+    def _encoded(self, checkpoints: Iterable[Checkpoint]) -> Iterator[tuple[Checkpoint, bytes, bytes]]:
+        for each in checkpoints:
+            try:
+                yield each, each.key(), each.value()
+            except MirrorMakerRecordError as error:
+                logger.warning("the checkpoint of group %.100s is not written: %s", each.group, error)
+                # Once for each offset of the group, not with each round.
+                self._remember(each)
 
     def _is_news(self, checkpoint: Checkpoint) -> bool:
         last = self._written.get((checkpoint.group, checkpoint.partition))

@@ -38,12 +38,20 @@ class GroupSync:
             ClientError: the source cannot be reached.
         """
         found = self.source.list_consumer_groups()
+        for broker, error in found.errors.items():
+            logger.warning("groups of broker %d are not carried over: %s", broker, error)
         groups = [each.group_id for each in found.results if self._is_selected(each.group_id)]
         if not groups:
             return []
         committed = self.source.list_consumer_group_offsets(groups)
+        for group, error in committed.errors.items():
+            logger.warning("offsets of group %s are not carried over: %s", group, error)
         checkpoints = []
         for group, offsets in committed.results.items():
+            for partition, error in offsets.errors.items():
+                logger.warning(
+                    "the offset of group %s in %s is not carried over: %s", group, partition, error
+                )
             for partition, answer in offsets.results.items():
                 if answer is None or partition not in targets or partition not in syncs:
                     continue

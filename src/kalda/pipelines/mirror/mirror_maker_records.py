@@ -10,12 +10,13 @@ from typing import Final
 from kalda.common.types import TopicPartition
 
 _VERSION: Final = 0
+_STRING_BYTES_MAX: Final = 0x7FFF
 _VERSION_AND_TIME: Final = struct.Struct(">hq")
 _VERSION_AND_OFFSETS: Final = struct.Struct(">hqq")
 
 
 class MirrorMakerRecordError(ValueError):
-    """A record of an internal topic cannot be read."""
+    """A record of an internal topic cannot be read, or a string is too long for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +33,20 @@ class Checkpoint:
     metadata: str = ""
 
     def key(self) -> bytes:
-        """Return the key of the record."""
+        """Return the key of the record.
+
+        Raises:
+            MirrorMakerRecordError: a name is too long.
+        """
         topic, number = self.partition
         return _string(self.group) + _string(topic) + struct.pack(">i", number)
 
     def value(self) -> bytes:
-        """Return the value of the record."""
+        """Return the value of the record.
+
+        Raises:
+            MirrorMakerRecordError: the metadata is too long.
+        """
         return _VERSION_AND_OFFSETS.pack(_VERSION, self.upstream, self.downstream) + _string(self.metadata)
 
 
@@ -50,7 +59,11 @@ class Heartbeat:
     timestamp_ms: int
 
     def key(self) -> bytes:
-        """Return the key of the record."""
+        """Return the key of the record.
+
+        Raises:
+            MirrorMakerRecordError: a name is too long.
+        """
         return _string(self.source) + _string(self.target)
 
     def value(self) -> bytes:
@@ -79,6 +92,11 @@ def read_checkpoint(key: bytes, value: bytes) -> Checkpoint:
 
 def _string(text: str) -> bytes:
     encoded = text.encode()
+    if len(encoded) > _STRING_BYTES_MAX:
+        raise MirrorMakerRecordError(
+            f"{text[:100]!r}... has {len(encoded)} bytes; a string of MirrorMaker has at most "
+            f"{_STRING_BYTES_MAX}"
+        )
     return struct.pack(">h", len(encoded)) + encoded
 
 

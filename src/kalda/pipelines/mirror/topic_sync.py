@@ -73,6 +73,8 @@ class TopicSync:
         described = self.source.describe_topics(topics)
         counts = {str(name): len(each.partitions) for name, each in described.results.items()}
         configs = self._configs(counts)
+        if self.sync_configs:
+            counts = {name: count for name, count in counts.items() if name in configs}
         targets = {name: self.names.target_topic(name) for name in counts}
         existing, errors = self._existing(targets.values())
         missing = [name for name in counts if targets[name] not in existing and targets[name] not in errors]
@@ -106,14 +108,14 @@ class TopicSync:
         create_if_missing(self.target, NewTopic(SYNCS_TOPIC, 1, replication_factor, config=config))
 
     def _configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
-        """Return the settings of topics in the source that are not defaults."""
+        """Return the settings of topics in the source that are not defaults; without topics that are gone."""
         if not self.sync_configs:
             return {}
         resources = {ConfigResource.topic(name): name for name in topics}
         if not resources:
             return {}
         described = self.source.describe_configs(list(resources))
-        described.raise_for_errors()
+        _raise_unless_deleted(described.errors)
         return {
             resources[resource]: copied_configs(
                 {
@@ -159,6 +161,8 @@ class TopicSync:
     ) -> None:
         grown = {targets[name]: count for name, count in counts.items() if existing[targets[name]] < count}
         for name, error in (self.target.create_partitions(grown).errors if grown else {}).items():
+            if error.is_retriable:
+                raise error
             raise MirrorError(
                 f"{name} has {existing[name]} partitions in {self.names.target} and its original has "
                 f"{grown[name]}, but more could not be added: {error}"
@@ -171,7 +175,7 @@ class TopicSync:
         if not resources:
             return
         described = self.target.describe_configs(list(resources))
-        described.raise_for_errors()
+        _raise_unless_deleted(described.errors)
         changes = {}
         for resource, entries in described.results.items():
             wanted = configs.get(resources[resource], {})
@@ -189,7 +193,7 @@ class TopicSync:
             if operations:
                 changes[resource] = operations
         if changes:
-            self.target.incremental_alter_configs(changes).raise_for_errors()
+            _raise_unless_deleted(self.target.incremental_alter_configs(changes).errors)
 
 
 def create_if_missing(admin: Admin, topic: NewTopic) -> None:
@@ -201,6 +205,17 @@ def create_if_missing(admin: Admin, topic: NewTopic) -> None:
     error = admin.create_topics([topic]).errors.get(topic.name)
     if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise error
+
+
+def _raise_unless_deleted(errors: Mapping[ConfigResource, ClientError]) -> None:
+    """Pass over topics that were deleted since they were described; the next look does not find them.
+
+    Raises:
+        ClientError: the first other error.
+    """
+    for error in errors.values():
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise error
 
 
 def _refusals(

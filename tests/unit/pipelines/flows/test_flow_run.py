@@ -9,6 +9,7 @@ from kalda.pipelines.flows.flow_file import Flow, parse_flows
 from kalda.pipelines.flows.flow_run import Due, FlowRun
 from kalda.pipelines.mirror.mirror import MirrorOptions, MirrorStatistics
 from kalda.pipelines.mirror.policy import MirrorError
+from kalda.records.errors import CorruptRecordError
 
 
 def a_flow() -> tuple[Flow, MirrorOptions]:
@@ -101,3 +102,58 @@ def test_a_flow_that_runs_once_ends_when_brokers_refuse_the_same_again(
     run = run_with(monkeypatch, away, away, refusal, away, refusal, refusal, away)
 
     assert ("failed", 5, str(refusal)) == (run.status.state, run.status.restarts, str(run.error))
+
+
+def test_a_batch_that_is_damaged_twice_ends_a_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One response can be damaged on its way; what is damaged on disk is so again."""
+    first = CorruptRecordError("the CRC of the batch at offset 5 is wrong")
+    second = CorruptRecordError("the CRC of the batch at offset 9 is wrong")
+    recovered = run_with(monkeypatch, first, second)
+    ended = run_with(monkeypatch, first, second, second)
+
+    assert (None, 2) == (recovered.error, recovered.status.restarts)
+    assert ("failed", 2, second) == (ended.status.state, ended.status.restarts, ended.error)
+
+
+def test_a_delivery_that_takes_too_long_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A producer with a long `delivery.timeout.ms` waits longer than the mirror."""
+    run = run_with(monkeypatch, TimeoutError("no result within 180 seconds"))
+
+    assert (None, 1) == (run.error, run.status.restarts)
+
+
+class BreakingMirror(FailingMirror):
+    """A mirror that copies once and then fails."""
+
+    copied = 0
+
+    def look_for_topics(self) -> None:
+        pass
+
+    def carry_groups(self) -> None:
+        pass
+
+    def copy_next(self) -> bool:
+        if self.copied:
+            raise self.errors.pop(0)
+        self.copied += 1
+        return True
+
+    def statistics(self) -> MirrorStatistics:
+        return MirrorStatistics(
+            records=3 * self.copied, read_bytes=30 * self.copied, transactions=self.copied
+        )
+
+
+def test_what_a_flow_has_done_stays_over_new_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The metrics are counters."""
+    monkeypatch.setattr(flow_run, "Mirror", BreakingMirror)
+    monkeypatch.setattr(flow_run, "BACKOFF_S", 0.0)
+    errors = [BrokerConnectionError("away"), BrokerConnectionError("away"), MirrorError("ended")]
+    monkeypatch.setattr(FailingMirror, "errors", errors, raising=False)
+    monkeypatch.setattr(BreakingMirror, "__enter__", lambda mirror: mirror)
+    run = FlowRun(*a_flow(), is_once=False)
+    run.start()
+    run._thread.join(30)
+
+    assert (9, 90, 3) == (run.status.records, run.status.bytes_read, run.status.batches)

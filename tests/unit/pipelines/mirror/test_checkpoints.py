@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
 from kalda.pipelines.mirror.checkpoints import CheckpointTopic
@@ -53,3 +55,13 @@ def test_a_group_that_was_reset_takes_its_checkpoint_back() -> None:
     topic.write([Checkpoint("g", PARTITION, 10, 9), Checkpoint("h", PARTITION, 10, 9)])
 
     assert 1 == topic.write([Checkpoint("g", PARTITION, 5, 4)])
+
+
+def test_a_checkpoint_that_no_record_can_hold_keeps_no_other_away(caplog: pytest.LogCaptureFixture) -> None:
+    """`offset.metadata.max.bytes` of the source allows more metadata than a string of MirrorMaker."""
+    topic = topic_of(Target())
+    long = Checkpoint("g", PARTITION, 10, 9, "x" * 0x8000)
+
+    assert 1 == topic.write([long, Checkpoint("h", PARTITION, 10, 9, "x" * 0x7FFF)])
+    assert 0 == topic.write([long])
+    assert ["the checkpoint of group g is not written"] == [each.getMessage()[:40] for each in caplog.records]

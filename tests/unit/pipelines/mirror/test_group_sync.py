@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
+import pytest
 
 from kalda.clients.admin.admin import Admin
-from kalda.clients.admin.outcomes import Outcomes
+from kalda.clients.admin.outcomes import Listing, Outcomes
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError
 from kalda.common.types import TopicPartition
@@ -30,7 +31,7 @@ class Cluster:
         self.altered: dict[str, Mapping[TopicPartition, int]] = {}
 
     def list_consumer_groups(self) -> object:
-        return SimpleNamespace(results=[SimpleNamespace(group_id=each) for each in self.groups])
+        return Listing([SimpleNamespace(group_id=each) for each in self.groups])
 
     def list_consumer_group_offsets(self, _: object) -> Outcomes[str, Committed]:
         return Outcomes(self.groups, self.failed)
@@ -70,3 +71,18 @@ def test_offsets_that_the_target_does_not_return_stay_as_they_are() -> None:
     assert {} == carried(Cluster({}, {"billing": error}))
     there: Committed = Outcomes({OTHER: OffsetAndMetadata(10)}, {PARTITION: error})
     assert {"billing": {OTHER: 50}} == carried(Cluster({"billing": there}))
+
+
+def test_groups_whose_offsets_cannot_be_read_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """They are left out of the round, which must not look as if they had no offsets."""
+    error = ClientError("the coordinator is loading")
+    known: Committed = Outcomes({PARTITION: OffsetAndMetadata(50)}, {OTHER: error})
+    source = Cluster({"billing": known}, {"audit": error})
+    sync = GroupSync(cast(Admin, source), cast(Admin, source))
+    sync.translate({}, {})
+
+    messages = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [
+        "offsets of group audit are not carried over: the coordinator is loading",
+        f"the offset of group billing in {OTHER} is not carried over: the coordinator is loading",
+    ] == messages
