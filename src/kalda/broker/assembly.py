@@ -104,6 +104,7 @@ class BrokerParts:
         self.transactions.run(tasks, foundation.config)
         if foundation.access.tls.is_used:
             tasks.run("certificates", foundation.access.tls.run(executor))
+        foundation.access.logins.run(tasks)
         tasks.run("features", foundation.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())

@@ -43,8 +43,8 @@ Where the table of one client above has another default, that one counts.
 """
 
 _SECURITY: Final = """\
-The settings of TLS and SASL have no effect yet. Their defaults are accepted; a value that asks for protection
-is refused, so that a connection never seems encrypted when it is not.
+Some settings of TLS and SASL have no effect. Their defaults are accepted; a value that asks for protection is
+refused, so that a connection never seems protected when it is not.
 """
 
 _LEGACY: Final = """\

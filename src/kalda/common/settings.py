@@ -136,5 +136,7 @@ short: Final = _Kind[int](ConfigType.SHORT)
 long: Final = _Kind[int](ConfigType.LONG)
 double: Final = _Kind[float](ConfigType.DOUBLE)
 string_list: Final = _Kind[tuple[str, ...]](ConfigType.LIST)
+class_name: Final = _Kind[str](ConfigType.CLASS)
+"""The name of one of Java's classes."""
 password: Final = _Kind[str](ConfigType.PASSWORD)
 """A string whose values are never shown."""

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalda.net.client.new_login import new_login
 from kalda.security.principal import KafkaPrincipal
-from kalda.security.sasl.client_login import LoginConfigError, new_login
+from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.jaas import JaasConfig, JaasError
 from kalda.security.sasl.mechanism import SaslClient, SaslError, SaslServer
 from kalda.security.sasl.plain import PlainClient, PlainServer
@@ -253,4 +254,4 @@ def test_junk_is_no_login_module(junk: str) -> None:
 )
 def test_a_login_that_cannot_be_made_is_named(mechanism: str, jaas: str | None, reason: str) -> None:
     with pytest.raises(LoginConfigError, match=reason):
-        new_login(mechanism, None if jaas is None else JaasConfig.parse(jaas))
+        new_login(mechanism, None if jaas is None else JaasConfig.parse(jaas), lambda name: None)

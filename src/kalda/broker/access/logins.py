@@ -1,5 +1,6 @@
 """Begins the logins of a broker's clients: which mechanisms a listener offers, and who may log in by them."""
 
+import asyncio
 import hmac
 import logging
 import secrets
@@ -7,17 +8,22 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from kalda.broker.access.bearer_keys import BearerKeys
+from kalda.broker.access.bearer_tokens import BearerTokens
 from kalda.broker.access.sasl_authenticator import SaslAuthenticator
 from kalda.broker.access.scram_credentials import ScramCredentials
 from kalda.broker.config import BrokerConfig
+from kalda.broker.foundation.service_tasks import ServiceTasks
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
+from kalda.net.client.new_login import new_login
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.server import Server
-from kalda.security.sasl.client_login import LoginConfigError, new_login
+from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.jaas import JaasConfig
-from kalda.security.sasl.mechanism import PLAIN, SaslServer
+from kalda.security.sasl.mechanism import OAUTHBEARER, PLAIN, SaslServer
+from kalda.security.sasl.oauthbearer import OAuthBearerServer
 from kalda.security.sasl.plain import PlainServer
 from kalda.security.sasl.scram import HASHES, NONCE_BYTES, ScramServer
 
@@ -39,6 +45,8 @@ class Logins:
         self._clock: Final = clock
         self._credentials: Final = credentials
         self._server: Server | None = None
+        self._bearer_tokens: Final[dict[str, BearerTokens]] = {}
+        """By listener; of those that offer OAUTHBEARER."""
         for listener in config.listeners:
             if listener.uses_sasl:
                 for mechanism in self.mechanisms(listener.name):
@@ -55,6 +63,18 @@ class Logins:
             self._config.sasl_server_max_receive_size, connection.frame_bytes_max
         )
         return SaslAuthenticator(self).on_frame
+
+    async def load_keys(self) -> None:
+        """Read the keys that check tokens, before the first client shows one. A failure is only logged."""
+        await asyncio.gather(*(keys.load() for keys in self._keys()))
+
+    def run(self, tasks: ServiceTasks) -> None:
+        """Keep those keys up to date."""
+        for keys in self._keys():
+            tasks.run("token keys", keys.run())
+
+    def _keys(self) -> list[BearerKeys]:
+        return [tokens.keys for tokens in self._bearer_tokens.values() if tokens.keys is not None]
 
     def outgoing(self, listener: str) -> NewLogin | None:
         """Return how this broker logs in at a listener of other brokers; None if it need not.
@@ -73,7 +93,11 @@ class Logins:
                 f"`sasl.enabled.mechanisms`={','.join(self.mechanisms(listener))} of listener {listener}",
             )
         try:
-            return new_login(mechanism, self._config.jaas(listener, mechanism))
+            return new_login(
+                mechanism,
+                self._config.jaas(listener, mechanism),
+                lambda name: self._config.login_setting(listener, mechanism, name),
+            )
         except LoginConfigError as error:
             name = f"listener.name.{listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
             raise ConfigError(name, f"`{name}`: {error}") from None
@@ -107,6 +131,8 @@ class Logins:
         if mechanism in HASHES:
             nonce = secrets.token_urlsafe(NONCE_BYTES)
             return ScramServer(mechanism, partial(self._credentials.find, mechanism), nonce)
+        if mechanism == OAUTHBEARER:
+            return OAuthBearerServer(self._bearer_tokens[listener].verify)
         assert mechanism == PLAIN, f"{mechanism} was checked at the start"
         return PlainServer(partial(_is_password, self._plain_users(listener)))
 
@@ -136,8 +162,10 @@ class Logins:
     def _check(self, listener: str, mechanism: str) -> None:
         if mechanism == PLAIN:
             self._plain_users(listener)
+        elif mechanism == OAUTHBEARER:
+            self._bearer_tokens[listener] = BearerTokens(self._config, listener, self._clock)
         elif mechanism not in HASHES:
-            known = ", ".join((PLAIN, *HASHES))
+            known = ", ".join((PLAIN, *HASHES, OAUTHBEARER))
             raise ConfigError(
                 "sasl.enabled.mechanisms",
                 f"`sasl.enabled.mechanisms`={mechanism} of listener {listener} is not served; it takes "

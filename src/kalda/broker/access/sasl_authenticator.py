@@ -156,7 +156,7 @@ class SaslAuthenticator:
             response = SaslAuthenticateResponse(
                 error_code=ErrorCode.SASL_AUTHENTICATION_FAILED, error_message=str(error)
             )
-            self._refuse(connection, str(error), _reply(header, response))
+            self._refuse(connection, error.detail, _reply(header, response))
             return
         is_complete = self._complete(connection, lifetime_ms)
         connection.send(
@@ -173,7 +173,7 @@ class SaslAuthenticator:
             answer, lifetime_ms = self._step(connection, token)
         except SaslError as error:
             # The frames of the mechanism have no place for an error.
-            self._refuse(connection, str(error), None)
+            self._refuse(connection, error.detail, None)
             return
         self._complete(connection, lifetime_ms)
         connection.send(framing.frame([answer]))

@@ -90,6 +90,10 @@ class BrokerConfig(BrokerSettings):
         own = f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{name}"
         return self._values[own] if own in self._values else self.of_listener(listener, name)
 
+    def login_setting(self, listener: str, mechanism: str, name: str) -> ConfigValue:
+        """Return a setting of this broker's own login; None for one that only clients have."""
+        return self.of_mechanism(listener, mechanism, name) if name in BROKER_CONFIG else None
+
     def jaas(self, listener: str, mechanism: str) -> JaasConfig | None:
         """Return the login module of one mechanism of a listener; None if it is not set."""
         text = self._values.get(_jaas_name(listener, mechanism))

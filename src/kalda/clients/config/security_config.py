@@ -8,9 +8,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from kalda.common.config_def import MissingFeature, Validator
-from kalda.common.settings import LOW, Settings, password, string, string_list
+from kalda.common.settings import LOW, password, string, string_list
 from kalda.net.client.client_errors import ClientConfigError
 from kalda.security.sasl.jaas import JaasConfig, JaasError
+from kalda.security.sasl.login_settings import TokenLoginSettings
 
 if TYPE_CHECKING:
     from kalda.net.client.sasl_login import NewLogin
@@ -31,7 +32,7 @@ def _is_jaas(value: object) -> bool:
         return False
 
 
-class SecurityConfig(Settings):
+class SecurityConfig(TokenLoginSettings):
     """The settings that protect connections."""
 
     security_protocol = string(
@@ -80,7 +81,7 @@ class SecurityConfig(Settings):
     )
     ssl_secure_random_implementation = string(None, "Java's random number generator.", requires=JVM)
     ssl_engine_factory_class = string(None, "Java's factory of TLS engines.", requires=JVM)
-    sasl_mechanism = string("GSSAPI", "The SASL mechanism: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.")
+    sasl_mechanism = string("GSSAPI", "The SASL mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.")
     sasl_jaas_config = password(
         None,
         "The login in the format of JAAS: "
@@ -88,7 +89,6 @@ class SecurityConfig(Settings):
         Validator("one login module with its options", _is_jaas),
     )
     sasl_client_callback_handler_class = string(None, "Java's SASL callback handler.", requires=SASL)
-    sasl_login_callback_handler_class = string(None, "Java's login callback handler.", requires=SASL)
     sasl_login_class = string(None, "Java's login class.", requires=SASL)
     sasl_kerberos_service_name = string(None, "The name of the brokers' Kerberos principal.", requires=SASL)
     sasl_kerberos_kinit_cmd = string("/usr/bin/kinit", "The path of kinit.", requires=SASL)
@@ -99,33 +99,12 @@ class SecurityConfig(Settings):
     sasl_kerberos_min_time_before_relogin = string(
         "60000", "The least time between two logins.", requires=SASL
     )
-    sasl_login_refresh_window_factor = string("0.8", "When to renew a token.", requires=SASL)
-    sasl_login_refresh_window_jitter = string("0.05", "The jitter of token renewal.", requires=SASL)
-    sasl_login_refresh_min_period_seconds = string(
-        "60", "The least time between two token renewals.", requires=SASL
-    )
-    sasl_login_refresh_buffer_seconds = string(
-        "300", "How long before its expiry a token is renewed.", requires=SASL
-    )
-    sasl_login_connect_timeout_ms = string(
-        None, "The time-out of a connection to the token provider.", requires=SASL
-    )
-    sasl_login_read_timeout_ms = string(
-        None, "The time-out of a response of the token provider.", requires=SASL
-    )
-    sasl_login_retry_backoff_ms = string("100", "The first wait between attempts to log in.", requires=SASL)
-    sasl_login_retry_backoff_max_ms = string(
-        "10000", "The longest wait between attempts to log in.", requires=SASL
-    )
-    sasl_oauthbearer_token_endpoint_url = string(None, "The URL of the token endpoint.", requires=SASL)
-    sasl_oauthbearer_scope_claim_name = string("scope", "The claim that holds the scope.", requires=SASL)
-    sasl_oauthbearer_sub_claim_name = string("sub", "The claim that holds the subject.", requires=SASL)
     sasl_oauthbearer_jwks_endpoint_url = string(None, "The URL of the key set.", requires=SASL)
     sasl_oauthbearer_expected_audience = string(None, "The audience that a token must name.", requires=SASL)
     sasl_oauthbearer_expected_issuer = string(None, "The issuer that a token must name.", requires=SASL)
     sasl_oauthbearer_clock_skew_seconds = string("30", "The clock skew that is allowed.", requires=SASL)
     sasl_oauthbearer_header_urlencode = string(
-        "false", "Whether to encode the client id and secret as in a URL.", requires=SASL
+        "false", "Whether to encode the client id and secret as in a URL."
     )
     sasl_oauthbearer_assertion_algorithm = string(
         "RS256", "The algorithm that signs an assertion.", requires=SASL
@@ -152,11 +131,9 @@ class SecurityConfig(Settings):
     sasl_oauthbearer_assertion_template_file = string(
         None, "A file with further claims of an assertion.", requires=SASL
     )
-    sasl_oauthbearer_client_credentials_client_id = string(
-        None, "The client id for the token endpoint.", requires=SASL
-    )
+    sasl_oauthbearer_client_credentials_client_id = string(None, "The client id for the token endpoint.")
     sasl_oauthbearer_client_credentials_client_secret = password(
-        None, "The client secret for the token endpoint.", requires=SASL
+        None, "The client secret for the token endpoint."
     )
     sasl_oauthbearer_jwks_endpoint_refresh_ms = string(
         "3600000", "How often the key set is fetched again.", requires=SASL
@@ -177,7 +154,7 @@ class SecurityConfig(Settings):
         "Java's class that checks tokens.",
         requires=SASL,
     )
-    sasl_oauthbearer_scope = string(None, "The scope that is asked of the token endpoint.", requires=SASL)
+    sasl_oauthbearer_scope = string(None, "The scope that is asked of the token endpoint.")
 
     def __getstate__(self) -> dict[str, object]:
         """Leave out of copies for other processes what they make themselves."""
@@ -217,10 +194,14 @@ class SecurityConfig(Settings):
         """
         if not self.security_protocol.upper().startswith("SASL_"):
             return None
-        from kalda.security.sasl.client_login import LoginConfigError, new_login
+        from kalda.net.client.new_login import new_login
+        from kalda.security.sasl.client_login import LoginConfigError
 
         text = self.sasl_jaas_config
+        jaas = None if text is None else JaasConfig.parse(text)
         try:
-            return new_login(self.sasl_mechanism.upper(), None if text is None else JaasConfig.parse(text))
+            return new_login(
+                self.sasl_mechanism.upper(), jaas, lambda name: getattr(self, name.replace(".", "_"), None)
+            )
         except LoginConfigError as error:
             raise ClientConfigError(str(error)) from None

@@ -1,5 +1,10 @@
-"""Logs a client in over an open connection: SaslHandshake, then the mechanism's messages. Sans-IO."""
+"""Logs a client in over an open connection: SaslHandshake, then the mechanism's messages.
 
+The mechanism works in a thread: SCRAM hashes a password thousands of times, OAUTHBEARER may have to fetch a
+token and GSSAPI a ticket.
+"""
+
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -51,7 +56,7 @@ async def log_in(
     lifetime_ms = 0
     try:
         while True:
-            message = client.respond(challenge)
+            message = await asyncio.to_thread(client.respond, challenge)
             if client.is_complete and not message:
                 break
             response = await exchange(SaslAuthenticateRequest(auth_bytes=message), version)

@@ -1,4 +1,4 @@
-"""Makes the client's side of a login from a mechanism's name and a JAAS configuration."""
+"""Makes the client's side of logins by name and password from a JAAS configuration."""
 
 import secrets
 from collections.abc import Callable
@@ -12,20 +12,20 @@ from kalda.security.sasl.scram import HASHES, NONCE_BYTES, TOKEN_AUTH, ScramClie
 CLIENT_MECHANISMS: Final = (PLAIN, *HASHES)
 
 
+ReadSetting = Callable[[str], object]
+"""Returns the value of a setting of the login by Kafka's name."""
+
+
 class LoginConfigError(ValueError):
     """A login cannot be made from its settings; the message shows no secret."""
 
 
-def new_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[], SaslClient]:
-    """Return what begins a login for each connection.
+def new_password_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[], SaslClient]:
+    """Return what begins a login by name and password for each connection.
 
     Raises:
-        LoginConfigError: the mechanism is not known, or its name or password is missing.
+        LoginConfigError: the name or password is missing.
     """
-    if mechanism not in CLIENT_MECHANISMS:
-        raise LoginConfigError(
-            f"`sasl.mechanism`={mechanism} is not supported; it takes {', '.join(CLIENT_MECHANISMS)}"
-        )
     name, password = _credentials(mechanism, jaas)
     if mechanism == PLAIN:
         return lambda: PlainClient(name, password)

@@ -14,6 +14,11 @@ GSSAPI: Final = "GSSAPI"
 class SaslError(Exception):
     """A login failed. The message goes to the peer: it never names what would help to guess."""
 
+    def __init__(self, message: str, detail: str | None = None) -> None:
+        super().__init__(message)
+        self.detail: Final = message if detail is None else detail
+        """Why, for the own log; without secrets."""
+
 
 class SaslServer(Protocol):
     """A broker's side of one login."""

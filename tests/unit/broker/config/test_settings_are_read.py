@@ -6,6 +6,7 @@ from pathlib import Path
 import kalda
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.broker.config.definitions.sasl import SaslConfig
 from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.common.config_def import ConfigKey
 from kalda.security.zookeeper.client_security import SETTINGS as CLIENT_SETTINGS
@@ -16,6 +17,14 @@ SOURCE = Path(kalda.__file__).parent
 
 def has_effect(key: ConfigKey) -> bool:
     return key.without_effect is None
+
+
+OF_THE_BROKER = (
+    "connection.failed.authentication.delay.ms",
+    "sasl.mechanism.inter.broker.protocol",
+    "sasl.server.max.receive.size",
+)
+"""Settings of SASL that are read as attributes."""
 
 
 def sources(folder: str, *, but: str) -> str:
@@ -45,9 +54,7 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         # Read for each listener, by name.
         *(key.name for key in TlsConfig.definitions().values()),
         *(CLIENT_SETTINGS - {LOGIN_FILE}),
-        "connections.max.reauth.ms",
-        "sasl.enabled.mechanisms",
-        "sasl.jaas.config",
+        *(key.name for key in SaslConfig.definitions().values() if key.name not in OF_THE_BROKER),
     }
 
     unread = [

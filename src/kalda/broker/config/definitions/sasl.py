@@ -3,12 +3,13 @@
 from typing import Final
 
 from kalda.common.config_def import UpdateMode, at_least
-from kalda.common.settings import LOW, Settings, integer, long, password, string, string_list
+from kalda.common.settings import LOW, class_name, integer, long, password, string, string_list
+from kalda.security.sasl.login_settings import TokenLoginSettings
 
 _PER_BROKER: Final = UpdateMode.PER_BROKER
 
 
-class SaslConfig(Settings):
+class SaslConfig(TokenLoginSettings):
     """Mechanisms, logins and how long they last."""
 
     connection_failed_authentication_delay_ms = integer(
@@ -35,6 +36,38 @@ class SaslConfig(Settings):
     )
     sasl_mechanism_inter_broker_protocol = string(
         "GSSAPI", "The mechanism by which this broker logs in to other brokers.", update_mode=_PER_BROKER
+    )
+    sasl_oauthbearer_clock_skew_seconds = integer(
+        30, "By how much the clocks of the identity provider and this broker may differ.", importance=LOW
+    )
+    sasl_oauthbearer_expected_audience = string_list(
+        None, "The audiences of which a token must name one; not checked unless set.", importance=LOW
+    )
+    sasl_oauthbearer_expected_issuer = string(
+        None, "The issuer that a token must name; not checked unless set.", importance=LOW
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms = long(
+        3_600_000,
+        "How often the identity provider's keys are read again. A token with an unknown key causes it, too.",
+        importance=LOW,
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms = long(
+        10_000, "The longest wait between attempts to read the keys.", importance=LOW
+    )
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms = long(
+        100, "The first wait between attempts to read the keys.", importance=LOW
+    )
+    sasl_oauthbearer_jwks_endpoint_url = string(
+        None,
+        "Where the identity provider's keys (JWKS) are read: an address with https or http, or a file "
+        "(`file:///path`).",
+    )
+    sasl_server_callback_handler_class = class_name(
+        None,
+        "How the tokens of OAUTHBEARER are checked: Kafka's `OAuthBearerValidatorCallbackHandler` checks "
+        "signatures with the keys of `sasl.oauthbearer.jwks.endpoint.url`, "
+        "`OAuthBearerUnsecuredValidatorCallbackHandler` checks none, for development. Written as "
+        "`listener.name.<name>.oauthbearer.sasl.server.callback.handler.class`.",
     )
     sasl_server_max_receive_size = integer(
         524_288, "The largest request, in bytes, of a client that has not logged in.", at_least(1)

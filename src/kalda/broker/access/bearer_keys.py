@@ -1,0 +1,89 @@
+"""Keeps the keys of an identity provider up to date for one listener.
+
+The keys are read in a thread: every ``sasl.oauthbearer.jwks.endpoint.refresh.ms``, and soon after a token
+named a key that is not known, as providers rotate their keys. While they cannot be read, the former ones
+stay in force.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.common.clock import Clock
+from kalda.security.sasl.signed_token import KeySet
+
+logger: Final = logging.getLogger(__name__)
+
+EXPEDITED_SECONDS_MIN: Final = 5.0
+"""Time between two reads that clients cause: anyone can send a token with an invented key."""
+
+
+class KeysError(Exception):
+    """The keys cannot be read; the message names where from."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTimes:
+    """When keys are read; the settings ``sasl.oauthbearer.jwks.endpoint.…``."""
+
+    refresh_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+class BearerKeys:
+    """The keys of one provider; `run` keeps them up to date."""
+
+    def __init__(self, listener: str, read: Callable[[], KeySet], times: KeyTimes, clock: Clock) -> None:
+        """`read` may block; it raises `KeysError`."""
+        self._listener: Final = listener
+        self._read: Final = read
+        self._times: Final = times
+        self._clock: Final = clock
+        self._failures = 0
+        self._read_at: float | None = None
+        """Monotonic seconds of the last attempt."""
+        self._is_wanted: Final = asyncio.Event()
+        self.current: KeySet | None = None
+        """None until they were read once."""
+
+    def request(self) -> None:
+        """Have the keys read soon: a token named one that is not known."""
+        self._is_wanted.set()
+
+    async def load(self) -> None:
+        """Read the keys now; a failure is logged, and the former keys stay."""
+        self._is_wanted.clear()
+        self._read_at = self._clock.monotonic()
+        try:
+            self.current = await asyncio.to_thread(self._read)
+        except KeysError as error:
+            self._failures += 1
+            logger.error("listener %s cannot check new tokens of OAUTHBEARER: %s", self._listener, error)
+        else:
+            if self._failures:
+                logger.info("listener %s has the keys for tokens of OAUTHBEARER again", self._listener)
+            self._failures = 0
+
+    async def run(self) -> None:
+        """Read the keys when it is time, until cancelled."""
+        while True:
+            await self._wait()
+            await self.load()
+
+    async def _wait(self) -> None:
+        times = self._times
+        if self._failures:
+            pause_ms = times.retry_backoff_ms * 2 ** min(self._failures - 1, 20)
+            await asyncio.sleep(min(pause_ms, times.retry_backoff_max_ms) / 1000)
+            return
+        try:
+            async with asyncio.timeout(times.refresh_ms / 1000):
+                await self._is_wanted.wait()
+        except TimeoutError:
+            return
+        assert self._read_at is not None, "keys are loaded before they are kept up to date"
+        early_seconds = self._read_at + EXPEDITED_SECONDS_MIN - self._clock.monotonic()
+        await asyncio.sleep(max(0.0, early_seconds))

@@ -1,0 +1,88 @@
+"""Reads small documents over HTTP, as identity providers serve tokens and keys; blocks."""
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import urlsplit
+
+DOCUMENT_BYTES_MAX: Final = 1024 * 1024
+"""Far above the documents of providers; a hostile one could send without end."""
+
+TIMEOUT_SECONDS: Final = 10.0
+"""How long a provider may be silent, where no setting says it."""
+
+_FINAL_STATUS: Final = frozenset(
+    {400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 413, 414, 415, 501, 505}
+)
+"""The same request would get the same answer; as in Kafka."""
+
+
+class DocumentError(Exception):
+    """A document could not be read; the message names the address and no secret."""
+
+    def __init__(self, message: str, *, is_retriable: bool) -> None:
+        super().__init__(message)
+        self.is_retriable: Final = is_retriable
+
+
+def read_document(
+    url: str,
+    *,
+    body: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    tls: ssl.SSLContext | None = None,
+) -> bytes:
+    """Get a document over http or https, by POST where there is a body. Redirects are not followed.
+
+    Raises:
+        DocumentError: it could not be read.
+    """
+    assert urlsplit(url).scheme in ("http", "https"), f"not an address of HTTP: {_shown(url)}"
+    handlers = [_NoRedirects(), urllib.request.HTTPSHandler(context=tls)]
+    sent = {"Accept": "application/json", "Cache-Control": "no-cache", **(headers or {})}
+    request = urllib.request.Request(url, data=body, headers=sent)
+    try:
+        with urllib.request.build_opener(*handlers).open(request, timeout=timeout_seconds) as response:
+            document: bytes = response.read(DOCUMENT_BYTES_MAX + 1)
+    except urllib.error.HTTPError as error:
+        with error:
+            text = _error_text(error.read(DOCUMENT_BYTES_MAX))
+        raise DocumentError(
+            f"{_shown(url)} answered with status {error.code}{text}",
+            is_retriable=error.code not in _FINAL_STATUS,
+        ) from None
+    except (OSError, ValueError) as error:
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise DocumentError(f"{_shown(url)} could not be read: {reason}", is_retriable=True) from None
+    if len(document) > DOCUMENT_BYTES_MAX:
+        raise DocumentError(f"{_shown(url)} sent more than {DOCUMENT_BYTES_MAX} bytes", is_retriable=False)
+    return document
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry credentials to an address that nobody has configured."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def _shown(url: str) -> str:
+    """Return an address without a name, password or query."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _error_text(body: bytes) -> str:
+    """Return an OAuth error (RFC 6749, section 5.2), which has no secrets."""
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return ""
+    if not isinstance(document, dict) or not isinstance(document.get("error"), str):
+        return ""
+    description = document.get("error_description")
+    return f": {document['error'][:100]}" + (f" ({str(description)[:200]})" if description else "")
