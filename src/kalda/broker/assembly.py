@@ -104,7 +104,8 @@ class BrokerParts:
         self.transactions.run(tasks, foundation.config)
         if foundation.access.tls.is_used:
             tasks.run("certificates", foundation.access.tls.run(executor))
-        foundation.access.logins.run(tasks)
+        for work in foundation.access.logins.background():
+            tasks.run("access", work)
         tasks.run("features", foundation.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())

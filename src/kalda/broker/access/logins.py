@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,6 @@ from kalda.broker.access.bearer_tokens import BearerTokens
 from kalda.broker.access.sasl_authenticator import SaslAuthenticator
 from kalda.broker.access.scram_credentials import ScramCredentials
 from kalda.broker.config import BrokerConfig
-from kalda.broker.foundation.service_tasks import ServiceTasks
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.net.client.new_login import new_login
@@ -68,10 +67,9 @@ class Logins:
         """Read the keys that check tokens, before the first client shows one. A failure is only logged."""
         await asyncio.gather(*(keys.load() for keys in self._keys()))
 
-    def run(self, tasks: ServiceTasks) -> None:
-        """Keep those keys up to date."""
-        for keys in self._keys():
-            tasks.run("token keys", keys.run())
+    def background(self) -> list[Coroutine[None, None, None]]:
+        """Return what keeps those keys up to date, each until cancelled."""
+        return [keys.run() for keys in self._keys()]
 
     def _keys(self) -> list[BearerKeys]:
         return [tokens.keys for tokens in self._bearer_tokens.values() if tokens.keys is not None]
