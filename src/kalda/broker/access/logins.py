@@ -67,7 +67,7 @@ class Logins:
         """Read the keys that check tokens, before the first client shows one. A failure is only logged."""
         await asyncio.gather(*(keys.load() for keys in self._keys()))
 
-    def background(self) -> list[Coroutine[None, None, None]]:
+    def background(self) -> list[Coroutine[object, object, None]]:
         """Return what keeps those keys up to date, each until cancelled."""
         return [keys.run() for keys in self._keys()]
 
