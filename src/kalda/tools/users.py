@@ -14,6 +14,7 @@ from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.option_types import Integer
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
+from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 
 if TYPE_CHECKING:
     from kalda.clients.admin.outcomes import Outcomes
@@ -73,6 +74,7 @@ async def describe(tool: Tool, user: tuple[str, ...]) -> None:
     metavar="HOST:PORT[,…]",
     help="Write to ZooKeeper instead of asking a broker, as before the first broker starts.",
 )
+@zookeeper_security_option
 async def set_user(
     tool: Tool,
     user: str,
@@ -173,7 +175,9 @@ async def _set_in_zookeeper(
     from kalda.zk.client.cluster_store import ClusterStore
     from kalda.zk.client.scram_users import set_scram_user
 
-    async with open_zookeeper("--zookeeper", zookeeper, _ZOOKEEPER_TIMEOUT_MS) as client:
+    async with open_zookeeper(
+        "--zookeeper", zookeeper, _ZOOKEEPER_TIMEOUT_MS, restricts_access=True
+    ) as client:
         store = ClusterStore(client, SystemClock())
         await store.ensure_layout()
         await set_scram_user(store, user, [name.upper() for name in mechanisms], password, iterations)

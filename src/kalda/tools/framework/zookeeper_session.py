@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 from kalda.tools.framework.errors import ToolError
+from kalda.tools.framework.zookeeper_security import security_of_options
 
 if TYPE_CHECKING:
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
@@ -14,16 +15,23 @@ _SESSION_TIMEOUT_MS: Final = 30_000
 
 @asynccontextmanager
 async def open_zookeeper(
-    option: str, servers: str, connection_timeout_ms: int, timeout_option: str | None = None
+    option: str,
+    servers: str,
+    connection_timeout_ms: int,
+    timeout_option: str | None = None,
+    *,
+    restricts_access: bool = False,
 ) -> AsyncIterator["EnsembleClient"]:
-    """Open a session and end it behind the block.
+    """Open a session and end it behind the block; see `connect_zookeeper`.
 
     Raises:
         ToolError: as `connect_zookeeper`, or ZooKeeper fails in the block.
     """
     from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
-    client = await connect_zookeeper(option, servers, connection_timeout_ms, timeout_option)
+    client = await connect_zookeeper(
+        option, servers, connection_timeout_ms, timeout_option, restricts_access=restricts_access
+    )
     try:
         yield client
     except ZooKeeperError as error:
@@ -33,21 +41,30 @@ async def open_zookeeper(
 
 
 async def connect_zookeeper(
-    option: str, servers: str, connection_timeout_ms: int, timeout_option: str | None = None
+    option: str,
+    servers: str,
+    connection_timeout_ms: int,
+    timeout_option: str | None = None,
+    *,
+    restricts_access: bool = False,
 ) -> "EnsembleClient":
     """Open a session with the servers that `option` names; `timeout_option` names the time, if one does.
 
+    The command's `--zk-tls-config-file` says how; `restricts_access` is that of `security_of_options`.
+
     Raises:
-        ToolError: no server takes the session, or the chroot does not exist.
+        ToolError: no server takes the session, the chroot does not exist, or the file cannot be used.
     """
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
     from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
+    security = security_of_options(restricts_access=restricts_access)
     try:
         client = await EnsembleClient.connect(
             servers,
             session_timeout_ms=_SESSION_TIMEOUT_MS,
             connection_timeout_ms=connection_timeout_ms,
+            security=security,
             creates_chroot=False,  # a typing error in an address must not leave znodes behind
         )
     except ZooKeeperError as error:

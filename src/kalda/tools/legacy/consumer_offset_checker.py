@@ -9,6 +9,7 @@ from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.framework.output import Form, Json
+from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 from kalda.tools.legacy.group import legacy
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _ROW: Final = "%-15s %-30s %-3s %-15s %-15s %-15s %s"
     metavar="HOST:PORT,...",
     help="The ZooKeeper servers, with a chroot.",
 )
+@zookeeper_security_option
 @click.option("--group", required=True, metavar="GROUP", help="The consumer group.")
 @click.option("--topic", metavar="TOPIC,...", help="The topics; those that the group owns unless given.")
 @click.option("--broker-info", is_flag=True, help="Print the addresses of the brokers, too.")

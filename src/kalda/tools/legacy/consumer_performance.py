@@ -11,6 +11,7 @@ import click
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
+from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 from kalda.tools.legacy.consumption_report import ConsumptionReport, Lines
 from kalda.tools.legacy.group import legacy
 from kalda.tools.legacy.performance_options import output_options
@@ -26,6 +27,7 @@ _MB: Final = 1024 * 1024
 
 @command("ConsumerPerformance", legacy, connects=False)
 @click.option("--zookeeper", required=True, metavar="HOST:PORT,...", help="The ZooKeeper servers.")
+@zookeeper_security_option
 @click.option("--topic", type=TopicName(), required=True, metavar="TOPIC", help="The topic to read.")
 @click.option(
     "--group",

@@ -14,6 +14,7 @@ from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, INT64_MAX
+from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 from kalda.tools.legacy.group import legacy
 
 _LINE: Final = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([0-9]{1,10}):([0-9]{1,19})")
@@ -32,6 +33,7 @@ _zookeeper_option = click.option(
 
 @command("ExportZkOffsets", legacy, connects=False)
 @_zookeeper_option
+@zookeeper_security_option
 @click.option(
     "--group", "groups", multiple=True, metavar="GROUP", help="A group; repeatable, all unless given."
 )
@@ -67,6 +69,7 @@ async def export_zk_offsets(tool: Tool, zookeeper: str, groups: tuple[str, ...],
 
 @command("ImportZkOffsets", legacy, connects=False)
 @_zookeeper_option
+@zookeeper_security_option
 @click.option(
     "--input-file", type=click.Path(path_type=Path), required=True, metavar="FILE", help="The file to read."
 )

@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
+from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 from kalda.tools.framework.zookeeper_session import connect_zookeeper, open_zookeeper
-from kalda.tools.zk import tree_commands
+from kalda.tools.zk import security_migration, tree_commands
+from kalda.tools.zk.group import zk
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 
@@ -19,14 +21,15 @@ if TYPE_CHECKING:
 
 ADDRESS_DEFAULT: Final = "127.0.0.1:2181"
 
+__all__ = ["security_migration", "zk"]
+
 _TIMEOUT_OPTION: Final = "--connection-timeout-ms"
 _CONNECTION_TIMEOUT_MS: Final = 10_000
-
-zk = noun("Read and change the tree of the coordination server or of a ZooKeeper ensemble.")
 
 
 def _servers(function: Decorated) -> Decorated:
     """Add the options that say where the servers are."""
+    function = zookeeper_security_option(function)
     function = click.option(
         _TIMEOUT_OPTION,
         type=Integer(1),

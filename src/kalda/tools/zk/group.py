@@ -1,0 +1,5 @@
+"""The group `kalda zk`, which its modules add their commands to."""
+
+from kalda.tools.framework.command import noun
+
+zk = noun("Read and change the tree of the coordination server or of a ZooKeeper ensemble.")
