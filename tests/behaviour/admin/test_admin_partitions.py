@@ -35,6 +35,12 @@ def produce(servers: str, topic: str, timestamps_ms: range, partition: int = 0) 
         assert 0 == producer.flush(20)
 
 
+def needs(admin: Admin, key: ApiKey, version: int) -> None:
+    (versions, *_) = admin.describe_api_versions().values()
+    if not versions.api_versions[key].includes(version):
+        pytest.skip(f"version {version} of {key.name} needs a newer broker")
+
+
 def test_offsets_are_looked_up_by_time_and_at_the_ends(
     admin: Admin, servers: str, create: CreateTopics, topic_name: TopicName
 ) -> None:
@@ -140,6 +146,7 @@ def test_partitions_are_moved(admin: Admin, create: CreateTopics, topic_name: To
 def test_replication_factor_is_kept_on_request(
     admin: Admin, create: CreateTopics, topic_name: TopicName
 ) -> None:
+    needs(admin, ApiKey.ALTER_PARTITION_REASSIGNMENTS, 1)
     brokers = [node.id for node in admin.describe_cluster().nodes]
     name = topic_name("kept")
     create(NewTopic(name, replica_assignments={0: [brokers[0]]}))
@@ -155,6 +162,7 @@ def test_replication_factor_is_kept_on_request(
 def test_resources_with_settings_are_listed(
     admin: Admin, create: CreateTopics, topic_name: TopicName
 ) -> None:
+    needs(admin, ApiKey.LIST_CONFIG_RESOURCES, 1)
     name = topic_name("listed")
     create(NewTopic(name, partitions=1))
     brokers = [ConfigResource.broker(node.id) for node in admin.describe_cluster().nodes]

@@ -146,6 +146,8 @@ def test_progress_survives_that_the_offsets_of_the_group_expire(
     with Admin(bootstrap_servers=other) as admin:
         admin.delete_consumer_groups([f"kalda-mirror-{topic}-a->{topic}-b"]).raise_for_errors()
     fill(bootstrap, topic, range(10, 20))
+    status = partition_status(file, topic)
+    assert (10, 20, 10) == (status["copied"], status["end"], status["lag"])
     (flow,) = json.loads(kalda("once", file, "--json").stdout)["flows"]
 
     assert ("stopped", 10, 0) == (flow["state"], flow["records"], flow["lag"])

@@ -78,6 +78,7 @@ def status(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
     flows = _flows(tool, file, clusters)
     from kalda.clients.errors import ClientError
     from kalda.pipelines.flows.flow_progress import progress_of
+    from kalda.pipelines.mirror.policy import MirrorError
 
     document: list[Json] = []
     rows: list[tuple[Cell, ...]] = []
@@ -86,7 +87,7 @@ def status(tool: Tool, file: Path, clusters: tuple[str, ...]) -> None:
     for flow in flows:
         try:
             found = [] if flow.mirror is None else progress_of(flow.mirror)
-        except ClientError as error:
+        except (ClientError, MirrorError) as error:
             tool.output.failure(f"{flow.name}: {error}")
             has_failed = True
             continue

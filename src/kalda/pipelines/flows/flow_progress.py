@@ -3,11 +3,14 @@
 from dataclasses import dataclass
 
 from kalda.clients.admin.admin import Admin
+from kalda.clients.errors import UnsupportedApiError
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
+from kalda.pipelines.mirror.delivery import DeliveryMode, check_transactions
 from kalda.pipelines.mirror.mirror import MirrorOptions
-from kalda.pipelines.mirror.progress import id_text, is_other, read_origin
+from kalda.pipelines.mirror.progress import Progress, id_text, resumption_of
+from kalda.pipelines.mirror.syncs_topic import read_syncs
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ def progress_of(options: MirrorOptions) -> list[PartitionProgress]:
 
     Raises:
         ClientError: a cluster cannot be reached.
+        MirrorError: a topic would come back by other mirrors.
     """
     names = options.names
     reader_config = LogReaderConfig.from_properties(
@@ -53,12 +57,27 @@ def progress_of(options: MirrorOptions) -> list[PartitionProgress]:
         beginnings = reader.beginning_offsets(partitions)
         ends = reader.end_offsets(partitions)
         committed = target.list_consumer_group_offsets([options.group])[options.group]
+        copies = {each: TopicPartition(names.target_topic(each.topic), each.partition) for each in partitions}
+        recorded = {}
+        if any(committed.get(copy) is None for copy in copies.values()):
+            recorded = _recorded(options, target)
         progress: list[PartitionProgress] = []
-        for each in partitions:
-            copy = TopicPartition(names.target_topic(each.topic), each.partition)
-            found = committed.get(copy)
-            origin = None if found is None else read_origin(found.metadata)
-            is_former = origin is not None and is_other(origin.topic_id, id_text(ids.get(each.topic)))
-            copied = None if found is None or is_former else found.offset
+        for each, copy in copies.items():
+            topic_id = id_text(ids.get(each.topic))
+            copied = resumption_of(committed.get(copy), recorded.get(each), topic_id).position
             progress.append(PartitionProgress(each, copy, copied, beginnings[each], ends[each]))
         return progress
+
+
+def _recorded(options: MirrorOptions, target: Admin) -> dict[TopicPartition, Progress]:
+    """Return what the topic of syncs has, if the flow goes on there."""
+    if options.delivery is DeliveryMode.AT_LEAST_ONCE:
+        return {}
+    try:
+        check_transactions(target, options.group)
+    except UnsupportedApiError:
+        return {}
+    return {
+        source: Progress(sync.topic_id, sync.position)
+        for source, sync in read_syncs(options.target, options.name)
+    }

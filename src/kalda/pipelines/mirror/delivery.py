@@ -35,6 +35,18 @@ class DeliveryMode(Enum):
     AT_LEAST_ONCE = "at least once"
 
 
+def check_transactions(target: Admin, group: str) -> None:
+    """Check that a cluster has the transactions that exactly-once delivery needs.
+
+    Brokers have them since 2.5, with the answers without pending offsets (KIP-447).
+
+    Raises:
+        UnsupportedApiError: it has not.
+        ClientError: it cannot be reached.
+    """
+    target.list_consumer_group_offsets([group], require_stable=True).get(group)
+
+
 class _EndedEarlyError(Exception):
     """Ends an empty transaction by an abort."""
 

@@ -23,17 +23,21 @@ from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.common.types import TopicPartition
-from kalda.pipelines.ledger.topic import read_compacted
 from kalda.pipelines.mirror.checkpoints import CheckpointTopic
 from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.copier import Copier
-from kalda.pipelines.mirror.delivery import AtLeastOnce, Delivery, DeliveryMode, ExactlyOnce
+from kalda.pipelines.mirror.delivery import (
+    AtLeastOnce,
+    Delivery,
+    DeliveryMode,
+    ExactlyOnce,
+    check_transactions,
+)
 from kalda.pipelines.mirror.group_sync import GroupSync
-from kalda.pipelines.mirror.offset_syncs import OffsetSyncs, SyncError, read_sync
+from kalda.pipelines.mirror.offset_syncs import OffsetSyncs
 from kalda.pipelines.mirror.policy import (
     CLUSTER_CONFIGS,
     GROUP_PREFIX,
-    SYNCS_TOPIC,
     MirrorError,
     MirrorNames,
     NameFilter,
@@ -49,7 +53,9 @@ from kalda.pipelines.mirror.progress import (
     is_other,
     progress_metadata,
     read_origin,
+    resumption_of,
 )
+from kalda.pipelines.mirror.syncs_topic import read_syncs
 from kalda.pipelines.mirror.topic_sync import MirroredTopics, TopicSync, create_if_missing
 
 logger: Final = logging.getLogger(__name__)
@@ -302,10 +308,7 @@ class Mirror:
         if mode is DeliveryMode.AT_LEAST_ONCE:
             return False
         try:
-            # Brokers have it since 2.5, with the transactions that read it (KIP-447).
-            self._target_admin.list_consumer_group_offsets([self._options.group], require_stable=True).get(
-                self._options.group
-            )
+            check_transactions(self._target_admin, self._options.group)
         except UnsupportedApiError as error:
             if mode is DeliveryMode.EXACTLY_ONCE:
                 raise MirrorError(
@@ -369,24 +372,16 @@ class Mirror:
                 f"{origin.cluster_id}, and {options.names.source} is {self._source_id}; give the mirror "
                 f"another name, or delete the group {options.group} in {options.names.target} to copy all"
             )
-        recorded = self._recorded.get(source)
         topic_id = id_text(self._topics.ids[source.topic])
-        for known_id, position in (
-            (origin.topic_id if origin else "", committed.offset if committed else None),
-            (recorded.topic_id if recorded else "", recorded.position if recorded else None),
-        ):
-            if position is None:
-                continue
-            if not is_other(known_id, topic_id):
-                return position
+        resumption = resumption_of(committed, self._recorded.get(source), topic_id)
+        if resumption.is_created_again:
             logger.warning(
                 "mirror %s: topic %s was deleted and created again in %s; it is copied from its beginning",
                 options.name,
                 source.topic,
                 options.names.source,
             )
-            return None
-        return None
+        return resumption.position
 
     def _ends(self) -> dict[TopicPartition, int]:
         ends = self._reader.end_offsets(self._positions)
@@ -438,16 +433,7 @@ class Mirror:
             ) from error
 
     def _load_syncs(self) -> None:
-        for key, value in read_compacted(self._options.target.for_consumer(), SYNCS_TOPIC):
-            if value is None:
-                continue
-            try:
-                mirror, source, sync = read_sync(key, value)
-            except SyncError as error:
-                logger.warning("%s", error)
-                continue
-            if mirror != self._options.name:
-                continue
+        for source, sync in read_syncs(self._options.target, self._options.name):
             before = self._recorded.get(source)
             if before is not None and is_other(before.topic_id, sync.topic_id):
                 self._syncs.pop(source, None)

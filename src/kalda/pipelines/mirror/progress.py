@@ -2,12 +2,15 @@
 
 The group of a mirror has offsets of the source for the partitions of the target. The text that is committed
 with each names the source, so that offsets of another cluster or of another topic of the name are not taken
-for the mirror's own, and so that a mirror the other way sees what this one writes.
+for the mirror's own, and so that a mirror the other way sees what this one writes. The topic of syncs has the
+same position, which stays when the offsets of the group have expired.
 """
 
 import json
 from dataclasses import dataclass
 from uuid import UUID
+
+from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,39 @@ def read_origin(metadata: str) -> Origin | None:
         return Origin(str(document["source"]), str(document.get("id", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Resumption:
+    """Where a partition goes on."""
+
+    position: int | None
+    """None if it was not copied yet."""
+    is_created_again: bool = False
+    """Whether the topic is another one than what was copied."""
+
+
+def resumption_of(
+    committed: OffsetAndMetadata | None, recorded: Progress | None, topic_id: str
+) -> Resumption:
+    """Decide where a partition goes on.
+
+    Args:
+        committed: what the mirror's group has.
+        recorded: what the topic of syncs has; None where the mirror copies at least once, because records
+            before that position may be missing.
+        topic_id: of the topic in the source.
+    """
+    origin = None if committed is None else read_origin(committed.metadata)
+    if committed is not None:
+        known = Progress(origin.topic_id if origin else "", committed.offset)
+    elif recorded is not None:
+        known = recorded
+    else:
+        return Resumption(None)
+    if is_other(known.topic_id, topic_id):
+        return Resumption(None, is_created_again=True)
+    return Resumption(known.position)
 
 
 def id_text(topic_id: UUID | None) -> str:
