@@ -6,14 +6,15 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.integration.real_zookeeper import missing
-from tests.integration.zk.coordination_server import CoordinationServer, running_server
+from tests.integration.real_zookeeper import free_port, missing
+from tests.integration.zk.coordination_server import running_server
 from tests.integration.zk.test_kazoo_faults import client_of
+from tests.integration.zk.tls_files import TlsFiles
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=missing() or "")
 
@@ -53,14 +54,14 @@ class CommandLine:
 
 
 @contextlib.contextmanager
-def command_line(server: CoordinationServer) -> Iterator[CommandLine]:
+def command_line(address: str, options: Sequence[str] = ()) -> Iterator[CommandLine]:
     spec = importlib.util.find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None
     jars = Path(spec.origin).parent / "jars"
     class_path = ":".join(str(path) for pattern in JARS for path in sorted(jars.glob(pattern)))
     command = ["java", "-Xmx128m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
-    command += ["org.apache.zookeeper.ZooKeeperMain", "-server", server.address]
+    command += [*options, "org.apache.zookeeper.ZooKeeperMain", "-server", address]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
@@ -78,7 +79,7 @@ def test_java_client_is_served_and_sets_its_watches_again(tmp_path: Path) -> Non
     """It sends setWatches2 and checks what kazoo ignores: the zxid of events, the order of answers."""
     with (
         running_server(tmp_path / "data") as server,
-        command_line(server) as java,
+        command_line(server.address) as java,
         client_of(server) as kazoo,
     ):
         java.run("create /a hello")
@@ -115,3 +116,40 @@ def test_java_client_is_served_and_sets_its_watches_again(tmp_path: Path) -> Non
         java.wait_for("type:NodeDataChanged path:/container")
         java.run("ls /a")
         java.wait_for("[after, e-0000000000, seen]")
+
+
+def test_java_client_logs_in_over_tls(tmp_path: Path) -> None:
+    """Its TLS and its DIGEST-MD5 are the JVM's own, and it names an authorization identity besides."""
+    files = TlsFiles(tmp_path)
+    port = free_port()
+    settings = {
+        "secureClientPort": str(port),
+        "clientPort": "0",
+        "ssl.keyStore.location": files.key("server"),
+        "ssl.trustStore.location": files.trust,
+        "java.security.auth.login.config": files.login_file("bob"),
+        "sessionRequireClientSASLAuth": "true",
+    }
+    options = {
+        "zookeeper.client.secure": "true",
+        "zookeeper.clientCnxnSocket": "org.apache.zookeeper.ClientCnxnSocketNetty",
+        "zookeeper.ssl.keyStore.location": files.key("alice"),
+        "zookeeper.ssl.trustStore.location": files.trust,
+        "java.security.auth.login.config": files.login_file("bob"),
+        # MD5 is no algorithm of FIPS, which ZooKeeper 3.9 keeps to by default.
+        "zookeeper.fips-mode": "false",
+    }
+    with (
+        running_server(tmp_path / "data", settings),
+        command_line(f"localhost:{port}", [f"-D{name}={value}" for name, value in options.items()]) as java,
+    ):
+        java.run("whoami")
+        java.wait_for("sasl: bob")
+        assert any("x509: CN=alice" in line for line in java.seen)
+        java.run("create /mine hello auth::cdrwa")
+        java.wait_for("Created /mine")
+        java.run("getAcl /mine")
+        java.wait_for("'sasl,'bob")
+        java.run("setAcl /mine x509:CN=alice:cdrwa,sasl:eve:r")
+        java.run("get /mine")
+        java.wait_for("hello")

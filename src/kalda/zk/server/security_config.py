@@ -123,6 +123,7 @@ SECURITY_KEYS: Final = (
     ),
     _key("client.certReload", _BOOLEAN, False, "Whether changed stores are read again; accepted: they are."),
     _key("serverCnxnFactory", _STRING, None, "The JVM's sockets; accepted."),
+    _key("fips-mode", _BOOLEAN, True, "For the JVM's TLS; accepted. SASL DIGEST-MD5 needs MD5 all the same."),
     _key("jaasLoginRenew", ConfigType.INT, 3_600_000, "For Kerberos; accepted."),
     _key(
         "requireClientAuthScheme",
@@ -154,6 +155,7 @@ SECURITY_KEYS: Final = (
 SECURITY_WITHOUT_EFFECT: Final = frozenset(
     {
         "client.certReload",
+        "fips-mode",
         "jaasLoginRenew",
         "requireClientAuthScheme",
         "serverCnxnFactory",
