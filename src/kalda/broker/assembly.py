@@ -104,11 +104,22 @@ class BrokerParts:
         self.transactions.run(tasks, foundation.config)
         if foundation.access.tls.is_used:
             tasks.run("certificates", foundation.access.tls.run(executor))
-        for work in foundation.access.logins.background():
+        for work in foundation.access.background():
             tasks.run("access", work)
+        if foundation.access.delegation_tokens.is_enabled:
+            tasks.every(
+                "delegation tokens",
+                foundation.config.delegation_token_expiry_check_interval_ms,
+                self._delete_ended_tokens,
+            )
         tasks.run("features", foundation.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
+
+    async def _delete_ended_tokens(self) -> None:
+        """Delete the delegation tokens that have ended, as the controller does for all brokers."""
+        if self.services.controller.is_active:
+            await self.foundation.access.delegation_tokens.delete_ended()
 
     def close_metrics(self) -> None:
         """Stop serving metrics."""

@@ -133,7 +133,6 @@ class BrokerServer:
         self._dialer = foundation.access.dialer(self._dialer, self._config.inter_broker_listener_name)
         parts = self._parts = assemble(foundation, self._dialer, tasks)
         undo.push_async_callback(self._undo_assembly, parts)
-        await foundation.access.logins.load_keys()
         self._ports = await self._bind(parts.server, foundation.access)
         # From now on the controller can reach this broker; requests of clients wait.
         parts.server.start_accepting()

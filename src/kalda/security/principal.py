@@ -1,6 +1,6 @@
 """Defines `KafkaPrincipal`, the identity of a client."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 USER: Final = "User"
@@ -17,8 +17,8 @@ class KafkaPrincipal:
 
     type: str
     name: str
-    token_authenticated: bool = False
-    """Whether the client logged in with a delegation token (KIP-48)."""
+    token_authenticated: bool = field(default=False, compare=False)
+    """Whether the client logged in with a delegation token (KIP-48). It does not make another identity."""
 
     def __str__(self) -> str:
         return f"{self.type}:{self.name}"

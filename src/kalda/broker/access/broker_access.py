@@ -1,10 +1,12 @@
 """Groups what decides who reaches a broker: certificates, logins and credentials."""
 
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Self
 
 from kalda.broker.access.authorizer import Authorizer
 from kalda.broker.access.broker_tls import BrokerTls
+from kalda.broker.access.delegation_tokens import DelegationTokens
 from kalda.broker.access.logins import Logins
 from kalda.broker.access.scram_credentials import ScramCredentials
 from kalda.broker.config import BrokerConfig, ConfigStore
@@ -13,6 +15,7 @@ from kalda.net.listener_security import ListenerSecurity
 from kalda.net.peer.dialer import Dialer, SecureDialer
 from kalda.zk.client.acl_store import AclStore
 from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.delegation_token_store import DelegationTokenStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +25,7 @@ class BrokerAccess:
     tls: BrokerTls
     logins: Logins
     scram_credentials: ScramCredentials
+    delegation_tokens: DelegationTokens
     authorizer: Authorizer | None
     """None if every client may do everything."""
 
@@ -37,23 +41,32 @@ class BrokerAccess:
         tls = BrokerTls(config)
         config_store.on_broker_change(lambda _: tls.reload_soon())
         credentials = ScramCredentials(config_store, cluster)
+        tokens = DelegationTokens(config, DelegationTokenStore(cluster.zookeeper), clock)
         return cls(
             tls=tls,
-            logins=Logins(config, clock, credentials),
+            logins=Logins(config, clock, credentials, tokens),
             scram_credentials=credentials,
+            delegation_tokens=tokens,
             authorizer=(
                 Authorizer(config, AclStore(cluster.zookeeper)) if config.authorizer_class_name else None
             ),
         )
 
     async def start(self) -> None:
-        """Load the ACLs, before the first client is served.
+        """Load what decides about clients, before the first is served.
 
         Raises:
-            ZooKeeperError: they cannot be read.
+            ZooKeeperError: it cannot be read.
         """
+        await self.delegation_tokens.start()
+        await self.logins.load_keys()
         if self.authorizer is not None:
             await self.authorizer.start()
+
+    def background(self) -> list[Coroutine[object, object, None]]:
+        """Return what keeps tokens and their keys up to date, each until cancelled."""
+        work = self.logins.background()
+        return [*work, self.delegation_tokens.follow()] if self.delegation_tokens.is_enabled else work
 
     async def close(self) -> None:
         """Stop following changes."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from kalda.broker.access.bearer_keys import BearerKeys
 from kalda.broker.access.bearer_tokens import BearerTokens
+from kalda.broker.access.delegation_tokens import DelegationTokens
 from kalda.broker.access.sasl_authenticator import SaslAuthenticator
 from kalda.broker.access.scram_credentials import ScramCredentials
 from kalda.broker.config import BrokerConfig
@@ -34,7 +35,9 @@ _USER_PREFIX: Final = "user_"
 class Logins:
     """The logins of one broker: the rules of its `SaslAuthenticator` objects."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, credentials: ScramCredentials) -> None:
+    def __init__(
+        self, config: BrokerConfig, clock: Clock, credentials: ScramCredentials, tokens: DelegationTokens
+    ) -> None:
         """Check the mechanisms of all listeners.
 
         Raises:
@@ -43,6 +46,7 @@ class Logins:
         self._config: Final = config
         self._clock: Final = clock
         self._credentials: Final = credentials
+        self._tokens: Final = tokens
         self._server: Server | None = None
         self._bearer_tokens: Final[dict[str, BearerTokens]] = {}
         """By listener; of those that offer OAUTHBEARER."""
@@ -128,7 +132,12 @@ class Logins:
         """Begin a login."""
         if mechanism in HASHES:
             nonce = secrets.token_urlsafe(NONCE_BYTES)
-            return ScramServer(mechanism, partial(self._credentials.find, mechanism), nonce)
+            return ScramServer(
+                mechanism,
+                partial(self._credentials.find, mechanism),
+                nonce,
+                partial(self._tokens.find, mechanism),
+            )
         if mechanism == OAUTHBEARER:
             return OAuthBearerServer(self._bearer_tokens[listener].verify)
         assert mechanism == PLAIN, f"{mechanism} was checked at the start"

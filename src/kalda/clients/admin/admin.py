@@ -139,6 +139,10 @@ class Admin:
     describe_acls = _blocking(AsyncAdmin.describe_acls)
     create_acls = _blocking(AsyncAdmin.create_acls)
     delete_acls = _blocking(AsyncAdmin.delete_acls)
+    create_delegation_token = _blocking(AsyncAdmin.create_delegation_token)
+    renew_delegation_token = _blocking(AsyncAdmin.renew_delegation_token)
+    expire_delegation_token = _blocking(AsyncAdmin.expire_delegation_token)
+    describe_delegation_tokens = _blocking(AsyncAdmin.describe_delegation_tokens)
     fence_producers = _blocking(AsyncAdmin.fence_producers)
     force_terminate_transaction = _blocking(AsyncAdmin.force_terminate_transaction)
 

@@ -14,6 +14,7 @@ from kalda.clients.admin.admin_options import AdminOptions
 from kalda.clients.admin.call_runner import AdminCallRunner
 from kalda.clients.admin.cluster_methods import ClusterMethods
 from kalda.clients.admin.config_methods import ConfigMethods
+from kalda.clients.admin.delegation_token_methods import DelegationTokenMethods
 from kalda.clients.admin.group_methods import GroupMethods
 from kalda.clients.admin.partition_methods import PartitionMethods
 from kalda.clients.admin.topic_methods import TopicMethods
@@ -44,6 +45,7 @@ class AsyncAdmin(
     ClusterMethods,
     TransactionMethods,
     UserMethods,
+    DelegationTokenMethods,
     AclMethods,
 ):
     """Does what an administrator of a cluster does: topics, settings, groups, offsets, transactions, brokers.

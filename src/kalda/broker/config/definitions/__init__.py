@@ -12,6 +12,7 @@ from typing import Final
 
 from kalda.broker.config.definitions.access import AccessConfig
 from kalda.broker.config.definitions.coordinators import CoordinatorConfig
+from kalda.broker.config.definitions.delegation_tokens import DelegationTokenConfig
 from kalda.broker.config.definitions.log import ServerLogConfig
 from kalda.broker.config.definitions.network import SocketServerConfig
 from kalda.broker.config.definitions.replication import ReplicationConfig
@@ -44,6 +45,7 @@ class BrokerSettings(
     TlsConfig,
     SaslConfig,
     AccessConfig,
+    DelegationTokenConfig,
     ServerLogConfig,
     ReplicationConfig,
     CoordinatorConfig,

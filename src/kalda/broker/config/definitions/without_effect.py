@@ -29,7 +29,6 @@ KRAFT: Final = "KRaft"
 _CONSEQUENCES: Final = {
     "access control": "every client may do everything",
     "a limit on the rate of connections": "any rate is accepted",
-    "delegation tokens": "clients are not authenticated",
     KRAFT: "Kalda coordinates brokers through ZooKeeper's protocol",
     "policies": "nothing checks what clients create and alter",
     "quotas": "clients are not limited",

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, Final
 
 from kalda.broker.access.authorizer import Authorizer
-from kalda.broker.requests.access import configs, groups, topics, transactions
+from kalda.broker.requests.access import configs, delegation_tokens, groups, topics, transactions
 from kalda.broker.requests.access.check import Call, Check, cluster, in_turn
 from kalda.broker.requests.api import RequestContext
 from kalda.common.api_keys import ApiKey
@@ -57,6 +57,8 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _ALTER,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: _DESCRIBE,
     ApiKey.OFFSET_DELETE: in_turn(groups.of_request(AclOperation.DELETE), topics.by_name(AclOperation.READ)),
+    ApiKey.CREATE_DELEGATION_TOKEN: delegation_tokens.create,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: delegation_tokens.describe,
     ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: _DESCRIBE,
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _ALTER,
     ApiKey.UPDATE_FEATURES: _ALTER,
@@ -77,6 +79,9 @@ CHECKS: Final[dict[ApiKey, Check]] = {
 UNCHECKED: Final = frozenset(
     {
         ApiKey.API_VERSIONS,
+        # The handlers ask whether a client is owner or renewer of the token.
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.RENEW_DELEGATION_TOKEN,
         ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
         ApiKey.PUSH_TELEMETRY,
         ApiKey.RELEASE_READ_LEASE,

@@ -1,0 +1,44 @@
+"""Checks of requests about delegation tokens (KIP-48, KIP-373)."""
+
+from typing import Any
+
+from kalda.broker.requests.access.check import Call
+from kalda.broker.requests.token_requests import may_request_tokens
+from kalda.common.errors import ErrorCode
+from kalda.security.acl.model import AclOperation, ResourceType
+from kalda.security.principal import KafkaPrincipal
+
+
+def create(call: Call) -> Any:
+    """Demand CREATE_TOKENS on the owner, if that is another user."""
+    request, requester = call.request, call.context.principal
+    if not request.owner_principal_name or not may_request_tokens(call.services, call.context):
+        # The handler refuses what this connection may not ask for.
+        return None
+    owner = KafkaPrincipal(request.owner_principal_type, request.owner_principal_name)
+    if owner == requester or call.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
+        return None
+    return call.refusal(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+
+
+def describe(call: Call) -> Any:
+    """Hide tokens of others without DESCRIBE on the token or DESCRIBE_TOKENS on its owner."""
+    principal = call.context.principal
+    me = (principal.type, principal.name)
+
+    def is_visible(token: Any) -> bool:
+        owner = (token.principal_type, token.principal_name)
+        requester = (token.token_requester_principal_type, token.token_requester_principal_name)
+        if me in (owner, requester, *((each.principal_type, each.principal_name) for each in token.renewers)):
+            return True
+        return call.allows(
+            AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, is_noted=False
+        ) or call.allows(
+            AclOperation.DESCRIBE_TOKENS, ResourceType.USER, f"{owner[0]}:{owner[1]}", is_noted=False
+        )
+
+    def amend(response: Any) -> None:
+        response.tokens = [token for token in response.tokens if is_visible(token)]
+
+    call.amends.append(amend)
+    return None

@@ -1,0 +1,69 @@
+"""CreateDelegationToken (key 38), versions 0-3: make a token by which its owner can log in (KIP-48)."""
+
+from collections.abc import Coroutine
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.token_requests import require_token_requests
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
+from kalda.security.principal import USER, KafkaPrincipal
+
+_NEVER: Final = -1
+
+
+async def _create(
+    services: BrokerServices, request: CreateDelegationTokenRequest, requester: KafkaPrincipal
+) -> CreateDelegationTokenResponse:
+    owner = _owner(request, requester)
+    renewers = tuple(KafkaPrincipal(each.principal_type, each.principal_name) for each in request.renewers)
+    tokens = services.access.delegation_tokens
+    token = await tokens.create(owner, requester, renewers, request.max_lifetime_ms)
+    return CreateDelegationTokenResponse(
+        principal_type=owner.type,
+        principal_name=owner.name,
+        token_requester_principal_type=requester.type,
+        token_requester_principal_name=requester.name,
+        issue_timestamp_ms=token.issued_at_ms,
+        expiry_timestamp_ms=token.expires_at_ms,
+        max_timestamp_ms=token.max_at_ms,
+        token_id=token.token_id,
+        hmac=tokens.secret(token),
+    )
+
+
+def _owner(request: CreateDelegationTokenRequest, requester: KafkaPrincipal) -> KafkaPrincipal:
+    if not request.owner_principal_name:
+        return requester
+    return KafkaPrincipal(request.owner_principal_type or USER, request.owner_principal_name)
+
+
+def handle(
+    services: BrokerServices, request: CreateDelegationTokenRequest, context: RequestContext
+) -> Coroutine[None, None, CreateDelegationTokenResponse]:
+    """Make a token.
+
+    Raises:
+        ApiError: the client may not ask for tokens, or a renewer is no user.
+    """
+    require_token_requests(services, context)
+    if any(each.principal_type != USER for each in request.renewers):
+        raise ApiError(ErrorCode.INVALID_PRINCIPAL_TYPE)
+    return _create(services, request, context.principal)
+
+
+def error_response(request: CreateDelegationTokenRequest, code: ErrorCode) -> CreateDelegationTokenResponse:
+    """Return a response with the error."""
+    return CreateDelegationTokenResponse(
+        error_code=code, issue_timestamp_ms=_NEVER, expiry_timestamp_ms=_NEVER, max_timestamp_ms=_NEVER
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.CREATE_DELEGATION_TOKEN, versions=(0, 3), handle=handle, error_response=error_response
+)
