@@ -5,10 +5,10 @@ tools are those of `kalda.tools.framework.registry`, loaded one at a time.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import click
 
@@ -16,6 +16,9 @@ import kalda
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
 from kalda.tools.framework.option_types import EnumType, Integer, OptionValueError
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, LazyGroup
+
+if TYPE_CHECKING:
+    from kalda.broker.process.secure import SecureCluster
 
 _BROKERS_MAX: Final = 64
 """More brokers than cores gain nothing and cost memory; the limit only catches typing errors."""
@@ -114,6 +117,13 @@ def app(context: click.Context, log_level: LogLevel | None, log_format: LogForma
     help="How many brokers to run; at most one per core is useful.",
 )
 @_port_option("The coordination server's port; 0 (the default) picks a free one.", "--zookeeper-port")
+@click.option(
+    "--secure",
+    "is_secure",
+    is_flag=True,
+    help="Encrypt, demand logins and check ACLs. The first start makes certificates and an administrator, "
+    "and writes client.properties and ca.pem into the directory.",
+)
 @_as_version_option
 @_set_options("server.properties")
 @click.pass_context
@@ -123,6 +133,7 @@ def start(
     port: int | None,
     brokers: int,
     zookeeper_port: int | None,
+    is_secure: bool,
     as_version: tuple[str, ...],
     settings: tuple[str, ...],
     config: Path | None,
@@ -140,22 +151,30 @@ def start(
     if (port or 0) + brokers - 1 > 65535:
         _fail(f"--port={port} leaves no room for --brokers={brokers} ports up to 65535")
     in_file, by_name = _properties(config, (*settings, *as_version))
+    secure = _secured(directory, in_file, by_name) if is_secure else None
+    if secure is not None:
+        in_file, config = secure.settings, secure.settings_file
+    users = None if secure is None else secure.users
     properties = {**in_file, **by_name}
     with _settings_checked():
         configs = [
-            started_config(directory, port, properties, broker_id=broker_id, brokers=brokers)
+            started_config(
+                directory, port, properties, broker_id=broker_id, brokers=brokers, is_secure=is_secure
+            )
             for broker_id in range(brokers)
         ]
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
-        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0))
+        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users))
     from kalda.broker.process.group import run_group
 
     written = [
         {name: value for name, value in each.items() if in_file.get(name) != value}
         for each in (
-            started_properties(directory, port, properties, broker_id=broker_id, brokers=brokers)
+            started_properties(
+                directory, port, properties, broker_id=broker_id, brokers=brokers, is_secure=is_secure
+            )
             for broker_id in range(brokers)
         )
     ]
@@ -166,9 +185,29 @@ def start(
             written,
             config_file=config,
             zookeeper_port=zookeeper_port or 0,
+            users=users,
             options=_log_arguments(log),
         )
     )
+
+
+def _secured(directory: Path, in_file: Mapping[str, str], by_name: Mapping[str, str]) -> "SecureCluster":
+    """Make or find what `--secure` needs, and say on stderr where clients find their part."""
+    from kalda.broker.process.secure import prepare
+
+    for name in ("listeners", "advertised.listeners", "inter.broker.listener.name"):
+        if name in in_file or name in by_name:
+            _fail(f"--secure makes the listeners itself, so `{name}` cannot be set; leave one of them out")
+    try:
+        secure = prepare(directory, in_file)
+    except (OSError, ValueError) as error:
+        _fail(f"--secure: {error}")
+    if secure.is_new:
+        click.echo(
+            f"kalda: clients connect with {secure.client_file}; other clients trust {secure.authority_file}",
+            err=True,
+        )
+    return secure
 
 
 @app.command()

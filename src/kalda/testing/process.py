@@ -278,6 +278,7 @@ class KaldaProcess(CommandProcess):
         settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
         port: The first broker's port on 127.0.0.1, the next ones follow; 0 picks free ones.
         brokers: How many brokers to run.
+        options: Further options of `kalda start`, such as ``--secure``.
         start_timeout_seconds: How long a start may take until all brokers serve.
         command: What to run instead of ``python -m kalda``, in front of the arguments.
 
@@ -293,6 +294,7 @@ class KaldaProcess(CommandProcess):
         settings: Mapping[str, str] | None = None,
         port: int = 0,
         brokers: int = 1,
+        options: Sequence[str] = (),
         start_timeout_seconds: float = 30.0,
         command: Sequence[str] | None = None,
     ) -> None:
@@ -305,6 +307,7 @@ class KaldaProcess(CommandProcess):
         self.settings: Final = dict(settings or {})
         self._port = port if port or brokers == 1 else free_ports_in_a_row(brokers)
         self._brokers: Final = brokers
+        self._options: Final = list(options)
 
     def arguments(self) -> list[str]:
         """Return what follows `kalda` on the command line."""
@@ -314,6 +317,7 @@ class KaldaProcess(CommandProcess):
         return [
             *("start", "--dir", str(self.directory), *port),
             *several,
+            *self._options,
             *setting_arguments(self.settings),
         ]
 

@@ -37,7 +37,13 @@ def small_cluster_settings(brokers: int) -> dict[str, str]:
 
 
 def started_config(
-    directory: Path, port: int | None, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
+    directory: Path,
+    port: int | None,
+    properties: Mapping[str, str],
+    *,
+    broker_id: int = 0,
+    brokers: int = 1,
+    is_secure: bool = False,
 ) -> BrokerConfig:
     """Return the parsed settings of one broker of `kalda start`; broker n listens on ``port + n``.
 
@@ -45,14 +51,22 @@ def started_config(
         ConfigError: a setting is unknown or not allowed, or `port` and a setting disagree.
     """
     config = BrokerConfig.from_properties(
-        started_properties(directory, port, properties, broker_id=broker_id, brokers=brokers)
+        started_properties(
+            directory, port, properties, broker_id=broker_id, brokers=brokers, is_secure=is_secure
+        )
     )
     _require_port(port, properties)
     return config
 
 
 def started_properties(
-    directory: Path, port: int | None, properties: Mapping[str, str], *, broker_id: int = 0, brokers: int = 1
+    directory: Path,
+    port: int | None,
+    properties: Mapping[str, str],
+    *,
+    broker_id: int = 0,
+    brokers: int = 1,
+    is_secure: bool = False,
 ) -> dict[str, str]:
     """Return the settings of one broker of `kalda start` as text.
 
@@ -60,9 +74,10 @@ def started_properties(
         ConfigError: `properties` sets one of `PER_BROKER` for several brokers.
     """
     first = DEFAULT_PORT if port is None else port
+    protocol = "SASL_SSL" if is_secure else "PLAINTEXT"
     settings = {
         "broker.id": str(broker_id),
-        "listeners": f"PLAINTEXT://{DEFAULT_HOST}:{first + broker_id if first else 0}",
+        "listeners": f"{protocol}://{DEFAULT_HOST}:{first + broker_id if first else 0}",
         "log.dirs": str(directory / f"broker-{broker_id}"),
         **small_cluster_settings(brokers),
         **properties,

@@ -26,15 +26,18 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
-from kalda.broker.process.brokers_login import write_login
+from kalda.broker.process.brokers_login import own_acl, write_login
 from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect_in_start
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
+from kalda.broker.process.secure import ensure_users
 from kalda.broker.process.zookeeper import coordination_server
+from kalda.common.clock import SystemClock
 from kalda.security.zookeeper.login_file import LOGIN_FILE
 from kalda.storage.background import EventLoopExecutor
 from kalda.zk.client import paths
+from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 
@@ -196,12 +199,14 @@ def run_group(
     *,
     config_file: Path | None = None,
     zookeeper_port: int = 0,
+    users: Mapping[str, str] | None = None,
     options: Sequence[str] = (),
 ) -> int:
     """Run one broker for each of the settings until a signal, or until none is left; return the exit code.
 
     The children read the `config_file` themselves, so its secrets stay out of command lines; `settings` are
     passed on the command line. `configs` has the result of both for each broker. Every child gets `options`.
+    `users` are passwords by user that exist before the brokers start.
     """
 
     async def main(termination: Termination) -> int:
@@ -215,8 +220,13 @@ def run_group(
                 zookeeper_port,
                 executor,
                 termination.request,
+                own_acl if configs[0].zookeeper_set_acl else None,
             ) as (embedded, address),
         ):
+            if users is not None:
+                zookeeper = await embedded.connect()
+                await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
+                await zookeeper.close()
             group = ProcessGroup(termination, embedded, directory, config_file, options)
             wanted = [{**each, "zookeeper.connect": address, **login} for each in settings]
             return await _run_children(termination, group, wanted, address)

@@ -12,6 +12,7 @@ The broker's session is in-process; tools and further brokers connect to the coo
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -23,15 +24,26 @@ from kalda.broker.process.brokers_login import own_acl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
+from kalda.broker.process.secure import ensure_users
 from kalda.broker.process.zookeeper import coordination_server
+from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
+from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.server.config import ZooKeeperConfig
 
 logger: Final = logging.getLogger(__name__)
 
 
-def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 0) -> int:
-    """Run until a signal or a fault; return the exit code."""
+def run_standalone(
+    directory: Path,
+    config: BrokerConfig,
+    zookeeper_port: int = 0,
+    users: Mapping[str, str] | None = None,
+) -> int:
+    """Run until a signal or a fault; return the exit code.
+
+    `users` are passwords by user that exist before the broker starts.
+    """
 
     async def main(termination: Termination) -> int:
         async with (
@@ -47,6 +59,8 @@ def run_standalone(directory: Path, config: BrokerConfig, zookeeper_port: int = 
             ) as (embedded, address),
         ):
             zookeeper = await embedded.connect()
+            if users is not None:
+                await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
             fault = await serve(make_broker(config, zookeeper, executor), termination, address)
             if fault is None:
                 await close_session(zookeeper)

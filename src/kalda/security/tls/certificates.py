@@ -6,6 +6,7 @@ from typing import Final
 
 from kalda.security.tls.distinguished_name import subject_name
 
+_BEGIN: Final = "-----BEGIN CERTIFICATE-----"
 _END: Final = "-----END CERTIFICATE-----"
 
 
@@ -25,7 +26,7 @@ class CertificateIdentity:
 
 
 def identity_of(certificates: bytes) -> CertificateIdentity:
-    """Return the identity of the first of some certificates in PEM.
+    """Return the identity of the first of some certificates in PEM, before which a key may stand.
 
     Raises:
         DerError: it is not a certificate.
@@ -33,7 +34,8 @@ def identity_of(certificates: bytes) -> CertificateIdentity:
     """
     from cryptography import x509
 
-    first = certificates.decode("ascii").partition(_END)[0].strip() + "\n" + _END
+    text = certificates.decode("ascii")
+    first = text[text.find(_BEGIN) :].partition(_END)[0].strip() + "\n" + _END
     certificate = x509.load_pem_x509_certificate(first.encode())
     try:
         extension = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)

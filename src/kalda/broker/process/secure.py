@@ -1,0 +1,193 @@
+"""Makes what `kalda start --secure` needs, at the first start: authority, certificates, users, settings.
+
+Layout of the directory, beside what every start has::
+
+    client.properties     how to connect as the administrator; for the tools of Kalda and of Kafka
+    ca.pem                the authority that clients trust
+    security/             the authority's key, the brokers' certificate, users, settings: only for brokers
+
+Later starts keep all of it; only the brokers' certificate is made again when it expires soon or lacks a name
+of this machine. Every file can be read by its owner alone. `security` appears in one step, so a start that
+was killed leaves all of it or nothing.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from kalda.broker.process.config import DEFAULT_HOST
+from kalda.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
+from kalda.security.tls.authority import Certificate, CertificateAuthority
+from kalda.security.tls.certificates import identity_of
+from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.scram_users import USERS, entity_name, set_scram_user
+
+PROTOCOL: Final = "SASL_SSL"
+MECHANISM: Final = SCRAM_SHA_512
+ADMINISTRATOR: Final = "admin"
+BROKER: Final = "kalda-broker"
+
+CLIENT_FILE: Final = "client.properties"
+AUTHORITY_FILE: Final = "ca.pem"
+SETTINGS_FILE: Final = "server.properties"
+
+_AUTHORITY_VALID: Final = timedelta(days=3650)
+_CERTIFICATE_VALID: Final = timedelta(days=825)
+"""The longest that some platforms accept."""
+_RENEWED_BEFORE: Final = timedelta(days=30)
+_PASSWORD_BYTES: Final = 24
+_ITERATIONS: Final = 8192
+_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+
+
+@dataclass(frozen=True, slots=True)
+class SecureCluster:
+    """What a secure start goes on with."""
+
+    settings: dict[str, str]
+    """Of every broker; they hold the brokers' password."""
+    settings_file: Path
+    """A file with them, so that passwords need not stand on command lines."""
+    users: Mapping[str, str]
+    """Passwords by user, as they were first set."""
+    client_file: Path
+    authority_file: Path
+    is_new: bool
+    """Whether this start made them."""
+
+
+def prepare(directory: Path, properties: Mapping[str, str]) -> SecureCluster:
+    """Make what is missing, and return it; `properties` of a file win over the settings made here.
+
+    Raises:
+        OSError: a file cannot be written or read.
+        ValueError: a file was changed so that it cannot be read.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    home = directory.resolve() / "security"
+    is_new = not home.exists()
+    if is_new:
+        _make_home(home)
+    authority = CertificateAuthority(
+        Certificate((home / "ca-key.pem").read_bytes(), (home / AUTHORITY_FILE).read_bytes())
+    )
+    _renew(home, authority)
+    users: dict[str, str] = json.loads((home / "users.json").read_text())
+    settings = {**_settings(home, users[BROKER]), **properties}
+    _write(home / SETTINGS_FILE, "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()))
+    authority_file, client_file = home.parent / AUTHORITY_FILE, home.parent / CLIENT_FILE
+    if not authority_file.exists():
+        _write(authority_file, authority.own.certificate.decode())
+    if not client_file.exists():
+        _write(client_file, _client_properties(authority_file, users[ADMINISTRATOR]))
+    return SecureCluster(settings, home / SETTINGS_FILE, users, client_file, authority_file, is_new)
+
+
+async def ensure_users(store: ClusterStore, users: Mapping[str, str]) -> None:
+    """Set the credentials of users that have none, before the first broker starts.
+
+    Raises:
+        ZooKeeperError: they cannot be read or written.
+    """
+    await store.ensure_layout()
+    for user, password in users.items():
+        if not (await store.config(USERS, entity_name(user))).keys() & {SCRAM_SHA_256, SCRAM_SHA_512}:
+            await set_scram_user(store, user, [SCRAM_SHA_256, SCRAM_SHA_512], password, _ITERATIONS)
+
+
+def _make_home(home: Path) -> None:
+    new = home.with_name("security.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(mode=0o700)
+    authority = CertificateAuthority.make("Kalda", datetime.now(UTC), _AUTHORITY_VALID)
+    _write(new / "ca-key.pem", authority.own.private_key.decode())
+    _write(new / AUTHORITY_FILE, authority.own.certificate.decode())
+    users = {user: secrets.token_urlsafe(_PASSWORD_BYTES) for user in (ADMINISTRATOR, BROKER)}
+    _write(new / "users.json", json.dumps(users, indent=2) + "\n")
+    new.rename(home)
+
+
+def _renew(home: Path, authority: CertificateAuthority) -> None:
+    """Make the brokers' certificate if there is none, or it expires soon or lacks a name."""
+    path, now, names = home / "broker.pem", datetime.now(UTC), _names()
+    if path.exists():
+        identity = identity_of(path.read_bytes())
+        has_names = {_alternative(name) for name in names} <= identity.alternative_names
+        if has_names and datetime.fromisoformat(identity.expires) - now > _RENEWED_BEFORE:
+            return
+    _write(path, authority.issue(BROKER, now, _CERTIFICATE_VALID, names).key_store.decode())
+
+
+def _names() -> list[str]:
+    """Return the names and addresses of this machine."""
+    names = {"localhost": None, DEFAULT_HOST: None, "::1": None, socket.gethostname(): None}
+    try:
+        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+    except OSError:
+        # The name of this machine has no address; clients elsewhere cannot use it either.
+        found = []
+    names |= {str(address[0]).partition("%")[0]: None for *_, address in found}
+    return list(names)
+
+
+def _alternative(name: str) -> str:
+    is_address = ":" in name or name.replace(".", "").isdigit()
+    return f"IP:{name}" if is_address else f"DNS:{name}"
+
+
+def _settings(home: Path, password: str) -> dict[str, str]:
+    listener = f"listener.name.{PROTOCOL.lower()}"
+    return {
+        "security.inter.broker.protocol": PROTOCOL,
+        "sasl.enabled.mechanisms": f"{SCRAM_SHA_512},{SCRAM_SHA_256}",
+        "sasl.mechanism.inter.broker.protocol": MECHANISM,
+        f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": _jaas(BROKER, password),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(home / "broker.pem"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(home / AUTHORITY_FILE),
+        # The names of a machine change; its certificate follows.
+        "ssl.allow.san.changes": "true",
+        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "super.users": f"User:{ADMINISTRATOR};User:{BROKER}",
+        "zookeeper.set.acl": "true",
+    }
+
+
+def _client_properties(authority_file: Path, password: str) -> str:
+    return (
+        "# How to connect as the administrator; for --command-config of Kalda's and Kafka's tools.\n"
+        f"security.protocol={PROTOCOL}\n"
+        "ssl.truststore.type=PEM\n"
+        f"ssl.truststore.location={_escaped(str(authority_file))}\n"
+        f"sasl.mechanism={MECHANISM}\n"
+        f"sasl.jaas.config={_jaas(ADMINISTRATOR, password)}\n"
+    )
+
+
+def _jaas(user: str, password: str) -> str:
+    return f'{_MODULE} required username="{user}" password="{password}";'
+
+
+def _escaped(value: str) -> str:
+    """Write a value as a line of a properties file."""
+    return value.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file in one step, for its owner alone."""
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    new.rename(path)

@@ -1,0 +1,95 @@
+"""`kalda start --secure`: what the first start makes, what later ones keep, and whom it lets in."""
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kalda import Admin, Consumer, NewTopic, Producer
+from kalda.clients.errors import ClientError
+from kalda.common.properties import parse_properties
+from kalda.testing import KaldaProcess
+
+
+def secure(directory: Path, brokers: int = 1) -> KaldaProcess:
+    return KaldaProcess(directory, brokers=brokers, options=["--secure"])
+
+
+def client(kalda: KaldaProcess) -> dict[str, str]:
+    text = (kalda.directory / "client.properties").read_text()
+    return {**parse_properties(text), "bootstrap.servers": kalda.bootstrap}
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_a_secure_cluster_serves_its_administrator_and_nobody_else(tmp_path: Path, brokers: int) -> None:
+    with secure(tmp_path / "data", brokers) as kalda:
+        first = client(kalda)
+        with Admin.from_config(first) as admin:
+            admin.create_topics([NewTopic("t", 2, brokers)]).raise_for_errors()
+        with Producer.from_config({**first, "acks": "all"}) as producer:
+            producer.send("t", value=b"x", partition=0).result(20)
+        strangers: list[dict[str, str]] = [
+            {"bootstrap.servers": kalda.bootstrap},
+            {**first, "sasl.jaas.config": first["sasl.jaas.config"].replace('password="', 'password="x')},
+            {**first, "ssl.truststore.location": "/etc/ssl/certs/ca-certificates.crt"},
+        ]
+        for stranger in strangers:
+            with Admin.from_config({**stranger, "default.api.timeout.ms": "2000"}) as admin:
+                with pytest.raises(ClientError):
+                    admin.list_topics()
+        znodes = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "kalda",
+                "zk",
+                "get",
+                "/config/users/admin",
+                "--zookeeper",
+                kalda.zookeeper,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        assert "access list" in znodes.stderr
+        kalda.kill()
+        kalda.start()
+        assert first == client(kalda)
+        with Consumer.from_config({**first, "group.id": "g", "auto.offset.reset": "earliest"}) as consumer:
+            consumer.subscribe(["t"])
+            assert [b"x"] == [record.value for record in consumer.poll(timeout_s=20)]
+    log = kalda.log()
+    assert 1 == log.count("client.properties")
+    for secret in (
+        first["sasl.jaas.config"].split('"')[3],
+        (tmp_path / "data/security/users.json").read_text(),
+    ):
+        assert secret not in log
+
+
+def test_what_the_first_start_writes_is_for_its_owner_alone(tmp_path: Path) -> None:
+    with secure(tmp_path / "data") as kalda:
+        files = [path for path in (kalda.directory / "security").iterdir()]
+        files += [kalda.directory / "client.properties", kalda.directory / "ca.pem"]
+        assert {0o600} == {stat.S_IMODE(path.stat().st_mode) for path in files}
+        assert 0o700 == stat.S_IMODE((kalda.directory / "security").stat().st_mode)
+
+
+def test_listeners_are_not_set_beside_it(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "kalda", "start", "--secure", "--dir", str(tmp_path / "data")),
+            *("--set", "listeners=PLAINTEXT://127.0.0.1:0"),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert 2 == done.returncode
+    assert "--secure makes the listeners itself, so `listeners` cannot be set" in done.stderr
+    assert not (tmp_path / "data").exists()
