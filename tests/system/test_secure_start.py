@@ -36,9 +36,9 @@ def test_a_secure_cluster_serves_its_administrator_and_nobody_else(tmp_path: Pat
             {**first, "ssl.truststore.location": "/etc/ssl/certs/ca-certificates.crt"},
         ]
         for stranger in strangers:
-            with Admin.from_config({**stranger, "default.api.timeout.ms": "2000"}) as admin:
-                with pytest.raises(ClientError):
-                    admin.list_topics()
+            admin = Admin.from_config({**stranger, "default.api.timeout.ms": "2000"})
+            with admin, pytest.raises(ClientError):
+                admin.list_topics()
         znodes = subprocess.run(
             [
                 sys.executable,
@@ -73,7 +73,7 @@ def test_a_secure_cluster_serves_its_administrator_and_nobody_else(tmp_path: Pat
 
 def test_what_the_first_start_writes_is_for_its_owner_alone(tmp_path: Path) -> None:
     with secure(tmp_path / "data") as kalda:
-        files = [path for path in (kalda.directory / "security").iterdir()]
+        files = list((kalda.directory / "security").iterdir())
         files += [kalda.directory / "client.properties", kalda.directory / "ca.pem"]
         assert {0o600} == {stat.S_IMODE(path.stat().st_mode) for path in files}
         assert 0o700 == stat.S_IMODE((kalda.directory / "security").stat().st_mode)
