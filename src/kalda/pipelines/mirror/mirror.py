@@ -8,7 +8,7 @@ has fenced its predecessor, never before; a transaction of that one could otherw
 import logging
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -157,6 +157,8 @@ class Mirror:
         self._recorded: Final[dict[TopicPartition, Progress]] = {}
         """What the topic of syncs has of each partition."""
         self._syncs: Final[dict[TopicPartition, OffsetSyncs]] = {}
+        self._passed: Mapping[str, tuple[str, ...]] = {}
+        """The clusters that the records of topics passed before they came to the source."""
 
     def __enter__(self) -> Self:
         try:
@@ -201,7 +203,17 @@ class Mirror:
         """
         topics = self._topic_sync.find_topics()
         if self._options.names.rule is RenameRule.IDENTITY:
-            check_reverse(self._options.names, topics, self._reverse_copies())
+            copies = self._copies_in_source()
+            check_reverse(
+                self._options.names,
+                topics,
+                [
+                    ReverseCopy(mirror, topic)
+                    for mirror, topic, origin in copies
+                    if self._target_id in (origin.cluster_id, *origin.passed)
+                ],
+            )
+            self._passed = _passed(copies)
         before, self._topics = self._topics, self._topic_sync.bring_in_line(topics)
         for name, error in self._topics.refused.items():
             if name not in before.refused:
@@ -443,11 +455,15 @@ class Mirror:
                 self._recorded[source] = Progress(sync.topic_id, sync.position)
 
     def _progress_metadata(self, source: TopicPartition) -> str:
-        origin = Origin(self._source_id, id_text(self._topics.ids[source.topic]))
+        topic = source.topic
+        origin = Origin(self._source_id, id_text(self._topics.ids[topic]), self._passed.get(topic, ()))
         return progress_metadata(self._options.name, source.topic, origin)
 
-    def _reverse_copies(self) -> list[ReverseCopy]:
-        """Return what mirrors of the target have written in the source; their groups there show it."""
+    def _copies_in_source(self) -> list[tuple[str, str, Origin]]:
+        """Return what mirrors have written in the source: the mirror, the topic and where it comes from.
+
+        Their groups there show it. With what those mirrors found in their own sources, it is the whole way.
+        """
         groups = [
             each.group_id
             for each in self._source_admin.list_consumer_groups().all()
@@ -460,6 +476,13 @@ class Mirror:
         for group, offsets in self._source_admin.list_consumer_group_offsets(groups).items():
             for partition, answer in offsets.items():
                 origin = None if answer is None else read_origin(answer.metadata)
-                if origin is not None and origin.cluster_id == self._target_id:
-                    found.append(ReverseCopy(group.removeprefix(GROUP_PREFIX), partition.topic))
+                if origin is not None:
+                    found.append((group.removeprefix(GROUP_PREFIX), partition.topic, origin))
         return found
+
+
+def _passed(copies: Iterable[tuple[str, str, Origin]]) -> dict[str, tuple[str, ...]]:
+    clusters: dict[str, set[str]] = {}
+    for _, topic, origin in copies:
+        clusters.setdefault(topic, set()).update((origin.cluster_id, *origin.passed))
+    return {topic: tuple(sorted(found - {""})) for topic, found in clusters.items()}

@@ -133,9 +133,10 @@ class MirrorNames:
 
 @dataclass(frozen=True, slots=True)
 class ReverseCopy:
-    """A topic that a mirror running the other way writes."""
+    """A topic of the source with records that come from the target, over other clusters or none."""
 
     mirror: str
+    """The mirror that writes it in the source."""
     topic: str
 
 
@@ -153,12 +154,12 @@ def check_clusters(names: MirrorNames, source_id: str, target_id: str) -> None:
 
 
 def check_reverse(names: MirrorNames, topics: Iterable[str], reverse: Iterable[ReverseCopy]) -> None:
-    """Refuse topics that a mirror of the target writes in the source.
+    """Refuse topics of the source that have records of the target.
 
     Args:
         names: of this mirror.
         topics: what it would copy.
-        reverse: what mirrors with the target as their source have written in the source.
+        reverse: what mirrors have written in the source of records that passed the target.
 
     Raises:
         MirrorError: there is such a topic.
@@ -167,9 +168,9 @@ def check_reverse(names: MirrorNames, topics: Iterable[str], reverse: Iterable[R
     for each in reverse:
         if each.topic in wanted:
             raise MirrorError(
-                f"topic {each.topic} of {names.source} is written by the mirror {each.mirror} from "
-                f"{names.target}: records would go round in a circle; leave it out of the topics, or set "
-                "rename: prefix on both mirrors"
+                f"topic {each.topic} of {names.source} has records of {names.target}, which the mirror "
+                f"{each.mirror} writes: records would go round in a circle; leave it out of the topics, or "
+                "set rename: prefix on all mirrors of the circle"
             )
 
 

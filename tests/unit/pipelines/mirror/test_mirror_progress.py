@@ -13,8 +13,9 @@ from kalda.clients.errors import ClientError
 from kalda.common.types import TopicPartition
 from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.delivery import Delivery
-from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
+from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions, _passed
 from kalda.pipelines.mirror.policy import GROUP_PREFIX, MirrorNames, NameFilter
+from kalda.pipelines.mirror.progress import Origin, progress_metadata, read_origin
 from kalda.pipelines.mirror.topic_sync import MirroredTopics
 
 PARTITION = TopicPartition("orders", 0)
@@ -61,4 +62,19 @@ def test_progress_that_cannot_be_read_is_not_the_beginning() -> None:
 def test_a_mirror_back_is_not_overlooked(silent_brokers: Mapping[int, ClientError] | None) -> None:
     """Two mirrors would copy each other's records without an end."""
     with pytest.raises(ClientError, match="is loading"):
-        mirror(Cluster(silent_brokers=silent_brokers))._reverse_copies()
+        mirror(Cluster(silent_brokers=silent_brokers))._copies_in_source()
+
+
+def test_the_clusters_that_records_passed_are_committed() -> None:
+    """Each of three mirrors in a circle of its own file sees the whole way, not only its neighbour."""
+    made = Origin("b", "1", ("a", "c"))
+
+    assert made == read_origin(progress_metadata("b->c", "orders", made))
+    assert Origin("b", "1") == read_origin('{"mirror":"b->c","source":"b","topic":"orders","id":"1"}')
+    assert {"orders": ("a", "b"), "users": ("c",)} == _passed(
+        [
+            ("a->b", "orders", Origin("b", "1", ("a",))),
+            ("x", "orders", Origin("a", "2")),
+            ("x", "users", Origin("c", "", ("",))),
+        ]
+    )
