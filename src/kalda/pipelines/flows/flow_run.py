@@ -26,6 +26,8 @@ IDLE_S: Final = 0.1
 BACKOFF_S: Final = 1.0
 """Before the first new start; the wait doubles with each failure in a row."""
 BACKOFF_MAX_S: Final = 30.0
+CONNECTING_STOP_WAIT_S: Final = 1.0
+"""How long a stop waits for a flow that still connects: it has no transaction, and a cluster may be away."""
 
 _PERMANENT: Final = (MirrorError, ClientConfigError, UnsupportedApiError)
 
@@ -88,6 +90,9 @@ class FlowRun:
     def stop(self, wait_s: float) -> None:
         """End behind the transaction under way, and wait for that."""
         self.request_stop()
+        self._thread.join(min(wait_s, CONNECTING_STOP_WAIT_S))
+        if self._mirror is None:
+            return
         self._thread.join(wait_s)
         if self._thread.is_alive():
             logger.warning("the transaction of %s is interrupted; the next start repeats it", self._flow.name)
@@ -140,25 +145,30 @@ class FlowRun:
         )
         with Mirror(self._options) as mirror:
             self._mirror = mirror
-            if self._stop.is_set():
-                return
-            if self._is_once:
-                mirror.run_once()
-                self._report(base, mirror.statistics())
-                if self.status.error is not None:
-                    raise MirrorError(self.status.error)
-                return
-            topics = Due(self._flow.topics_interval_s)
-            groups = Due(self._flow.groups_interval_s)
-            while not self._stop.is_set():
-                if topics.is_due():
-                    mirror.look_for_topics()
-                has_copied = mirror.copy_next()
-                if groups.is_due():
-                    mirror.carry_groups()
-                self._report(base, mirror.statistics())
-                if not has_copied:
-                    self._stop.wait(IDLE_S)
+            try:
+                if not self._stop.is_set():
+                    self._copy(mirror, base)
+            finally:
+                self._mirror = None
+
+    def _copy(self, mirror: Mirror, base: MirrorStatistics) -> None:
+        if self._is_once:
+            mirror.run_once()
+            self._report(base, mirror.statistics())
+            if self.status.error is not None:
+                raise MirrorError(self.status.error)
+            return
+        topics = Due(self._flow.topics_interval_s)
+        groups = Due(self._flow.groups_interval_s)
+        while not self._stop.is_set():
+            if topics.is_due():
+                mirror.look_for_topics()
+            has_copied = mirror.copy_next()
+            if groups.is_due():
+                mirror.carry_groups()
+            self._report(base, mirror.statistics())
+            if not has_copied:
+                self._stop.wait(IDLE_S)
 
     def _report(self, base: MirrorStatistics, now: MirrorStatistics) -> None:
         status, now_ms = self.status, _now_ms()

@@ -1,5 +1,7 @@
 """When a flow looks for topics, and what ends it."""
 
+import threading
+
 import pytest
 
 from kalda.clients.errors import BrokerConnectionError, BrokerResponseError
@@ -157,3 +159,28 @@ def test_what_a_flow_has_done_stays_over_new_starts(monkeypatch: pytest.MonkeyPa
     run._thread.join(30)
 
     assert (9, 90, 3) == (run.status.records, run.status.bytes_read, run.status.batches)
+
+
+def test_a_stop_does_not_wait_for_a_cluster_that_is_away(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until both clusters answer there is no transaction that a stop could interrupt."""
+    connects, may_go_on = threading.Event(), threading.Event()
+
+    def connect(mirror: FailingMirror) -> FailingMirror:
+        connects.set()
+        may_go_on.wait(30)
+        return mirror
+
+    monkeypatch.setattr(flow_run, "Mirror", FailingMirror)
+    monkeypatch.setattr(flow_run, "CONNECTING_STOP_WAIT_S", 0.0)
+    monkeypatch.setattr(FailingMirror, "__enter__", connect)
+    run = FlowRun(*a_flow(), is_once=True)
+    run.start()
+    connects.wait(30)
+    run.stop(30)
+
+    assert (True, []) == (run.is_active, [each for each in caplog.records if "interrupted" in each.msg])
+    may_go_on.set()
+    run._thread.join(30)
+    assert not run.is_active
