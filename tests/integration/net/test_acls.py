@@ -420,7 +420,7 @@ def asked(broker: KaldaProcess, make: Callable[[], Message]) -> set[int]:
     async def ask() -> set[int]:
         host, _, port = broker.bootstrap.rpartition(":")
         options = DialOptions(
-            client_id="t", timeout_seconds=10, login=lambda: PlainClient("alice", "alice-secret")
+            client_id="t", timeout_seconds=10, login=lambda _: PlainClient("alice", "alice-secret")
         )
         connection = await PeerConnection.open(host, int(port), options)
         try:

@@ -246,7 +246,8 @@ def test_junk_is_no_login_module(junk: str) -> None:
 @pytest.mark.parametrize(
     ("mechanism", "jaas", "reason"),
     [
-        ("GSSAPI", None, "`sasl.mechanism`=GSSAPI is not supported; it takes PLAIN"),
+        ("DIGEST-MD5", None, "`sasl.mechanism`=DIGEST-MD5 is not supported; it takes PLAIN"),
+        ("GSSAPI", None, "needs a Krb5LoginModule"),
         ("PLAIN", None, "needs `sasl.jaas.config` with a PlainLoginModule"),
         ("PLAIN", "ScramLoginModule required username=a password=b;", "names ScramLoginModule"),
         ("SCRAM-SHA-256", "ScramLoginModule required username=a;", "lacks password"),

@@ -4,7 +4,7 @@ import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -22,7 +22,8 @@ from kalda.net.connection import Connection, FrameHandler
 from kalda.net.server import Server
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.jaas import JaasConfig
-from kalda.security.sasl.mechanism import OAUTHBEARER, PLAIN, SaslServer
+from kalda.security.sasl.kerberos_names import KerberosNameError, KerberosNames
+from kalda.security.sasl.mechanism import GSSAPI, OAUTHBEARER, PLAIN, SaslServer
 from kalda.security.sasl.oauthbearer import OAuthBearerServer
 from kalda.security.sasl.plain import PlainServer
 from kalda.security.sasl.scram import HASHES, NONCE_BYTES, ScramServer
@@ -50,6 +51,8 @@ class Logins:
         self._server: Server | None = None
         self._bearer_tokens: Final[dict[str, BearerTokens]] = {}
         """By listener; of those that offer OAUTHBEARER."""
+        self._kerberos: Final[dict[str, Callable[[], SaslServer]]] = {}
+        """By listener, what begins a login by GSSAPI; of those that offer it."""
         for listener in config.listeners:
             if listener.uses_sasl:
                 for mechanism in self.mechanisms(listener.name):
@@ -140,6 +143,8 @@ class Logins:
             )
         if mechanism == OAUTHBEARER:
             return OAuthBearerServer(self._bearer_tokens[listener].verify)
+        if mechanism == GSSAPI:
+            return self._kerberos[listener]()
         assert mechanism == PLAIN, f"{mechanism} was checked at the start"
         return PlainServer(partial(_is_password, self._plain_users(listener)))
 
@@ -171,13 +176,29 @@ class Logins:
             self._plain_users(listener)
         elif mechanism == OAUTHBEARER:
             self._bearer_tokens[listener] = BearerTokens(self._config, listener, self._clock)
+        elif mechanism == GSSAPI:
+            self._kerberos[listener] = self._new_kerberos(listener)
         elif mechanism not in HASHES:
-            known = ", ".join((PLAIN, *HASHES, OAUTHBEARER))
+            known = ", ".join((PLAIN, *HASHES, OAUTHBEARER, GSSAPI))
             raise ConfigError(
                 "sasl.enabled.mechanisms",
                 f"`sasl.enabled.mechanisms`={mechanism} of listener {listener} is not served; it takes "
                 f"{known}",
             )
+
+    def _new_kerberos(self, listener: str) -> Callable[[], SaslServer]:
+        # Imported here: the library is there only where Kerberos is used.
+        from kalda.security.sasl.kerberos import GssapiServer, acceptor
+
+        name = f"listener.name.{listener.lower()}.{GSSAPI.lower()}.sasl.jaas.config"
+        rules = self._config.of_mechanism(listener, GSSAPI, "sasl.kerberos.principal.to.local.rules")
+        assert isinstance(rules, tuple)
+        try:
+            credentials, realm = acceptor(self._config.jaas(listener, GSSAPI))
+            names = KerberosNames.parse(tuple(map(str, rules)), realm)
+        except (LoginConfigError, KerberosNameError) as error:
+            raise ConfigError(name, f"`{name}`: {error}") from None
+        return lambda: GssapiServer(credentials, names.name_of)
 
     def _plain_users(self, listener: str) -> Mapping[str, str]:
         jaas = self._config.jaas(listener, PLAIN)

@@ -81,7 +81,7 @@ class SecurityConfig(TokenLoginSettings):
     )
     ssl_secure_random_implementation = string(None, "Java's random number generator.", requires=JVM)
     ssl_engine_factory_class = string(None, "Java's factory of TLS engines.", requires=JVM)
-    sasl_mechanism = string("GSSAPI", "The SASL mechanism: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.")
+    sasl_mechanism = string("GSSAPI", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER or GSSAPI.")
     sasl_jaas_config = password(
         None,
         "The login in the format of JAAS: "
@@ -90,7 +90,7 @@ class SecurityConfig(TokenLoginSettings):
     )
     sasl_client_callback_handler_class = string(None, "Java's SASL callback handler.", requires=SASL)
     sasl_login_class = string(None, "Java's login class.", requires=SASL)
-    sasl_kerberos_service_name = string(None, "The name of the brokers' Kerberos principal.", requires=SASL)
+    sasl_kerberos_service_name = string(None, "The first part of the brokers' Kerberos principal.")
     sasl_kerberos_kinit_cmd = string("/usr/bin/kinit", "The path of kinit.", requires=SASL)
     sasl_kerberos_ticket_renew_window_factor = string(
         "0.8", "When to renew a Kerberos ticket.", requires=SASL

@@ -8,7 +8,7 @@ from kalda.security.sasl.client_login import (
     new_password_login,
 )
 from kalda.security.sasl.jaas import JaasConfig
-from kalda.security.sasl.mechanism import OAUTHBEARER
+from kalda.security.sasl.mechanism import GSSAPI, OAUTHBEARER
 
 
 def new_login(mechanism: str, jaas: JaasConfig | None, read: ReadSetting) -> NewLogin:
@@ -24,5 +24,11 @@ def new_login(mechanism: str, jaas: JaasConfig | None, read: ReadSetting) -> New
         from kalda.net.client.oauth_login import new_oauth_login
 
         return new_oauth_login(jaas, read)
-    known = ", ".join((*CLIENT_MECHANISMS, OAUTHBEARER))
+    if mechanism == GSSAPI:
+        from kalda.security.sasl.kerberos import GssapiClient, initiator, service_name
+
+        service = service_name(jaas, read("sasl.kerberos.service.name"))
+        credentials = initiator(jaas)
+        return lambda host: GssapiClient(credentials, service, host)
+    known = ", ".join((*CLIENT_MECHANISMS, OAUTHBEARER, GSSAPI))
     raise LoginConfigError(f"`sasl.mechanism`={mechanism} is not supported; it takes {known}")

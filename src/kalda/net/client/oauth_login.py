@@ -97,7 +97,7 @@ def new_oauth_login(jaas: JaasConfig | None, read: ReadSetting) -> NewLogin:
         )
     source = TokenSource(fetch, _refresh(read))
     extensions = _extensions(options, prefix)
-    return lambda: OAuthBearerClient(source.get, extensions)
+    return lambda _: OAuthBearerClient(source.get, extensions)
 
 
 def _refresh(read: ReadSetting) -> TokenRefresh:

@@ -146,7 +146,7 @@ class PipelinedConnection:
                 try:
                     await connection._negotiate(timeout_seconds)
                     if login is not None:
-                        await connection._log_in(login(), timeout_seconds)
+                        await connection._log_in(login(host), timeout_seconds)
                 except BaseException:
                     connection.close()
                     raise

@@ -16,8 +16,8 @@ from kalda.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHan
 from kalda.protocol.schema import Message
 from kalda.security.sasl.mechanism import SaslClient, SaslError
 
-NewLogin: TypeAlias = Callable[[], SaslClient]
-"""Begins a login; called once for each connection."""
+NewLogin: TypeAlias = Callable[[str], SaslClient]
+"""Begins a login at a host; called once for each connection."""
 
 Exchange: TypeAlias = Callable[[Message, int], Awaitable[Message]]
 """Sends a request in a version and returns its response."""

@@ -219,7 +219,9 @@ class PeerConnection:
             return await self.request(request, timeout_seconds=timeout_seconds, version=version)
 
         self._renew_at = None
-        seconds = await log_in(self.peer, self._login(), exchange, self.version_of)
+        seconds = await log_in(
+            self.peer, self._login(self.peer.rpartition(":")[0]), exchange, self.version_of
+        )
         if seconds is not None:
             self._renew_at = self._loop.time() + seconds
 

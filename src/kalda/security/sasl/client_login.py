@@ -20,7 +20,7 @@ class LoginConfigError(ValueError):
     """A login cannot be made from its settings; the message shows no secret."""
 
 
-def new_password_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[], SaslClient]:
+def new_password_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[str], SaslClient]:
     """Return what begins a login by name and password for each connection.
 
     Raises:
@@ -28,9 +28,9 @@ def new_password_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[], 
     """
     name, password = _credentials(mechanism, jaas)
     if mechanism == PLAIN:
-        return lambda: PlainClient(name, password)
+        return lambda _: PlainClient(name, password)
     is_token = jaas is not None and jaas.options.get(TOKEN_AUTH, "").lower() == "true"
-    return lambda: ScramClient(
+    return lambda _: ScramClient(
         mechanism, name, password, secrets.token_urlsafe(NONCE_BYTES), is_token=is_token
     )
 

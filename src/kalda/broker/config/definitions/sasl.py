@@ -34,6 +34,14 @@ class SaslConfig(TokenLoginSettings):
         "`listener.name.<name>.<mechanism>.sasl.jaas.config`.",
         update_mode=_PER_BROKER,
     )
+    sasl_kerberos_principal_to_local_rules = string_list(
+        ("DEFAULT",),
+        "Rules that shorten Kerberos principals to user names, first match wins.",
+        update_mode=_PER_BROKER,
+    )
+    sasl_kerberos_service_name = string(
+        None, "The first part of the brokers' Kerberos principal.", update_mode=_PER_BROKER
+    )
     sasl_mechanism_inter_broker_protocol = string(
         "GSSAPI", "The mechanism by which this broker logs in to other brokers.", update_mode=_PER_BROKER
     )

@@ -1,0 +1,178 @@
+"""Logins by GSSAPI against a real KDC: MIT's, from Debian's package krb5-kdc, and the package gssapi."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from kalda.testing import KaldaProcess
+
+pytest.importorskip(
+    "gssapi", reason="pip install 'kalda[kerberos]' (needs libkrb5-dev)", exc_type=ImportError
+)
+
+MODULE = "com.sun.security.auth.module.Krb5LoginModule"
+REALM = "KALDA.TEST"
+TOOLS = ("krb5kdc", "kdb5_util", "kadmin.local")
+
+CLIENT = """
+import sys
+from kalda import Producer
+config = dict(line.split("=", 1) for line in sys.stdin.read().splitlines())
+with Producer.from_config(config) as producer:
+    print(producer.send("t", value=b"own").result(20).offset)
+"""
+KAFKA_PYTHON = """
+import sys, kafka
+config = dict(line.split("=", 1) for line in sys.stdin.read().splitlines())
+producer = kafka.KafkaProducer(
+    bootstrap_servers=config["bootstrap.servers"], security_protocol="SASL_PLAINTEXT",
+    sasl_mechanism="GSSAPI", sasl_kerberos_service_name="kafka", sasl_kerberos_name="kafka@localhost",
+)
+print(producer.send("t", b"python").get(20).offset)
+producer.close()
+"""
+
+
+class Kdc:
+    """A KDC over one directory, with a key table for each principal."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        with closing(socket.socket()) as sock:
+            sock.bind(("127.0.0.1", 0))
+            self.port = sock.getsockname()[1]
+        config = directory / "krb5.conf"
+        config.write_text(
+            f"[libdefaults]\n default_realm = {REALM}\n dns_lookup_kdc = false\n rdns = false\n"
+            f" dns_canonicalize_hostname = false\n"
+            f"[realms]\n {REALM} = {{\n  kdc = 127.0.0.1:{self.port}\n }}\n"
+        )
+        (directory / "kdc.conf").write_text(
+            f"[kdcdefaults]\n kdc_listen = 127.0.0.1:{self.port}\n kdc_tcp_listen = 127.0.0.1:{self.port}\n"
+            f"[realms]\n {REALM} = {{\n  database_name = {directory}/principal\n"
+            f"  key_stash_file = {directory}/stash\n  acl_file = {directory}/acl\n }}\n"
+        )
+        self.environment = {
+            **os.environ,
+            "KRB5_CONFIG": str(config),
+            "KRB5_KDC_PROFILE": str(directory / "kdc.conf"),
+            "KRB5CCNAME": f"FILE:{directory}/cache",
+            "PATH": f"{os.environ['PATH']}:/usr/sbin",
+        }
+        self.run("kdb5_util", "create", "-s", "-r", REALM, "-P", "master")
+        for name in ("kafka/localhost", "alice"):
+            self.run("kadmin.local", "-q", f"addprinc -randkey {name}")
+            self.run("kadmin.local", "-q", f"ktadd -k {self.key_table(name)} {name}")
+        self.process = subprocess.Popen(
+            [shutil.which("krb5kdc", path=self.environment["PATH"]) or "krb5kdc", "-n"],
+            env=self.environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._wait()
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline, "the KDC does not answer"
+                time.sleep(0.05)
+
+    def key_table(self, name: str) -> Path:
+        return self.directory / (name.replace("/", "-") + ".keytab")
+
+    def run(self, *command: str, stdin: str = "") -> str:
+        program = shutil.which(command[0], path=self.environment["PATH"]) or command[0]
+        done = subprocess.run(
+            [program, *command[1:]],
+            env=self.environment,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert 0 == done.returncode, done.stderr[-3000:]
+        return done.stdout
+
+
+@pytest.fixture(scope="module")
+def kdc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kdc]:
+    missing = [tool for tool in TOOLS if shutil.which(tool, path=f"{os.environ['PATH']}:/usr/sbin") is None]
+    if missing:
+        pytest.skip(f"{', '.join(missing)}: apt-get install krb5-kdc krb5-admin-server")
+    made = Kdc(tmp_path_factory.mktemp("kdc"))
+    yield made
+    made.process.terminate()
+    made.process.wait()
+
+
+@pytest.fixture(scope="module")
+def broker(kdc: Kdc, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
+    """It logs in to itself and other brokers by Kerberos, too."""
+    module = (
+        f'{MODULE} required useKeyTab=true storeKey=true keyTab="{kdc.key_table("kafka/localhost")}" '
+        f'principal="kafka/localhost@{REALM}";'
+    )
+    settings = {
+        "listeners": "SASL_PLAINTEXT://localhost:0",
+        "security.inter.broker.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism.inter.broker.protocol": "GSSAPI",
+        "sasl.kerberos.service.name": "kafka",
+        "listener.name.sasl_plaintext.gssapi.sasl.jaas.config": module,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("KRB5_CONFIG", "KRB5CCNAME"):
+            patch.setenv(name, kdc.environment[name])
+        with KaldaProcess(tmp_path_factory.mktemp("kerberos") / "data", settings=settings) as process:
+            yield process
+
+
+def properties(broker: KaldaProcess, module: str) -> str:
+    return "\n".join(
+        (
+            f"bootstrap.servers={broker.bootstrap}",
+            "security.protocol=SASL_PLAINTEXT",
+            "sasl.kerberos.service.name=kafka",
+            f"sasl.jaas.config={MODULE} required {module};",
+        )
+    )
+
+
+def test_own_clients_log_in_by_a_key_table_and_by_tickets(kdc: Kdc, broker: KaldaProcess) -> None:
+    table = kdc.key_table("alice")
+    by_table = properties(broker, f'useKeyTab=true keyTab="{table}" principal="alice@{REALM}"')
+    assert "0" == kdc.run(sys.executable, "-c", CLIENT, stdin=by_table).strip()
+    kdc.run("kinit", "-k", "-t", str(table), "alice")
+    by_tickets = properties(broker, "useTicketCache=true")
+    assert "1" == kdc.run(sys.executable, "-c", CLIENT, stdin=by_tickets).strip()
+
+
+def test_kafka_python_logs_in(kdc: Kdc, broker: KaldaProcess) -> None:
+    kdc.run("kinit", "-k", "-t", str(kdc.key_table("alice")), "alice")
+    assert 0 <= int(kdc.run(sys.executable, "-c", KAFKA_PYTHON, stdin=properties(broker, "")))
+
+
+def test_a_client_without_a_ticket_gets_the_reason(kdc: Kdc, broker: KaldaProcess, tmp_path: Path) -> None:
+    cache = tmp_path / "none"
+    config = properties(broker, f'useTicketCache=true ticketCache="{cache}"')
+    done = subprocess.run(
+        [sys.executable, "-c", CLIENT],
+        env=kdc.environment,
+        input=config,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert 0 != done.returncode
+    assert "Krb5LoginModule" in done.stderr or "GSSAPI" in done.stderr
