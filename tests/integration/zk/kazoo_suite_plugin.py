@@ -21,6 +21,13 @@ from tests.integration.zk.kazoo_suite_exceptions import EXCEPTION_MARK, EXCEPTIO
 SUPER_DIGEST = "super:D/InIHSb7yEEbrWz8b9l71RjZJU="
 """The password is "test"; kazoo's harness gives its ZooKeepers the same."""
 
+USERS = """Server {
+  org.apache.zookeeper.server.auth.DigestLoginModule required
+    user_super="super_secret" user_jaasuser="jaas_password";
+};
+"""
+"""Those of kazoo's own test servers."""
+
 SETTINGS = {
     "tickTime": "2000",
     "minSessionTimeout": "-1",
@@ -63,7 +70,11 @@ class Cluster:
 
     def __init__(self) -> None:
         self._directory = tempfile.TemporaryDirectory(prefix="kazoo-suite-")
-        self._servers = [ManagedServer(CoordinationServer(Path(self._directory.name), SETTINGS))]
+        directory = Path(self._directory.name)
+        jaas = directory / "jaas.conf"
+        jaas.write_text(USERS)
+        settings = {**SETTINGS, "java.security.auth.login.config": str(jaas)}
+        self._servers = [ManagedServer(CoordinationServer(directory / "data", settings))]
 
     def __getitem__(self, index: int) -> ManagedServer:
         return self._servers[index]
