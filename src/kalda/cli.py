@@ -124,6 +124,12 @@ def app(context: click.Context, log_level: LogLevel | None, log_format: LogForma
     help="Encrypt, demand logins and check ACLs. The first start makes certificates and an administrator, "
     "and writes client.properties and ca.pem into the directory.",
 )
+@click.option(
+    "--scram-users",
+    type=click.Path(path_type=Path),
+    help="A properties file of users and passwords (alice=secret). Those without SCRAM credentials get them "
+    "before the first broker starts.",
+)
 @_as_version_option
 @_set_options("server.properties")
 @click.pass_context
@@ -134,6 +140,7 @@ def start(
     brokers: int,
     zookeeper_port: int | None,
     is_secure: bool,
+    scram_users: Path | None,
     as_version: tuple[str, ...],
     settings: tuple[str, ...],
     config: Path | None,
@@ -154,7 +161,7 @@ def start(
     secure = _secured(directory, in_file, by_name) if is_secure else None
     if secure is not None:
         in_file, config = secure.settings, secure.settings_file
-    users = None if secure is None else secure.users
+    users = {**_users(scram_users), **({} if secure is None else secure.users)}
     properties = {**in_file, **by_name}
     with _settings_checked():
         configs = [
@@ -189,6 +196,23 @@ def start(
             options=_log_arguments(log),
         )
     )
+
+
+def _users(file: Path | None) -> dict[str, str]:
+    """Return the passwords in a file by user; fail without showing one if it is malformed."""
+    from kalda.common.properties import PropertiesError, read_properties
+
+    if file is None:
+        return {}
+    try:
+        users = read_properties(file)
+    except OSError as error:
+        _fail(f"--scram-users={file}: {error.strerror}")
+    except PropertiesError:
+        _fail(f"--scram-users={file}: it is no properties file of users and passwords")
+    if not all(users) or not all(users.values()):
+        _fail(f"--scram-users={file}: a name or a password is empty")
+    return users
 
 
 def _secured(directory: Path, in_file: Mapping[str, str], by_name: Mapping[str, str]) -> "SecureCluster":

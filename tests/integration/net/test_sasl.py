@@ -299,3 +299,29 @@ def test_many_failed_logins_do_not_disturb_others(broker: KaldaProcess) -> None:
         admin.list_topics()
         assert {58} == set(codes)
     assert broker.log().count("failed authentication") - before < 100
+
+
+def test_brokers_log_in_by_scram_with_users_that_exist_before_them(tmp_path: Path) -> None:
+    """The first start creates the users; a later one leaves a password alone that was changed since."""
+    users = tmp_path / "users.properties"
+    users.write_text("admin=admin-secret\nalice=alice-secret\n")
+    settings = {
+        "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "sasl.mechanism.inter.broker.protocol": "SCRAM-SHA-512",
+        "listener.name.plaintext.scram-sha-512.sasl.jaas.config": (
+            f'{SCRAM} required username="admin" password="admin-secret";'
+        ),
+    }
+    options = ["--scram-users", str(users)]
+    for password in ("alice-secret", "changed"):
+        with KaldaProcess(tmp_path / "data", settings=settings, brokers=2, options=options) as brokers:
+            config = properties(brokers.bootstrap, "SCRAM-SHA-512", password=password)
+            with Producer.from_config({**config, "acks": "all"}) as producer:
+                producer.send("t", value=b"x").result(20)
+            with Admin.from_config(config) as admin:
+                admin.alter_user_scram_credentials(
+                    [ScramCredentialUpsertion("alice", ScramMechanism.SCRAM_SHA_512, "changed")]
+                ).raise_for_errors()
+            assert "alice-secret" not in brokers.log()

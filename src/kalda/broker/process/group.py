@@ -21,6 +21,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
@@ -199,7 +200,7 @@ def run_group(
     *,
     config_file: Path | None = None,
     zookeeper_port: int = 0,
-    users: Mapping[str, str] | None = None,
+    users: Mapping[str, str] = MappingProxyType({}),
     options: Sequence[str] = (),
 ) -> int:
     """Run one broker for each of the settings until a signal, or until none is left; return the exit code.
@@ -223,7 +224,7 @@ def run_group(
                 own_acl if configs[0].zookeeper_set_acl else None,
             ) as (embedded, address),
         ):
-            if users is not None:
+            if users:
                 zookeeper = await embedded.connect()
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
                 await zookeeper.close()

@@ -14,6 +14,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
@@ -38,7 +39,7 @@ def run_standalone(
     directory: Path,
     config: BrokerConfig,
     zookeeper_port: int = 0,
-    users: Mapping[str, str] | None = None,
+    users: Mapping[str, str] = MappingProxyType({}),
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
@@ -59,7 +60,7 @@ def run_standalone(
             ) as (embedded, address),
         ):
             zookeeper = await embedded.connect()
-            if users is not None:
+            if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
             fault = await serve(make_broker(config, zookeeper, executor), termination, address)
             if fault is None:
