@@ -66,7 +66,7 @@ def ours(case: Case) -> Iterator[str]:
         converted: bytes | memoryview = down_convert(case.records, case.target).messages
     else:
         validator = LogValidator(LogConfig(message_magic=case.target))
-        converted, _ = validator.convert(bytearray(case.records), 0, 100, 5)
+        converted = validator.convert(bytearray(case.records), 0, 100, 5).records
     data = bytes(converted)
     for position, header in iter_headers(data):
         for record in iter_any_records(data, position, header):

@@ -22,6 +22,13 @@ LATENCY_BOUNDS_MS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 500
 """Upper bounds of the latency buckets: from an append to a fetch that waits its full time."""
 
 
+BYTES_BOUNDS: Final = (1e3, 1e4, 1e5, 2.5e5, 5e5, 1e6, 2.5e6, 5e6, 1e7, 2.5e7, 5e7, 1e8)
+"""Upper bounds of the buckets of the memory of one request."""
+
+_CONVERTING: Final = ("Produce", "Fetch")
+"""The APIs whose records may have another message format."""
+
+
 def metric_name(domain: str, kind: str, name: str) -> str:
     """Turn the parts of a Kafka MBean into a Prometheus name.
 
@@ -208,7 +215,17 @@ class RequestMetrics:
     histograms (total, local, remote) are computed from these for each scrape.
     """
 
-    __slots__ = ("_errors", "_metrics", "_request", "_waited_ms", "at_once_ms", "before_wait_ms", "wait_ms")
+    __slots__ = (
+        "_conversion_bytes",
+        "_conversion_ms",
+        "_errors",
+        "_metrics",
+        "_request",
+        "_waited_ms",
+        "at_once_ms",
+        "before_wait_ms",
+        "wait_ms",
+    )
 
     def __init__(self, metrics: Metrics, request: str) -> None:
         self._metrics: Final = metrics
@@ -220,7 +237,10 @@ class RequestMetrics:
         self.wait_ms: Final = Histogram()
         self._waited_ms: Final = Histogram()
         """Requests that waited, as a whole."""
+        self._conversion_ms: Final = Histogram()
+        self._conversion_bytes: Final = Histogram(BYTES_BOUNDS)
         for name, text, read in (
+            *self._conversions(),
             (
                 "TotalTimeMs",
                 "Milliseconds from a request's last byte to its answer; the count is that of requests.",
@@ -240,6 +260,18 @@ class RequestMetrics:
             metrics.histogram_function(
                 metric_name("kafka.network", "RequestMetrics", name), text, read, request=request
             )
+
+    def _conversions(self) -> Iterator[tuple[str, str, Callable[[], Histogram]]]:
+        if self._request in _CONVERTING:
+            text = "Milliseconds that the conversion of a partition's records in one request took."
+            yield "MessageConversionsTimeMs", text, lambda: self._conversion_ms
+            text = "Bytes of memory that the conversion of a partition's records in one request took."
+            yield "TemporaryMemoryBytes", text, lambda: self._conversion_bytes
+
+    def observe_conversion(self, seconds: float, memory_bytes: int) -> None:
+        """Count a conversion of one partition's records to another format; Produce and Fetch only."""
+        self._conversion_ms.observe(seconds * 1000)
+        self._conversion_bytes.observe(memory_bytes)
 
     def observe_wait(self, received_at: float, parked_at: float, now: float) -> None:
         """Count a request that waited; the times are seconds of one clock."""

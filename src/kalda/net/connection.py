@@ -147,6 +147,7 @@ class Connection:
         "_draining",
         "_handle",
         "_held_bytes",
+        "_is_held",
         "_large",
         "_large_filled",
         "_large_size",
@@ -197,6 +198,7 @@ class Connection:
         self._handle = handle
         self._outstanding: list[Ticket] = []
         self._held_bytes = 0
+        self._is_held = False
         # Replies on their way: all of them memory or file regions that the peer gets in this order.
         self._out: list[Chunk] = []
         self._out_bytes = 0
@@ -290,6 +292,8 @@ class Connection:
             self._queue(held)
             ready += 1
         del outstanding[:ready]
+        if not outstanding:
+            self._is_held = False
         if invariants.enabled:
             self.check_invariants()
         if not self._corked:
@@ -297,6 +301,14 @@ class Connection:
             if self._paused or self._stash is not None:
                 # Not here: the caller may be in the middle of another connection's request.
                 self._plan_resume()
+
+    def hold_frames(self) -> None:
+        """Handle no further frame until the request at hand is answered; only from within the frame handler.
+
+        It is for a request that goes on later and must do so before the next one. Kafka's broker does this
+        for all requests.
+        """
+        self._is_held = True
 
     def handle_with(self, handle: FrameHandler) -> None:
         """Pass further frames to another handler, as when a client has logged in."""
@@ -495,6 +507,7 @@ class Connection:
     def _may_handle(self) -> bool:
         return (
             not self._out
+            and not self._is_held
             and len(self._outstanding) < REQUESTS_OUTSTANDING_MAX
             and self._held_bytes < HELD_BYTES_MAX
             and not self._draining

@@ -37,9 +37,14 @@ class LogAppendInfo:
     converted_count: int = 0
     """The records that came in another format than the log's."""
 
-    def as_converted(self) -> "LogAppendInfo":
+    conversion_seconds: float = 0.0
+    conversion_bytes: int = 0
+    """Bytes of memory that the conversion of these records took."""
+
+    def as_converted(self, seconds: float, memory_bytes: int) -> "LogAppendInfo":
         """Return this, after counting its records as converted."""
         self.converted_count = self.record_count
+        self.conversion_seconds, self.conversion_bytes = seconds, memory_bytes
         return self
 
 

@@ -5,9 +5,10 @@ topics: compacted ones (every record needs a key), ones with bounds on timestamp
 `compression.type` of their own.
 """
 
+import time
 from contextlib import suppress
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from kalda.records.batch import (
     COMPRESSION_MASK,
@@ -31,7 +32,13 @@ from kalda.records.batch import (
 from kalda.records.compression import Compression
 from kalda.records.control import check_barrier
 from kalda.records.conversion import recompress
-from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
+from kalda.records.errors import (
+    CorruptRecordError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    NeedMoreBytes,
+    RecordsError,
+)
 from kalda.records.format_conversion import down_convert, is_message_set
 from kalda.records.message_set import append_plain_messages, append_wrapped_messages, iter_messages
 from kalda.records.record import Record, RecordBatchBuilder, iter_records
@@ -40,6 +47,7 @@ from kalda.storage.checked_batches import CheckedBatches, describe
 from kalda.storage.errors import (
     MessageTooLargeError,
     RecordListTooLargeError,
+    StorageError,
     UnsupportedForMessageFormatError,
 )
 from kalda.storage.log_config import INT64_MAX, LogConfig, TimestampTypeConfig
@@ -48,6 +56,35 @@ from kalda.storage.producer_state_manager import AppendOrigin
 WritableBuffer = bytearray | memoryview
 
 _PRODUCER: Final = "producer"
+
+
+class UnpackedMessages:
+    """A message set as batches that a client could have sent: offsets from 0, no gaps."""
+
+    __slots__ = ("batches", "error", "memory_bytes", "seconds")
+
+    def __init__(self) -> None:
+        self.batches: list[bytearray] = []
+        self.memory_bytes = 0
+        """Bytes of the batches without compression."""
+        self.seconds = 0.0
+        self.error: Exception | None = None
+        """Why the messages cannot be unpacked; `LogValidator.convert` raises it."""
+
+    def add(self, builder: RecordBatchBuilder) -> None:
+        """Add the batch that a builder holds."""
+        self.memory_bytes += builder.size
+        self.batches.append(builder.build())
+
+
+class Converted(NamedTuple):
+    """What a client sent, in the log's format."""
+
+    records: memoryview
+    batches: CheckedBatches
+    seconds: float
+    memory_bytes: int
+    """Bytes that the conversion made, before compression."""
 
 
 class LogValidator:
@@ -82,6 +119,10 @@ class LogValidator:
         self._compression = _target_compression(config)
         self._opens_records = self._is_compacted or self._compression is not None or self._bounds_timestamps
         self._level = _level(config, self._compression)
+
+    def append_time_ms(self, now_ms: int) -> int:
+        """Return the time that the response names: -1 if records keep the producer's timestamps."""
+        return now_ms if self.uses_log_append_time else -1
 
     def validate(
         self, records: WritableBuffer, origin: AppendOrigin, now_ms: int
@@ -128,11 +169,21 @@ class LogValidator:
         return header, records
 
     def convert(
-        self, records: WritableBuffer, now_ms: int, first_offset: int, leader_epoch: int
-    ) -> tuple[memoryview, CheckedBatches]:
+        self,
+        records: WritableBuffer,
+        now_ms: int,
+        first_offset: int,
+        leader_epoch: int,
+        unpacked: UnpackedMessages | None = None,
+    ) -> Converted:
         """Check what a client sent where its format or the log's is an old one, and convert it.
 
-        Returns the bytes to write, with offsets from `first_offset` on, and what they hold.
+        Args:
+            records: what the client sent.
+            now_ms: the time of the append.
+            first_offset: the offset of the first record.
+            leader_epoch: of the partition.
+            unpacked: the same records if `unpack` was called before.
 
         Raises:
             MessageTooLargeError, RecordListTooLargeError: a message or what it becomes is above a limit.
@@ -140,11 +191,15 @@ class LogValidator:
                 format.
             RecordsError: a subclass for invalid bytes.
         """
+        started = time.perf_counter()
         is_old = is_message_set(records)
-        batches = self._batches_of_messages(records) if is_old else [records]
+        if is_old and unpacked is None:
+            unpacked = self._unpacked(records)
+        elif unpacked is not None and unpacked.error is not None:
+            raise unpacked.error
         parts: list[Buffer] = []
         offset = first_offset
-        for batch in batches:
+        for batch in [records] if unpacked is None else unpacked.batches:
             header, checked = self.validate(batch, AppendOrigin.CLIENT, now_ms)
             set_base_offset_and_leader_epoch(checked, 0, offset, leader_epoch)
             offset += header.record_count
@@ -172,14 +227,34 @@ class LogValidator:
                 f"messages of {len(written)} bytes are above segment.bytes={self._segment_bytes}; "
                 "send fewer at once"
             )
-        return memoryview(written), describe(headers, first_offset, offset - first_offset)
+        seconds = time.perf_counter() - started
+        memory_bytes = len(written) if self.magic != MAGIC else 0
+        if unpacked is not None:
+            seconds += unpacked.seconds
+            memory_bytes += unpacked.memory_bytes
+        checked_batches = describe(headers, first_offset, offset - first_offset)
+        return Converted(memoryview(written), checked_batches, seconds, memory_bytes)
 
-    def _batches_of_messages(self, records: WritableBuffer) -> list[bytearray]:
-        """Return a message set as batches that a client could have sent: offsets from 0, no gaps.
+    def unpack(self, records: WritableBuffer) -> UnpackedMessages:
+        """Do the part of `convert` that takes long for a compressed message set; callable from any thread.
+
+        What is wrong with the messages becomes the result's `error`.
+        """
+        started = time.perf_counter()
+        try:
+            unpacked = self._unpacked(records)
+        except (RecordsError, StorageError) as error:
+            unpacked = UnpackedMessages()
+            unpacked.error = error
+        unpacked.seconds = time.perf_counter() - started
+        return unpacked
+
+    def _unpacked(self, records: WritableBuffer) -> UnpackedMessages:
+        """Return the batches of a message set.
 
         Uncompressed messages share batches up to ``max.message.bytes``; a wrapper becomes one batch.
         """
-        batches: list[bytearray] = []
+        found = UnpackedMessages()
         run: RecordBatchBuilder | None = None
         magic = records[MAGIC_POSITION]
         plain_end = 0
@@ -189,7 +264,7 @@ class LogValidator:
             if not following.record_count:
                 break
             if run is not None:
-                batches.append(run.build())
+                found.add(run)
             run = following
         for position, header in iter_headers(records, plain_end):
             if header.magic != magic:
@@ -204,21 +279,23 @@ class LogValidator:
             if run is not None and (
                 header.compression is not Compression.NONE or run.size + size > self._bytes_max
             ):
-                batches.append(run.build())
+                found.add(run)
                 run = None
             if header.compression is not Compression.NONE:
-                batches.append(self._batch_of_wrapper(records, position, header))
+                found.add(self._batch_of_wrapper(records, position, header))
                 continue
             run = run or RecordBatchBuilder()
             (message,) = iter_messages(records, position, header)
             _append(run, message)
         if run is not None:
-            batches.append(run.build())
-        if not batches:
+            found.add(run)
+        if not found.batches:
             raise InvalidRecordError("a partition's records must hold one whole message")
-        return batches
+        return found
 
-    def _batch_of_wrapper(self, records: WritableBuffer, position: int, header: BatchHeader) -> bytearray:
+    def _batch_of_wrapper(
+        self, records: WritableBuffer, position: int, header: BatchHeader
+    ) -> RecordBatchBuilder:
         new_builder = partial(
             RecordBatchBuilder, compression=header.compression, compression_level=self._level
         )
@@ -227,7 +304,7 @@ class LogValidator:
             builder = new_builder()
             for message in iter_messages(records, position, header, check_inner_crcs=True):
                 _append(builder, message)
-        return builder.build()
+        return builder
 
     def _too_large(self, size: int) -> MessageTooLargeError:
         return MessageTooLargeError(

@@ -1,8 +1,8 @@
 """Ties together the parts of one partition's log: appends, reads, truncation, retention, offsets.
 
 It combines the segments (`local_log`), producer state, leader epochs and validation, and owns the offsets
-that bound readers. All calls come from one thread, the event loop's; fsync and unlink run on the executor of
-`LogResources`.
+that bound readers. All calls come from one thread, the event loop's; fsync, unlink and `unpack` of the
+`validator` run on the executor of `LogResources`.
 
 Invariants: an append checks, then writes, then changes state, so a failed one leaves nothing behind. Between
 calls ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset``.
@@ -48,7 +48,7 @@ from kalda.storage.log_flusher import LogFlusher
 from kalda.storage.log_resources import LogResources
 from kalda.storage.log_segment import LogSegment
 from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
-from kalda.storage.log_validator import LogValidator, WritableBuffer
+from kalda.storage.log_validator import LogValidator, UnpackedMessages, WritableBuffer
 from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state_manager import AppendOrigin, ProducerStateManager
 from kalda.storage.producer_state_rebuild import rebuild_producer_state, update_producers
@@ -68,7 +68,6 @@ class UnifiedLog:
         "_is_moved",
         "_local",
         "_resources",
-        "_validator",
         "disk_errors",
         "high_watermark",
         "is_being_cleaned",
@@ -78,6 +77,7 @@ class UnifiedLog:
         "producer_state",
         "topic_id",
         "topic_partition",
+        "validator",
     )
 
     def __init__(
@@ -106,7 +106,7 @@ class UnifiedLog:
         self.missing: Final = missing
         self._resources: Final = resources
         self._local: Final = local
-        self._validator = LogValidator(local.config)
+        self.validator = LogValidator(local.config)
         self._is_dirty = False
         self._is_moved = False
         # Set by the log cleaner: retention skips the log meanwhile.
@@ -170,14 +170,16 @@ class UnifiedLog:
         return self._flusher.last_flush
 
     def append_as_leader(
-        self, records: WritableBuffer, leader_epoch: int, *, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: WritableBuffer,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        unpacked: UnpackedMessages | None = None,
     ) -> LogAppendInfo:
         """Append one batch at the log's end; its base offset and leader epoch are patched in `records`.
 
-        What a client sends in another format than the log's is converted.
-
-        A duplicate of one of the producer's last five batches is not appended; the result names the offsets
-        of the first copy.
+        What a client sends in another format is converted; `unpacked` is what `validator` unpacked of it.
+        A duplicate of one of the producer's last five batches is not appended; the result is its first copy.
 
         Raises:
             StorageError, RecordsError: a subclass with the response's `code`; nothing was appended.
@@ -185,11 +187,11 @@ class UnifiedLog:
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
         now_ms = self._resources.clock.time_ms()
-        if origin is AppendOrigin.CLIENT and (self._validator.magic != MAGIC or is_message_set(records)):
-            converted = self._validator.convert(records, now_ms, self.log_end_offset, leader_epoch)
-            append_time_ms = now_ms if self._validator.uses_log_append_time else -1
-            return self._append_batches(*converted, append_time_ms).as_converted()
-        header, records = self._validator.validate(records, origin, now_ms)
+        if origin is AppendOrigin.CLIENT and (self.validator.magic != MAGIC or is_message_set(records)):
+            batches = self.validator.convert(records, now_ms, self.log_end_offset, leader_epoch, unpacked)
+            info = self._append_batches(*batches[:2], self.validator.append_time_ms(now_ms))
+            return info.as_converted(*batches[2:])
+        header, records = self.validator.validate(records, origin, now_ms)
         marker: EndTransactionMarker | None = None
         if header.producer_id >= 0:
             if header.attributes & CONTROL_FLAG and not header.is_barrier:
@@ -220,7 +222,7 @@ class UnifiedLog:
         return LogAppendInfo(
             first_offset,
             last_offset,
-            now_ms if self._validator.uses_log_append_time else -1,
+            self.validator.append_time_ms(now_ms),
             self.log_start_offset,
             False,
             size,
@@ -229,11 +231,9 @@ class UnifiedLog:
 
     def is_retry(self, records: WritableBuffer) -> bool:
         """Return whether a batch is one of its producer's last five, which the producer retries."""
-        try:
-            header = read_header(records)
-        except RecordsError:
-            return False
-        return self.producer_state.has_batch(header)
+        with contextlib.suppress(RecordsError):
+            return self.producer_state.has_batch(read_header(records))
+        return False
 
     def append_as_follower(self, records: WritableBuffer, leader_epoch: int | None = None) -> LogAppendInfo:
         """Append batches with the leader's offsets and epochs; a partial last batch is left out.
@@ -498,7 +498,7 @@ class UnifiedLog:
     def update_config(self, config: LogConfig) -> None:
         """Apply new settings."""
         self._local.configure(config)
-        self._validator = LogValidator(config)
+        self.validator = LogValidator(config)
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
 
     def assign_topic_id(self, topic_id: uuid.UUID) -> None:

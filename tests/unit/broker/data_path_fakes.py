@@ -59,16 +59,26 @@ class FakeConnection:
         self.listener = "PLAINTEXT"
         self.peer = "test"
         self.closed: list[str] = []
+        self.holds = 0
+
+    def hold_frames(self) -> None:
+        self.holds += 1
 
     def close(self, reason: str) -> None:
         self.closed.append(reason)
 
 
 class CountedErrors:
-    """The error codes that a handler counted."""
+    """The error codes and conversions that a handler counted."""
 
     def __init__(self) -> None:
         self.codes: list[int] = []
+        self.conversions: list[int] = []
+        """Bytes of memory."""
+
+    def observe_conversion(self, seconds: float, memory_bytes: int) -> None:
+        assert seconds > 0
+        self.conversions.append(memory_bytes)
 
     def count_error(self, code: int) -> None:
         self.codes.append(code)

@@ -4,6 +4,7 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kalda.records.compression import Compression
 from kalda.records.format_conversion import iter_any_records
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import Record, RecordBatchBuilder
+from kalda.storage.background import Done, Work
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.unified_log import FetchIsolation
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership, records_of
@@ -408,3 +410,46 @@ def test_a_fetch_that_waits_is_answered_by_the_append(broker: DataPath) -> None:
     data = broker.fetch_response(waiting).responses[0].partitions[0]
     assert batch(b"a")[61:] == records_of(data)[61:]
     assert TOPIC == broker.fetch_response(waiting).responses[0].topic
+
+
+class HeldExecutor:
+    """Runs the work when the test says so."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[Work, Done | None]] = []
+
+    def submit(self, work: Work, done: Done | None = None) -> None:
+        self.submitted.append((work, done))
+
+    def run(self) -> None:
+        for work, done in self.submitted:
+            work()
+            assert done is not None
+            done(None)
+
+
+@pytest.mark.parametrize("acks", [0, 1, -1])
+def test_large_compressed_messages_are_unpacked_in_the_background(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch, acks: int
+) -> None:
+    """The connection waits meanwhile: the next request must not be appended before this one."""
+    executor = HeldExecutor()
+    monkeypatch.setattr(broker.logs.resources, "executor", executor)
+    random = Random(1)
+    values = [random.randbytes(100) for _ in range(100)]
+    packed = messages(1, *values, compression=Compression.GZIP)
+    broken = packed[:-1] + bytes((packed[-1] ^ 1,))
+    small = messages(1, b"a", compression=Compression.GZIP)
+    reply = broker.produce_request({0: packed, 1: broken}, version=2, acks=acks)
+
+    assert (False, 1, []) == (reply.is_done, broker.connection.holds, stored(broker))
+    executor.run()
+    assert values == [each.value for each in stored(broker)]
+    if acks:
+        (answers,) = broker.produce_response(reply.value, 2).responses
+        codes = [each.error_code for each in answers.partition_responses]
+        assert [ErrorCode.NONE, ErrorCode.CORRUPT_MESSAGE] == codes
+    else:
+        assert (None, 1) == (reply.value, len(broker.connection.closed))
+    broker.produce(small, version=2)
+    assert (1, 101) == (broker.connection.holds, len(stored(broker)))

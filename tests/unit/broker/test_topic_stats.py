@@ -59,6 +59,8 @@ def test_records_that_are_converted_for_old_clients_are_counted(broker: DataPath
     assert 0 == counted.fetch_conversions
     broker.fetch({1: 0}, version=3)
     assert (3, 2) == (counted.produce_conversions, counted.fetch_conversions)
+    assert 2 == len(broker.errors.conversions)
+    assert all(each > 0 for each in broker.errors.conversions)
 
 
 def test_what_followers_fetch_is_not_counted_as_consumed(broker: DataPath) -> None:

@@ -219,6 +219,30 @@ class TestOrderOfReplies:
         assert 1 == len(harness.socket.sends)
         assert harness.connection.is_quiet
 
+    def test_a_request_that_holds_the_others_is_answered_before_they_are_handled(self) -> None:
+        """What is received with it waits, and what comes later is not read."""
+        frames: list[bytes] = []
+        tickets: list[Ticket] = []
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            frames.append(bytes(frame))
+            tickets.append(connection.open_reply())
+            if frame[0] == ord("h"):
+                connection.hold_frames()
+
+        harness = Harness(handle)
+        harness.receive(framed(b"a") + framed(b"hold") + framed(b"b"))
+        harness.receive(framed(b"c"))
+        assert [b"a", b"hold"] == frames
+        harness.connection.reply(tickets[0], b"A")
+        harness.loop.run_soon()
+        assert [b"a", b"hold"] == frames
+        harness.connection.reply(tickets[1], b"H")
+        harness.loop.run_soon()
+        harness.receive()
+        assert [b"a", b"hold", b"b", b"c"] == frames
+        assert b"AH" == harness.take_sent()
+
     @pytest.mark.parametrize("seed", range(10))
     def test_any_order_of_completion_gives_the_order_of_arrival(self, seed: int) -> None:
         rng = random.Random(seed)

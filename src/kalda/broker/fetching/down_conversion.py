@@ -8,12 +8,14 @@ loop is free.
 """
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
 from typing import Final
 
 from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
+from kalda.common.metrics import RequestMetrics
 from kalda.net.connection import PieceSource
 from kalda.records.batch import HEADER_SIZE, read_header
 from kalda.records.errors import NeedMoreBytes, RecordsError
@@ -37,12 +39,14 @@ class DownConvertedRecords(PieceSource):
         "_executor",
         "_failure",
         "_first_offset",
-        "_is_working",
         "_magic",
+        "_memory_bytes",
         "_metrics",
         "_piece",
         "_position",
         "_record_count",
+        "_request_metrics",
+        "_seconds",
         "_sent",
         "_stored",
     )
@@ -54,6 +58,7 @@ class DownConvertedRecords(PieceSource):
         first_offset: int,
         executor: BackgroundExecutor,
         metrics: BrokerTopicMetrics,
+        request_metrics: RequestMetrics,
     ) -> None:
         super().__init__()
         self._stored: Final = stored
@@ -61,6 +66,9 @@ class DownConvertedRecords(PieceSource):
         self._first_offset: Final = first_offset
         self._executor: Final = executor
         self._metrics: Final = metrics
+        self._request_metrics: Final = request_metrics
+        self._seconds = 0.0
+        self._memory_bytes = 0
         self._record_count = 0
         """Of the piece; counted on the event loop when it is done."""
         self._position = 0
@@ -101,6 +109,8 @@ class DownConvertedRecords(PieceSource):
             self._piece = None
             self._executor.submit(self._convert, self._converted)
         self._sent += len(piece)
+        if self._sent == self.size:
+            self._request_metrics.observe_conversion(self._seconds, self._memory_bytes)
         return piece
 
     def _converted(self, error: BaseException | None) -> None:
@@ -118,16 +128,19 @@ class DownConvertedRecords(PieceSource):
 
     def _convert(self) -> None:
         """Convert the next piece; runs in the background."""
+        started = time.perf_counter()
         converted = b""
         wanted = PIECE_BYTES
         while not converted and self._position < self._stored.size:
             chunk = self._stored.read_part(self._position, wanted)
+            self._memory_bytes += len(chunk)
             try:
                 whole = down_convert(chunk, self._magic, self._first_offset)
             except RecordsError as error:
                 self._failure = error
                 return
             converted = whole.messages
+            self._memory_bytes += len(converted)
             self._record_count += whole.record_count
             self._position += whole.consumed_bytes
             if not whole.consumed_bytes:
@@ -135,6 +148,7 @@ class DownConvertedRecords(PieceSource):
                 if wanted <= len(chunk) or self._position + wanted > self._stored.size:
                     # The slice ends inside a batch.
                     self._position = self._stored.size
+        self._seconds += time.perf_counter() - started
         self._piece = converted
 
 

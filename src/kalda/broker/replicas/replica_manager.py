@@ -27,6 +27,7 @@ from kalda.protocol.fast.fetch import FetchAnswer, FetchEntry, FetchPartitionFie
 from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
+from kalda.storage.log_validator import UnpackedMessages
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 from kalda.zk.client.schema import PartitionState
@@ -232,8 +233,11 @@ class ReplicaManager:
         records: memoryview,
         acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
+        unpacked: UnpackedMessages | None = None,
     ) -> LogAppendInfo:
         """Append one batch to a partition that this broker leads, and complete the fetches that wait for it.
+
+        `unpacked` is what the log's validator unpacked of a message set before.
 
         Raises:
             ApiError: as `Partition.append_as_leader`.
@@ -244,7 +248,7 @@ class ReplicaManager:
         metrics = partition.topic_metrics
         metrics.produces += 1
         try:
-            info = partition.append_as_leader(records, acks, origin)
+            info = partition.append_as_leader(records, acks, origin, unpacked)
         except (ApiError, *LOG_ERRORS):
             metrics.failed_produces += 1
             raise

@@ -217,6 +217,7 @@ def _result(
             offsets[key, result.partition],
             services.log_manager.resources.executor,
             services.replica_manager.topic_stats.of(key.decode()),
+            context.api.metrics,
         )
         for index, (key, result) in enumerate(answers)
         if result.records is not None and result.records.size

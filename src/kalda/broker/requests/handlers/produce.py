@@ -3,7 +3,8 @@
 `handle_produce` is the path of the usual request, with one batch for one partition: it parses, looks up,
 appends and responds, and makes nothing per record. `_handle_general` handles every other request.
 
-Versions 0-2 carry message sets of the formats before 0.11, which the log converts to its own. Below version 7
+Versions 0-2 carry message sets of the formats before 0.11, which the log converts to its own; compressed ones
+are unpacked in the background before. Below version 7
 the broker refuses zstd (KIP-110). A transactional batch waits until its coordinator has confirmed that the
 transaction is open (KIP-890), unless the log has the transaction; without a transactional id in the request
 it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From version 12 on, the first batch of a transaction adds the
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
 from kalda.broker.replicas.partition import ACKS_ALL, Partition
 from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
+from kalda.broker.requests.produce_unpacking import Unpacked, has_packed, unpack
 from kalda.broker.transactions.produce_gate import Refusals
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -49,6 +51,7 @@ from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.storage.errors import LOG_ERRORS, OutOfOrderSequenceError
+from kalda.storage.log_validator import UnpackedMessages
 from kalda.storage.unified_log import LogAppendInfo
 
 if TYPE_CHECKING:
@@ -80,6 +83,7 @@ _NEXT_LENGTH_MIN: Final = 14
 _ZSTD: Final = int(Compression.ZSTD)
 
 NO_REFUSALS: Final[Refusals] = {}
+NOTHING_UNPACKED: Final[Unpacked] = {}
 Answer = tuple[bytes, PartitionProduceResult]
 
 
@@ -99,10 +103,11 @@ def handle_produce(
     version = context.api_version
     fields = parse_produce_request(frame, body_position, version)
     authorizer = services.access.authorizer
-    if authorizer is not None:
-        denied = _take_denied(authorizer, context, fields)
-        if denied:
-            return _handle_general(services, context, fields, denied=denied)
+    denied = () if authorizer is None else _take_denied(authorizer, context, fields)
+    if version < RECORD_BATCHES_FROM and has_packed(fields):
+        return _handle_packed(services, context, fields, denied)
+    if denied:
+        return _handle_general(services, context, fields, denied=denied)
     if fields.transactional_id is not None:
         return _handle_transactional(services, context, fields)
     topics = fields.topics
@@ -120,6 +125,8 @@ def handle_produce(
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
                 failure = _refused(services, partition, name, (index, records), error)
                 return _reply(services, context, [(name, failure)])
+            if info.converted_count:
+                context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
             return single_success_response(
                 context.correlation_id,
                 version,
@@ -169,15 +176,39 @@ def _handle_transactional(
     pending: Pending[RawReply | None] = Pending()
 
     def resume(refusals: Refusals) -> None:
-        result = _handle_general(services, context, fields, refusals)
-        if isinstance(result, Pending):
-            pending.on_abandoned = result.on_abandoned
-            result.add_done(lambda done: pending.complete(done.value))
-        else:
-            pending.complete(result)
+        _complete(pending, _handle_general(services, context, fields, refusals))
 
     wait(resume)
     return pending
+
+
+def _handle_packed(
+    services: "BrokerServices",
+    context: RequestContext,
+    fields: ProduceRequestFields,
+    denied: Sequence[Answer],
+) -> RawResult:
+    """Handle a request of an old client whose compressed records are unpacked in the background first."""
+    context.connection.hold_frames()
+    _own_records(fields)
+    pending: Pending[RawReply | None] = Pending()
+
+    def resume(error: BaseException | None, unpacked: Unpacked) -> None:
+        if isinstance(error, Exception):
+            pending.fail(error)
+            return
+        _complete(pending, _handle_general(services, context, fields, denied=denied, unpacked=unpacked))
+
+    unpack(services, fields, resume)
+    return pending
+
+
+def _complete(pending: "Pending[RawReply | None]", result: RawResult) -> None:
+    if isinstance(result, Pending):
+        pending.on_abandoned = result.on_abandoned
+        result.add_done(lambda done: pending.complete(done.value))
+    else:
+        pending.complete(result)
 
 
 def _own_records(fields: ProduceRequestFields) -> None:
@@ -200,6 +231,7 @@ def _handle_general(
     fields: ProduceRequestFields,
     refusals: Refusals = NO_REFUSALS,
     denied: Sequence[Answer] = (),
+    unpacked: Unpacked = NOTHING_UNPACKED,
 ) -> RawResult:
     """Handle any request: many partitions, acks=0, waiting for replicas, invalid acks.
 
@@ -220,7 +252,8 @@ def _handle_general(
                     raise _RefusedError(services.replica_manager.absence_error(topic_partition))
                 if refusals and partition.topic_partition in refusals:
                     raise _RefusedError(*refusals[partition.topic_partition])
-                info = _append(services, context, partition, records, fields)
+                found = unpacked.get(len(answers) - len(denied))
+                info = _append(services, context, partition, records, fields, found)
             except (_RefusedError, ApiError, *LOG_ERRORS) as error:
                 failure = _refused(services, partition, name, (index, records), error)
                 answers.append((name, failure))
@@ -249,13 +282,17 @@ def _append(
     partition: Partition,
     records: memoryview | None,
     fields: ProduceRequestFields,
+    unpacked: UnpackedMessages | None,
 ) -> LogAppendInfo:
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     checked = _checked_batch(records, context.api_version, fields.transactional_id)
     if services.refused_batches.by_producer and context.api_version >= RECORD_BATCHES_FROM:
         _check_order(services, partition, checked)
-    return services.replica_manager.append(partition, checked, fields.acks)
+    info = services.replica_manager.append(partition, checked, fields.acks, unpacked=unpacked)
+    if info.converted_count:
+        context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
+    return info
 
 
 def _check_order(services: "BrokerServices", partition: Partition, records: memoryview) -> None:
