@@ -21,6 +21,8 @@ from kalda.pipelines.mirror.topic_sync import create_if_missing
 logger: Final = logging.getLogger(__name__)
 
 _BACKOFF_S: Final = 5.0
+_STOP_WAIT_S: Final = 1.0
+"""How long a stop waits at most: a cluster may be away, and the last heartbeat is of no use to anyone."""
 _TIMEOUTS: Final = {"request.timeout.ms": "10000", "delivery.timeout.ms": "20000", "max.block.ms": "10000"}
 """Where the file sets none of them; they depend on each other."""
 _PERMANENT: Final = (ClientConfigError, UnsupportedApiError)
@@ -59,7 +61,7 @@ class Heartbeats:
     def stop(self, wait_s: float) -> None:
         """Write no more, and wait until the thread has ended."""
         self._stop.set()
-        self._thread.join(wait_s)
+        self._thread.join(min(wait_s, _STOP_WAIT_S))
 
     def _main(self) -> None:
         while not self._stop.is_set():

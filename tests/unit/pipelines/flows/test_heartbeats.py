@@ -1,5 +1,7 @@
 """What ends the heartbeats of a flow, and the settings of their producer."""
 
+import threading
+
 import pytest
 
 from kalda.clients.errors import BrokerConnectionError, ClientConfigError
@@ -42,3 +44,21 @@ def test_timeouts_of_the_file_are_not_mixed_with_others() -> None:
 
     assert "20000" == beats()._producer_settings()["delivery.timeout.ms"]
     assert ("30000", None) == (given["request.timeout.ms"], given.get("delivery.timeout.ms"))
+
+
+def test_a_stop_does_not_wait_for_a_cluster_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    may_go_on = threading.Event()
+
+    def connect(_: Heartbeats) -> None:
+        may_go_on.wait(30)
+
+    monkeypatch.setattr(heartbeats, "_STOP_WAIT_S", 0.0)
+    monkeypatch.setattr(Heartbeats, "_run", connect)
+    made = beats()
+    made.start()
+    made.stop(30)
+
+    assert made.is_active
+    may_go_on.set()
+    made._thread.join(30)
+    assert not made.is_active
