@@ -87,7 +87,7 @@ def test_every_decision_is_that_of_apache_kafka(tmp_path: Path, by_default: bool
             for _ in range(QUESTIONS):
                 user, host, kind = random.choice(USERS), random.choice(HOSTS), random.choice(KINDS)
                 operation = random.choice(sorted(RESOURCE_OPERATIONS[kind]))
-                question = f"{user} {host} {operation.title} {kind.name}"
+                question = f"{user} {host} {operation.name} {kind.name}"
                 if random.random() < 0.2:
                     lines.append(f"any {question}")
                     allowed = rules.allows_any(f"User:{user}", host, operation, kind)

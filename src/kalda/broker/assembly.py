@@ -208,6 +208,8 @@ def _build_dispatcher(
         from kalda.broker.requests.access.request_access import RequestAccess
 
         dispatcher.set_access(RequestAccess(services, foundation.access.authorizer))
+    if foundation.access.audit is not None:
+        dispatcher.set_audit(foundation.access.audit)
     return dispatcher
 
 

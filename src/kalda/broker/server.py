@@ -278,6 +278,8 @@ class BrokerServer:
     async def _bind(self, server: Server, access: BrokerAccess) -> dict[str, int]:
         """Bind every listener and return the ports by listener name."""
         access.logins.attach(server)
+        if access.audit is not None:
+            server.on_login = access.audit.login
         ports = {}
         for listener in self._config.listeners:
             try:

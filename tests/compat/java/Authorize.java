@@ -31,7 +31,19 @@ public class Authorize {
         public int correlationId() { return 0; }
     }
 
-    public static void main(String[] args) throws Exception {
+    public static void main(String[] args) {
+        try {
+            answer(args);
+            System.out.flush();
+        } catch (Exception error) {
+            // The authorizer's threads would keep the JVM alive.
+            error.printStackTrace();
+            System.exit(1);
+        }
+        System.exit(0);
+    }
+
+    static void answer(String[] args) throws Exception {
         AclAuthorizer authorizer = null;
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
@@ -48,7 +60,7 @@ public class Authorize {
                 continue;
             }
             Context context = new Context(new KafkaPrincipal("User", words[1]), InetAddress.getByName(words[2]));
-            AclOperation operation = AclOperation.fromString(words[3]);
+            AclOperation operation = AclOperation.valueOf(words[3]);
             ResourceType type = ResourceType.valueOf(words[4]);
             if (words[0].equals("any"))
                 System.out.println(authorizer.authorizeByResourceType(context, operation, type));
@@ -58,7 +70,5 @@ public class Authorize {
                     .get(0));
             }
         }
-        System.out.flush();
-        System.exit(0);
     }
 }

@@ -23,7 +23,7 @@ from kalda.security.acl.model import (
 from kalda.security.acl.rules import AclRules
 from kalda.zk.client.acl_store import AclStore, Entries
 
-logger: Final = logging.getLogger("kalda.authorizer")
+logger: Final = logging.getLogger(__name__)
 
 DECISIONS_MAX: Final = 10_000
 """Decisions remembered for one connection: a megabyte or two. Beyond, all of them are forgotten."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from kalda.broker.access.authorizer import Authorizer
+from kalda.broker.access.broker_audit import BrokerAudit
 from kalda.broker.access.broker_tls import BrokerTls
 from kalda.broker.access.delegation_tokens import DelegationTokens
 from kalda.broker.access.logins import Logins
@@ -28,6 +29,8 @@ class BrokerAccess:
     delegation_tokens: DelegationTokens
     authorizer: Authorizer | None
     """None if every client may do everything."""
+    audit: BrokerAudit | None
+    """None if clients neither log in nor show certificates, and may do everything."""
 
     @classmethod
     def build(
@@ -42,14 +45,20 @@ class BrokerAccess:
         config_store.on_broker_change(lambda _: tls.reload_soon())
         credentials = ScramCredentials(config_store, cluster)
         tokens = DelegationTokens(config, DelegationTokenStore(cluster.zookeeper), clock)
+        authorizer = Authorizer(config, AclStore(cluster.zookeeper)) if config.authorizer_class_name else None
+        is_audited = authorizer is not None or any(
+            each.uses_tls or each.uses_sasl for each in config.listeners
+        )
+        audit = BrokerAudit() if is_audited else None
+        if authorizer is not None and audit is not None:
+            authorizer.on_denial = audit.denial
         return cls(
+            audit=audit,
             tls=tls,
             logins=Logins(config, clock, credentials, tokens),
             scram_credentials=credentials,
             delegation_tokens=tokens,
-            authorizer=(
-                Authorizer(config, AclStore(cluster.zookeeper)) if config.authorizer_class_name else None
-            ),
+            authorizer=authorizer,
         )
 
     async def start(self) -> None:

@@ -36,6 +36,7 @@ from kalda.protocol.wire_format import skip_tagged_fields
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
+    from kalda.broker.access.broker_audit import BrokerAudit
     from kalda.broker.requests.access.request_access import RequestAccess
     from kalda.broker.requests.services import BrokerServices
 
@@ -75,6 +76,7 @@ class Dispatcher:
             self._apis[int(handler.key)] = ServedApi(handler, metrics)
         self._tasks: Final = tasks
         self._access: RequestAccess | None = None
+        self._audit: BrokerAudit | None = None
         self._task_count = 0
         self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
         self._limiter: Final = LogLimiter(logger)
@@ -87,6 +89,10 @@ class Dispatcher:
     def set_access(self, access: "RequestAccess") -> None:
         """Check requests against the ACLs; those of Produce and Fetch check themselves."""
         self._access = access
+
+    def set_audit(self, audit: "BrokerAudit") -> None:
+        """Note the requests that change the cluster."""
+        self._audit = audit
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; the frame handler of `kalda.net.server.Server`."""
@@ -278,8 +284,11 @@ class Dispatcher:
                 return None
             reply = encode_reply(context, response)
         metrics = context.api.metrics
-        for code in error_codes(response):
+        codes = error_codes(response)
+        for code in codes:
             metrics.count_error(code)
+        if self._audit is not None:
+            self._audit.change(context.connection, context.api.handler.key, context.message, codes)
         now, parked_at = monotonic(), context.parked_at
         if parked_at:
             metrics.observe_wait(context.received_at, parked_at, now)

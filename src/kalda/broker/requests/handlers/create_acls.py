@@ -14,7 +14,7 @@ from kalda.protocol.messages.create_acls import AclCreationResult, CreateAclsReq
 from kalda.security.acl.model import AclBinding, ResourcePattern
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
-logger: Final = logging.getLogger("kalda.authorizer")
+logger: Final = logging.getLogger(__name__)
 
 
 def handle(

@@ -20,7 +20,7 @@ from kalda.protocol.messages.delete_acls import (
 from kalda.security.acl.model import AclBinding, ResourcePattern
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
-logger: Final = logging.getLogger("kalda.authorizer")
+logger: Final = logging.getLogger(__name__)
 
 
 def handle(

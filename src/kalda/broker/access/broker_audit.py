@@ -1,0 +1,110 @@
+"""Audits one broker: the logins of its clients, the requests it denied, the changes it made."""
+
+from typing import Any, Final
+
+from kalda.common.api_keys import ApiKey
+from kalda.net.connection import Connection
+from kalda.security.acl.model import AclOperation, ResourceType
+from kalda.security.audit import DENIED, FAILURE, SUCCESS, AuditLog
+
+CHANGES: Final = frozenset(
+    {
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.CREATE_ACLS,
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_ACLS,
+        ApiKey.DELETE_GROUPS,
+        ApiKey.DELETE_RECORDS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.EXPIRE_DELEGATION_TOKEN,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.OFFSET_DELETE,
+        ApiKey.RENEW_DELEGATION_TOKEN,
+        ApiKey.UPDATE_FEATURES,
+    }
+)
+"""The requests by which administrators change a cluster."""
+
+_NAMES: Final = ("name", "resource_name", "user", "group_id", "group")
+_LISTS: Final = (
+    "topics",
+    "resources",
+    "creations",
+    "filters",
+    "deletions",
+    "upsertions",
+    "groups_names",
+    "topic_names",
+    "feature_updates",
+    "dirs",
+)
+"""The fields of those requests that list what is changed."""
+
+_NAMES_MAX: Final = 20
+
+
+class BrokerAudit:
+    """Turns what happens on one broker into events."""
+
+    def __init__(self) -> None:
+        self._log: Final = AuditLog()
+
+    def login(self, connection: Connection, reason: str | None) -> None:
+        """Note an attempt to authenticate; `reason` is why it failed, or None."""
+        self._log.write(
+            "login",
+            SUCCESS if reason is None else FAILURE,
+            address=connection.peer_address,
+            principal=str(connection.principal) if reason is None else None,
+            listener=connection.listener,
+            reason=reason,
+        )
+
+    def denial(
+        self, connection: Connection, operation: AclOperation, resource_type: ResourceType, name: str
+    ) -> None:
+        """Note an operation that ACLs denied."""
+        self._log.write(
+            "request",
+            DENIED,
+            address=connection.peer_address,
+            principal=str(connection.principal),
+            operation=operation.title,
+            resource=f"{resource_type.title}:{name}",
+        )
+
+    def change(
+        self, connection: Connection, api_key: ApiKey, request: object, error_codes: list[int]
+    ) -> None:
+        """Note a request that changed the cluster, or tried to."""
+        if api_key not in CHANGES:
+            return
+        self._log.write(
+            "change",
+            FAILURE if error_codes else SUCCESS,
+            address=connection.peer_address,
+            principal=str(connection.principal),
+            request=api_key.title,
+            resources=_names_of(request) or None,
+            errors=sorted(set(error_codes)) or None,
+        )
+
+
+def _names_of(request: Any) -> list[str]:
+    """Return the names of what a request changes, the first of them."""
+    found: list[str] = []
+    for field in _LISTS:
+        for item in getattr(request, field, None) or ():
+            if isinstance(item, str):
+                found.append(item)
+            else:
+                name = next((each for name in _NAMES if (each := getattr(item, name, None))), None)
+                found += [] if name is None else [str(name)]
+    return list(dict.fromkeys(found))[:_NAMES_MAX]
