@@ -1,6 +1,6 @@
 """Writes what an auditor asks for: who logged in, who was refused, who changed what.
 
-One line of JSON for each event on the logger ``kalda.audit``, at a limited rate for each kind of event and
+One line of JSON for each event on a logger of its own, at a limited rate for each kind of event and
 address. The lines hold no secret: no password, token, key or value of a setting.
 
     {"event":"login","outcome":"failure","address":"10.0.0.7","listener":"SASL_SSL","reason":"…"}
@@ -14,7 +14,7 @@ from typing import Final
 
 from kalda.common.log_limiter import LogLimiter
 
-logger: Final = logging.getLogger("kalda.audit")
+logger: Final = logging.getLogger(__name__)
 
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"

@@ -546,6 +546,8 @@ def test_every_row_is_an_api_that_the_broker_checks() -> None:
         K.ACQUIRE_READ_LEASE,
         K.DESCRIBE_CLIENT_QUOTAS,
         K.ALTER_CLIENT_QUOTAS,
+        K.DESCRIBE_DELEGATION_TOKEN,
+        K.CREATE_DELEGATION_TOKEN,
         K.LIST_CONFIG_RESOURCES,
     }
     assert CHECKS.keys() == tried | elsewhere

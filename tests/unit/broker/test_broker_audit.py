@@ -26,7 +26,7 @@ ALICE: Any = SimpleNamespace(
 
 @pytest.fixture
 def events(caplog: pytest.LogCaptureFixture) -> Any:
-    caplog.set_level(logging.INFO, logger="kalda.audit")
+    caplog.set_level(logging.INFO, logger="kalda.security.audit")
     return lambda: [json.loads(record.getMessage()) for record in caplog.records]
 
 
