@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import confluent_kafka
+import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kalda.testing import KaldaProcess
@@ -115,9 +116,17 @@ def observed_cluster(directory: Path, brokers: int = 3) -> Iterator[ObservedClus
                 consumed += 1
             consumer.commit(asynchronous=False)
             _fail_once(kalda.bootstrap)
+            _convert_once(kalda.bootstrap)
             yield ObservedCluster(kalda.bootstrap, [first_port + each for each in range(brokers)], consumer)
         finally:
             consumer.close()
+
+
+def _convert_once(bootstrap: str) -> None:
+    """Have a broker convert the messages of a client of an old release."""
+    producer = kafka.KafkaProducer(bootstrap_servers=bootstrap, api_version=(0, 10, 0))
+    producer.send(TOPIC, b"old").get(30)
+    producer.close()
 
 
 def _fail_once(bootstrap: str) -> None:

@@ -16,7 +16,7 @@ class AccessConfig(Settings):
     """Who may do what."""
 
     allow_everyone_if_no_acl_found = boolean(
-        False, "Whether everyone may use a resource to which no ACL applies."
+        False, "Whether everyone may use a resource to which no ACL applies.", internal=True
     )
     authorizer_class_name = string(
         "",
@@ -26,5 +26,7 @@ class AccessConfig(Settings):
         importance=LOW,
     )
     super_users = string(
-        "", "Principals that may do everything, separated by semicolons: `User:admin;User:broker`."
+        "",
+        "Principals that may do everything, separated by semicolons: `User:admin;User:broker`.",
+        internal=True,
     )

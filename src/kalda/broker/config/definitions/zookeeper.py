@@ -53,10 +53,15 @@ class ZooKeeperSecurityConfig(Settings):
         None,
         "A JAAS file whose section Client has the name and password of the SASL login at ZooKeeper. Kafka "
         "takes it as a system property of the JVM.",
+        internal=True,
     )
     zookeeper_sasl_client = boolean(
-        True, "Whether the section of the JAAS file is used. Kafka takes it as a system property of the JVM."
+        True,
+        "Whether the section of the JAAS file is used. Kafka takes it as a system property of the JVM.",
+        internal=True,
     )
     zookeeper_sasl_clientconfig = string(
-        "Client", "The section of the JAAS file. Kafka takes it as a system property of the JVM."
+        "Client",
+        "The section of the JAAS file. Kafka takes it as a system property of the JVM.",
+        internal=True,
     )
