@@ -13,7 +13,6 @@ ACLS = "kafka.admin.AclCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
-PRODUCE = "org.apache.kafka.tools.ConsoleProducer"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
@@ -40,10 +39,11 @@ def test_the_file_of_a_secure_start_is_all_that_javas_tools_need(
     mine = str(kalda.directory / "client.properties")
     topic, user = f"t-{release.name}", f"alice-{release.name}"
     acls = "org.apache.kafka.tools.AclCommand" if release.number >= (4,) else ACLS
+    produce = f"{'org.apache.kafka' if release.number >= (4,) else 'kafka'}.tools.ConsoleProducer"
     described = (*server, "--command-config", mine)
 
     release.run(TOPICS, *described, "--create", "--topic", topic, "--partitions", "2")
-    release.run(PRODUCE, *server, "--topic", topic, "--producer.config", mine, text="one\ntwo\nthree\n")
+    release.run(produce, *server, "--topic", topic, "--producer.config", mine, text="one\ntwo\nthree\n")
     read = release.run(
         CONSOLE,
         *(*server, "--topic", topic, "--consumer.config", mine, "--from-beginning"),

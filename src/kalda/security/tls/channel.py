@@ -4,7 +4,7 @@ What arrives goes in by `receive`, what must be sent comes out by `take_output`.
 updates are part of both streams, so output may be there after any call.
 
 Memory buffers instead of Python's ``SSLSocket``: that one makes two system calls per record of 16 KB it
-reads; here one call fetches many records (ADR 32).
+reads; here one call fetches many records (ADR 29).
 """
 
 import ssl
