@@ -82,6 +82,14 @@ class FlowConfig(Settings):
     sync_topic_configs_interval_seconds = integer(
         600, "Between two comparisons of settings; each look for topics is one, too.", _SECONDS
     )
+    sync_topic_acls_enabled = boolean(
+        True,
+        "Whether ACLs of topics are copied: those to write are left out, and All becomes Read. Clusters "
+        "without ACLs are passed over.",
+    )
+    sync_topic_acls_interval_seconds = integer(
+        600, "Between two comparisons of ACLs; each look for topics is one, too.", _SECONDS
+    )
     emit_checkpoints_enabled = boolean(
         True, "Whether translated offsets of groups are written to the topic of checkpoints."
     )
@@ -137,14 +145,12 @@ WITHOUT_EFFECT: Final = (
     "plugin.path",
     "refresh.groups.enabled",
     "refresh.groups.interval.seconds",
-    "sync.topic.acls.enabled",
-    "sync.topic.acls.interval.seconds",
     "tasks.max",
     "use.defaults.from",
 )
 """Settings of MirrorMaker that change nothing: offsets are translated exactly and their syncs are part of the
-transactions of the target, groups are looked for with each round of checkpoints, there is no Connect worker,
-and clients have no ACLs."""
+transactions of the target, groups are looked for with each round of checkpoints, and there is no Connect
+worker."""
 
 WITHOUT_EFFECT_PREFIXES: Final = (
     "config.storage.",

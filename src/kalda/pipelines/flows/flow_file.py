@@ -317,6 +317,7 @@ class _Parser:
         target_settings = self._settings(source, target, "target")
         looks = [config.refresh_topics_interval_seconds] if config.refresh_topics_enabled else []
         looks += [config.sync_topic_configs_interval_seconds] if config.sync_topic_configs_enabled else []
+        looks += [config.sync_topic_acls_interval_seconds] if config.sync_topic_acls_enabled else []
         rounds = [config.emit_checkpoints_interval_seconds] if config.emit_checkpoints_enabled else []
         rounds += [config.sync_group_offsets_interval_seconds] if config.sync_group_offsets_enabled else []
         mirror = None
@@ -390,6 +391,7 @@ def _mirror_options(
             circles,
         ),
         sync_configs=config.sync_topic_configs_enabled,
+        sync_acls=config.sync_topic_acls_enabled,
         configs_excluded=_pattern("config.properties.exclude", config.config_properties_exclude),
         sync_groups=config.sync_group_offsets_enabled,
         groups=NameFilter(

@@ -42,7 +42,7 @@ Records are read with `isolation.level=read_committed` always.
 
 _WITHOUT_EFFECT: Final = """\
 They are accepted, and named in a note. There is no Connect worker that they could set up; offsets are
-translated exactly, by syncs in the transactions of the target; clients have no ACLs yet.
+translated exactly, by syncs in the transactions of the target.
 """
 
 

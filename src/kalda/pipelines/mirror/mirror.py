@@ -23,6 +23,7 @@ from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.common.types import TopicPartition
+from kalda.pipelines.mirror.acl_sync import AclSync
 from kalda.pipelines.mirror.checkpoints import CheckpointTopic
 from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.copier import Copier
@@ -87,6 +88,7 @@ class MirrorOptions:
         source: settings of the source cluster.
         target: settings of the target cluster.
         names: the topics and what their copies are called.
+        sync_acls: whether ACLs of topics are copied, but for those to write.
         configs_excluded: settings of topics that copies do not get.
         sync_groups: whether offsets of groups are written to the target.
         groups: which groups; None for all.
@@ -102,6 +104,7 @@ class MirrorOptions:
     target: ClusterSettings
     names: MirrorNames
     sync_configs: bool = True
+    sync_acls: bool = False
     configs_excluded: re.Pattern[str] = CLUSTER_CONFIGS
     sync_groups: bool = False
     groups: NameFilter | None = None
@@ -215,6 +218,8 @@ class Mirror:
             )
             self._passed = _passed(copies)
         before, self._topics = self._topics, self._topic_sync.bring_in_line(topics)
+        if self._acl_sync is not None:
+            self._acl_sync.bring_in_line(self._topics.ids)
         for name, error in self._topics.refused.items():
             if name not in before.refused:
                 logger.warning("mirror %s does not copy topic %s: %s", self._options.name, name, error)
@@ -281,6 +286,9 @@ class Mirror:
             options.sync_configs,
             options.configs_excluded,
             options.replication_factor,
+        )
+        self._acl_sync = (
+            AclSync(self._source_admin, self._target_admin, options.names) if options.sync_acls else None
         )
         self._topic_sync.create_syncs_topic(options.syncs_replication_factor)
         producer, self._delivery = self._open_producer()
