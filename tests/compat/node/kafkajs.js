@@ -51,7 +51,20 @@ const listOf = headers =>
     (Array.isArray(values) ? values : [values]).map(value => ({ name, value: encoded(value) }))
   )
 
-const clientOf = command => new Kafka({ brokers: [command.bootstrap], clientId: 'compat', logLevel: logLevel.NOTHING })
+// TLS and the login of a command, as go/internal/command/security.go has them.
+const securityOf = ({ security }) => {
+  if (!security) return {}
+  const { readFileSync } = require('fs')
+  const own = security.certificate && readFileSync(security.certificate)
+  const { mechanism, username, password } = security
+  return {
+    ...(security.ca ? { ssl: { ca: [readFileSync(security.ca)], ...(own ? { cert: own, key: own } : {}) } } : {}),
+    ...(mechanism ? { sasl: { mechanism: mechanism.toLowerCase(), username, password } } : {}),
+  }
+}
+
+const clientOf = command =>
+  new Kafka({ brokers: [command.bootstrap], clientId: 'compat', logLevel: logLevel.NOTHING, ...securityOf(command) })
 
 const produce = async command => {
   const producer = clientOf(command).producer({ idempotent: command.idempotent, maxInFlightRequests: 1 })
@@ -90,7 +103,7 @@ const consume = async command => {
   const logger = createLogger({ level: logLevel.NOTHING, logCreator: () => () => {} })
   const cluster = new Cluster({
     logger, brokers: [command.bootstrap], clientId: 'compat', socketFactory: defaultSocketFactory(),
-    connectionTimeout: 1000, metadataMaxAge: 300000, isolationLevel: 1,
+    connectionTimeout: 1000, metadataMaxAge: 300000, isolationLevel: 1, ...securityOf(command),
   })
   await cluster.connect()
   try {

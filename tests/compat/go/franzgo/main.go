@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -34,15 +36,41 @@ func main() {
 	})
 }
 
+// secured returns the options by which a client reaches the command's brokers.
+func secured(c command.Command) ([]kgo.Opt, error) {
+	options := []kgo.Opt{kgo.SeedBrokers(c.Bootstrap)}
+	config, err := c.Security.TLS()
+	if err != nil {
+		return nil, err
+	}
+	if config != nil {
+		options = append(options, kgo.DialTLSConfig(config))
+	}
+	auth := scram.Auth{User: c.Security.Username, Pass: c.Security.Password}
+	switch c.Security.Mechanism {
+	case "PLAIN":
+		login := plain.Auth{User: c.Security.Username, Pass: c.Security.Password}
+		options = append(options, kgo.SASL(login.AsMechanism()))
+	case "SCRAM-SHA-256":
+		options = append(options, kgo.SASL(auth.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		options = append(options, kgo.SASL(auth.AsSha512Mechanism()))
+	}
+	return options, nil
+}
+
 func produce(c command.Command) (any, error) {
-	options := []kgo.Opt{
-		kgo.SeedBrokers(c.Bootstrap),
+	options, err := secured(c)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options,
 		kgo.ProducerBatchCompression(codecs[c.Codec]),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.AllowAutoTopicCreation(),
 		kgo.ProducerLinger(20 * time.Millisecond),
-	}
+	)
 	if !c.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
@@ -76,10 +104,12 @@ func consume(c command.Command) (any, error) {
 	if c.TimestampMs > 0 {
 		start = kgo.NewOffset().AfterMilli(c.TimestampMs)
 	}
-	client, err := kgo.NewClient(
-		kgo.SeedBrokers(c.Bootstrap),
-		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.Topic: {0: start}}),
-	)
+	options, err := secured(c)
+	if err != nil {
+		return nil, err
+	}
+	options = append(options, kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{c.Topic: {0: start}}))
+	client, err := kgo.NewClient(options...)
 	if err != nil {
 		return nil, err
 	}

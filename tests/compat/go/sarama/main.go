@@ -39,6 +39,16 @@ func configuration(c command.Command) (*sarama.Config, error) {
 		}
 		config.Version = version
 	}
+	tls, err := c.Security.TLS()
+	if err != nil {
+		return nil, err
+	}
+	config.Net.TLS.Enable, config.Net.TLS.Config = tls != nil, tls
+	if c.Security.Mechanism != "" {
+		config.Net.SASL.Enable = true
+		config.Net.SASL.Mechanism = sarama.SASLMechanism(c.Security.Mechanism)
+		config.Net.SASL.User, config.Net.SASL.Password = c.Security.Username, c.Security.Password
+	}
 	return config, nil
 }
 

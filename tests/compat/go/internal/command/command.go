@@ -42,6 +42,7 @@ type Command struct {
 	TimestampMs int64     `json:"timestamp_ms"`
 	PauseMs     int64     `json:"pause_ms"`
 	Messages    []Message `json:"messages"`
+	Security    Security  `json:"security"`
 }
 
 // Verb performs a command and returns what is printed as JSON.
