@@ -170,8 +170,9 @@ def test_znodes_are_kafkas() -> None:
     prefixed = ResourcePattern(TOPIC, "or", PREFIXED)
     assert "/kafka-acl/TransactionalId/t:1" == znodes.path(literal)
     assert "/kafka-acl-extended/prefixed/Topic/or" == znodes.path(prefixed)
-    assert b"TransactionalId:t:1" == znodes.encode_change(literal)
-    expected = {"version": 1, "resourceType": "Topic", "name": "or", "patternType": "PREFIXED"}
+    assert b"TRANSACTIONAL_ID:t:1" == znodes.encode_change(literal)
+    assert literal == znodes.decode_change(LITERAL, b"TransactionalId:t:1")
+    expected = {"version": 1, "resourceType": "TOPIC", "name": "or", "patternType": "PREFIXED"}
     assert expected == json.loads(znodes.encode_change(prefixed))
     written = json.loads(znodes.encode_entries([entry(AclOperation.CLUSTER_ACTION, DENY)]))
     acl = {"principal": "User:alice", "permissionType": "Deny", "operation": "ClusterAction", "host": "*"}

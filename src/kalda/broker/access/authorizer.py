@@ -6,6 +6,7 @@ Every change of an ACL drops all of them.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from ipaddress import IPv6Address
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
@@ -26,7 +27,10 @@ from kalda.zk.client.acl_store import AclStore, Entries
 logger: Final = logging.getLogger(__name__)
 
 DECISIONS_MAX: Final = 10_000
-"""Decisions remembered for one connection: a megabyte or two. Beyond, all of them are forgotten."""
+"""Decisions remembered for one connection: a few megabytes at most. Beyond, all of them are forgotten."""
+
+NAME_LENGTH_MAX: Final = 255
+"""Longer names are not remembered: no topic has one, and a client could fill memory with them."""
 
 OnDenial = Callable[[Connection, AclOperation, ResourceType, str], None]
 
@@ -93,14 +97,12 @@ class Authorizer:
             principal = connection.principal
             found = self._rules.allows(
                 f"{principal.type}:{principal.name}",
-                connection.peer_address,
+                _host(connection),
                 operation,
                 resource_type,
                 name,
             )
-            if len(decisions) >= DECISIONS_MAX:
-                decisions.clear()
-            decisions[key] = found
+            _remember(decisions, key, found)
         if not found and is_noted:
             self._note(connection, operation, resource_type, name)
         return found
@@ -111,16 +113,14 @@ class Authorizer:
         if found:
             return True
         found = self.allows(connection, operation, ResourceType.TOPIC, name.decode(errors="replace"))
-        self._decisions(connection)[operation, ResourceType.TOPIC, name] = found
+        _remember(self._decisions(connection), (operation, ResourceType.TOPIC, name), found)
         return found
 
     def allows_any(
         self, connection: Connection, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Whether a client may do an operation on at least one resource of a type."""
-        return self._rules.allows_any(
-            str(connection.principal), connection.peer_address, operation, resource_type
-        )
+        return self._rules.allows_any(str(connection.principal), _host(connection), operation, resource_type)
 
     def allows_cluster(
         self, connection: Connection, operation: AclOperation, *, is_noted: bool = True
@@ -190,3 +190,21 @@ class Authorizer:
         """
         removed = frozenset(entries)
         self._on_entries(pattern, await self._store.change(pattern, lambda old: old - removed))
+
+
+def _remember(decisions: Decisions, key: tuple[AclOperation, ResourceType, str | bytes], found: bool) -> None:
+    if len(decisions) >= DECISIONS_MAX:
+        decisions.clear()
+    if len(key[2]) <= NAME_LENGTH_MAX:
+        decisions[key] = found
+
+
+def _host(connection: Connection) -> str:
+    """Return a client's address as ACLs write it: Java spells IPv6 addresses out, ``0:0:0:0:0:0:0:1``."""
+    address = connection.peer_address
+    if ":" not in address:
+        return address
+    parsed = IPv6Address(address.partition("%")[0])
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return ":".join(f"{int(group, 16):x}" for group in parsed.exploded.split(":"))

@@ -100,11 +100,11 @@ def decode_entries(data: bytes) -> frozenset[AccessControlEntry]:
 def encode_change(pattern: ResourcePattern) -> bytes:
     """Write a notification that the entries of a pattern changed."""
     if pattern.pattern_type is PatternType.LITERAL:
-        return f"{pattern.resource_type.title}:{pattern.name}".encode()
+        return f"{pattern.resource_type.name}:{pattern.name}".encode()
     return json.dumps(
         {
             "version": _VERSION,
-            "resourceType": pattern.resource_type.title,
+            "resourceType": pattern.resource_type.name,
             "name": pattern.name,
             "patternType": pattern.pattern_type.name,
         },

@@ -93,6 +93,7 @@ def offset_fetch(call: Call) -> Any:
             continue
         if group.topics is not None:
             allowed = [topic for topic in group.topics if _may_describe(call, topic.name)]
+            names = {topic.name for topic in allowed}
             denied[group.group_id] = [
                 OffsetFetchResponseTopics(
                     name=topic.name,
@@ -108,7 +109,7 @@ def offset_fetch(call: Call) -> Any:
                     ],
                 )
                 for topic in group.topics
-                if topic not in allowed
+                if topic.name not in names
             ]
             group = with_changes(group, topics=allowed)
         groups.append(group)
@@ -134,6 +135,7 @@ def _offset_fetch_of_one(call: Call) -> Any:
         call.amends.append(lambda response: setattr(response, "topics", _visible(call, response.topics)))
         return None
     allowed = [topic for topic in request.topics if _may_describe(call, topic.name)]
+    names = {topic.name for topic in allowed}
     denied = [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -149,7 +151,7 @@ def _offset_fetch_of_one(call: Call) -> Any:
             ],
         )
         for topic in request.topics
-        if topic not in allowed
+        if topic.name not in names
     ]
     if denied:
         call.request = with_changes(request, topics=allowed)

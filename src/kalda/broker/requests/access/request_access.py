@@ -41,7 +41,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: transactions.add_partitions_to_txn,
     ApiKey.ADD_OFFSETS_TO_TXN: in_turn(transactions.of_request(), _MEMBERS),
     ApiKey.END_TXN: transactions.of_request(),
-    ApiKey.WRITE_TXN_MARKERS: _BROKERS,
+    ApiKey.WRITE_TXN_MARKERS: transactions.write_txn_markers,
     ApiKey.TXN_OFFSET_COMMIT: in_turn(transactions.of_request(), _MEMBERS, topics.by_name(AclOperation.READ)),
     ApiKey.DESCRIBE_ACLS: _DESCRIBE,
     ApiKey.CREATE_ACLS: _ALTER,

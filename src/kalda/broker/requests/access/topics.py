@@ -7,6 +7,10 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
 from kalda.protocol.messages.delete_topics import DeletableTopicResult
+from kalda.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsResponse,
+    TopicRequest,
+)
 from kalda.protocol.messages.metadata import MetadataResponseTopic
 from kalda.security.acl.model import CLUSTER_NAME, RESOURCE_OPERATIONS, AclOperation, ResourceType
 
@@ -114,10 +118,23 @@ def describe_cluster(call: Call) -> Any:
 def describe_topic_partitions(call: Call) -> Any:
     """Hide topics without DESCRIBE: named ones have an error, others are left out."""
     call.amends.append(lambda response: _set_topic_operations(call, response))
-    if not call.request.topics:
-        call.amends.append(lambda response: _hide_topics(call, response))
-        return None
-    return by_name(AclOperation.DESCRIBE)(call)
+    if call.request.topics:
+        return by_name(AclOperation.DESCRIBE)(call)
+    # Before paging, so that neither a cursor nor a short page shows that a hidden topic exists.
+    cursor = call.request.cursor
+    visible = [
+        TopicRequest(name=name)
+        for name in call.services.metadata_cache.topic_names
+        if (cursor is None or name >= cursor.topic_name)
+        and call.allows(AclOperation.DESCRIBE, TOPIC, name, is_noted=False)
+    ]
+    if not visible:
+        return DescribeTopicPartitionsResponse()
+    if cursor is not None and visible[0].name != cursor.topic_name:
+        # The cursor's topic is gone, or hidden by now.
+        cursor = None
+    call.request = with_changes(call.request, topics=visible, cursor=cursor)
+    return None
 
 
 def create_topics(call: Call) -> Any:

@@ -23,7 +23,19 @@ def init_producer_id(call: Call) -> Any:
     is_allowed = call.allows_cluster(
         AclOperation.IDEMPOTENT_WRITE, is_noted=False
     ) or call.authorizer.allows_any(call.context.connection, AclOperation.WRITE, ResourceType.TOPIC)
-    return None if is_allowed else call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    # Asked once more, so that the denial is noted.
+    if is_allowed or call.allows_cluster(AclOperation.IDEMPOTENT_WRITE):
+        return None
+    return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+
+
+def write_txn_markers(call: Call) -> Any:
+    """Demand ALTER or CLUSTER_ACTION on the cluster: administrators abort transactions by it (KIP-664)."""
+    if call.allows_cluster(AclOperation.ALTER, is_noted=False) or call.allows_cluster(
+        AclOperation.CLUSTER_ACTION
+    ):
+        return None
+    return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def add_partitions_to_txn(call: Call) -> Any:

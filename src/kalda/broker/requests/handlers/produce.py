@@ -106,10 +106,10 @@ def handle_produce(
     denied = () if authorizer is None else _take_denied(authorizer, context, fields)
     if version < RECORD_BATCHES_FROM and has_packed(fields):
         return _handle_packed(services, context, fields, denied)
+    if fields.transactional_id is not None:
+        return _handle_transactional(services, context, fields, denied)
     if denied:
         return _handle_general(services, context, fields, denied=denied)
-    if fields.transactional_id is not None:
-        return _handle_transactional(services, context, fields)
     topics = fields.topics
     if len(topics) == 1 and len(topics[0][1]) == 1 and fields.acks in (1, ACKS_ALL):
         name = topics[0][0]
@@ -166,17 +166,20 @@ def _take_denied(
 
 
 def _handle_transactional(
-    services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
+    services: "BrokerServices",
+    context: RequestContext,
+    fields: ProduceRequestFields,
+    denied: Sequence[Answer],
 ) -> RawResult:
     """Handle a request of a transaction, which may first wait for the transaction's coordinator."""
     wait = services.produce_gate.admit(fields, context.api_version)
     if wait is None:
-        return _handle_general(services, context, fields)
+        return _handle_general(services, context, fields, denied=denied)
     _own_records(fields)
     pending: Pending[RawReply | None] = Pending()
 
     def resume(refusals: Refusals) -> None:
-        _complete(pending, _handle_general(services, context, fields, refusals))
+        _complete(pending, _handle_general(services, context, fields, refusals, denied))
 
     wait(resume)
     return pending
