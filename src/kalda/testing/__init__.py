@@ -2,15 +2,18 @@
 
 `Cluster` runs brokers in the test's own process and starts fastest. `ProcessCluster` runs each broker in a
 process of its own. `KaldaProcess` runs the command ``kalda start``. The ``bootstrap`` of each is the
-``bootstrap.servers`` of a Kafka client. They run `kalda.broker` and `kalda.zk.server`, use the sessions of
-`kalda.zk.client.kazoo`, and wrap the connections of `kalda.net.peer` and the files of `kalda.storage` to
-inject failures. The package contains no mocks, and nothing in the broker depends on it.
+``bootstrap.servers`` of a Kafka client. `Security` gives a cluster encryption, logins and ACLs.
+
+They run `kalda.broker` and `kalda.zk.server`, use the sessions of `kalda.zk.client.kazoo`, and wrap the
+connections of `kalda.net.peer` and the files of `kalda.storage` to inject failures. The package contains no
+mocks, and nothing in the broker depends on it.
 """
 
 from kalda.testing.cluster import Cluster
 from kalda.testing.cluster_threads import ClusterError
 from kalda.testing.process import KaldaProcess, KaldaProcessError
 from kalda.testing.process_cluster import BrokerProcess, ProcessCluster, ZooKeeperProcess
+from kalda.testing.security import Security
 
 __all__ = [
     "BrokerProcess",
@@ -19,5 +22,6 @@ __all__ = [
     "KaldaProcess",
     "KaldaProcessError",
     "ProcessCluster",
+    "Security",
     "ZooKeeperProcess",
 ]

@@ -21,6 +21,7 @@ from kalda.common import invariants
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
 from kalda.testing.process import free_ports
+from kalda.testing.security import ClientConfigs, SecuredCluster, Security
 from kalda.zk.server.config import ZooKeeperConfig
 
 _SESSION_TIMEOUT_MS: Final = 3_000
@@ -43,7 +44,7 @@ class _Violations(logging.Handler):
             self.found.append(str(record.exc_info[1]))
 
 
-class Cluster:
+class Cluster(ClientConfigs):
     """Brokers 0, 1, … and their coordination server, for as long as the ``with`` block lasts.
 
     Works with ``with`` and with ``async with``. The methods block until what they ask for is done, most of
@@ -66,6 +67,8 @@ class Cluster:
     Args:
         brokers: How many brokers to run, at least 1.
         settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
+        security: Encryption, logins and ACLs, of brokers and clients; without it the cluster is open. The
+            result of `client_config` is how a user connects.
         racks: The ``broker.rack`` of each broker, as many as there are brokers.
         directory: Where data is kept, in ``broker-<id>`` and ``zookeeper``; it stays after the block. Without
             one the data is kept in a temporary directory, which is removed.
@@ -81,6 +84,7 @@ class Cluster:
         brokers: int = 3,
         *,
         settings: Mapping[str, str] | None = None,
+        security: Security | None = None,
         racks: Sequence[str] | None = None,
         directory: Path | None = None,
         start_timeout_seconds: float = 30.0,
@@ -90,7 +94,9 @@ class Cluster:
             raise ValueError(f"a cluster of {brokers} brokers; at least 1 is needed")
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
+        super().__init__()
         invariants.enable_by_default()
+        self._security: Final = security
         self._brokers: Final = brokers
         self._violations: Final = _Violations()
         self._settings: Final = dict(settings or {})
@@ -123,6 +129,8 @@ class Cluster:
         self._directory = self._given_directory or Path(self._temporary_name())
         logging.getLogger("kalda").addHandler(self._violations)
         try:
+            if self._security is not None:
+                self.secured = SecuredCluster(self._security, self._directory / "security")
             self._zookeeper_port, *ports = free_ports(1 + self._brokers)
             self._network.add(COORDINATOR, self._zookeeper_port)
             for broker_id, port in enumerate(ports):
@@ -353,7 +361,11 @@ class Cluster:
         """
         self._require_down(COORDINATOR)
         coordinator = CoordinatorThread(
-            str(self._directory / "zookeeper"), self._zookeeper_port, ZooKeeperConfig.from_properties({})
+            str(self._directory / "zookeeper"),
+            self._zookeeper_port,
+            ZooKeeperConfig.from_properties({}),
+            # A later start keeps the passwords that a test has changed.
+            self.secured if COORDINATOR not in self._members else None,
         )
         self._members[COORDINATOR] = coordinator
         coordinator.begin()
@@ -407,13 +419,15 @@ class Cluster:
             thread.wait_ready(self._start_timeout_seconds)
 
     def _config(self, broker_id: int, port: int) -> BrokerConfig:
+        secured = self.secured
         settings = {
             "broker.id": str(broker_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "listeners": f"{'PLAINTEXT' if secured is None else secured.protocol}://127.0.0.1:{port}",
             "log.dirs": str(self._directory / f"broker-{broker_id}"),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
             **small_cluster_settings(self._brokers),
+            **({} if secured is None else secured.settings()),
             **self._settings,
         }
         if self._racks is not None:

@@ -17,6 +17,7 @@ from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
 from kalda.testing.cluster_files import CrashableFileSystem
 from kalda.testing.cluster_network import Endpoint, Network
+from kalda.testing.security import SecuredCluster
 from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
@@ -253,8 +254,11 @@ class BrokerThread(MemberThread):
 class CoordinatorThread(MemberThread):
     """The coordination server."""
 
-    def __init__(self, directory: str, port: int, config: ZooKeeperConfig) -> None:
+    def __init__(
+        self, directory: str, port: int, config: ZooKeeperConfig, secured: SecuredCluster | None
+    ) -> None:
         super().__init__("coordinator")
+        self._secured: Final = secured
         self._directory: Final = directory
         self._port: Final = port
         self._config: Final = config
@@ -267,6 +271,8 @@ class CoordinatorThread(MemberThread):
             embedded = EmbeddedServer(self._directory, filesystem=self._files, executor=executor, clock=clock)
             embedded.start()
             try:
+                if self._secured is not None:
+                    await self._secured.add_users(await embedded.connect())
                 self._listener = ZooKeeperListener(embedded.server, self._config, clock)
                 await self._listener.listen("127.0.0.1", self._port)
                 await self._serve()

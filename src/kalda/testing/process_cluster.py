@@ -4,8 +4,10 @@ It is for tests that need real processes: ``kill -9``, SIGSTOP, memory, and load
 process keeps its port over restarts. `kalda.testing.Cluster` starts faster, inside the test's own process.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -17,6 +19,10 @@ from kalda.testing.process import (
     free_ports,
     setting_arguments,
 )
+from kalda.testing.security import ClientConfigs, SecuredCluster, Security
+from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+
+_SESSION_TIMEOUT_MS: Final = 10_000
 
 
 class ZooKeeperProcess(CommandProcess):
@@ -65,6 +71,7 @@ class BrokerProcess(CommandProcess):
         zookeeper: The address of ZooKeeper, as in ``zookeeper.connect``.
         port: The port on 127.0.0.1; 0 picks a free one, which is kept over restarts.
         settings: Settings under Kafka's names, with values as in a ``server.properties``.
+        config_file: A ``server.properties``; `settings` wins over it.
         start_timeout_seconds: How long a start may take.
         command: What to run instead of ``python -m kalda``, in front of the arguments.
     """
@@ -77,6 +84,7 @@ class BrokerProcess(CommandProcess):
         *,
         port: int = 0,
         settings: Mapping[str, str] | None = None,
+        config_file: Path | None = None,
         start_timeout_seconds: float = 30.0,
         command: Sequence[str] | None = None,
     ) -> None:
@@ -90,17 +98,21 @@ class BrokerProcess(CommandProcess):
         self.settings: Final = dict(settings or {})
         self.port: Final = port or free_ports(1)[0]
         self._connect: Final = zookeeper
+        self._config_file: Final = config_file
 
     def arguments(self) -> list[str]:
         """Return what follows `kalda` on the command line."""
+        # Listeners that the settings name have ports of their own.
+        port = [] if "listeners" in self.settings else ["--port", str(self.port)]
         return [
-            *("broker", "--id", str(self.broker_id), "--dir", str(self.directory), "--port", str(self.port)),
+            *("broker", "--id", str(self.broker_id), "--dir", str(self.directory), *port),
             *("--zookeeper", self._connect),
+            *(() if self._config_file is None else ("--config", str(self._config_file))),
             *setting_arguments(self.settings),
         ]
 
 
-class ProcessCluster:
+class ProcessCluster(ClientConfigs):
     """A coordination server and brokers 0, 1, …, each a process over a directory of its own.
 
     Works with ``with``; at the end of the block all processes are killed and the data stays. Everything
@@ -123,6 +135,8 @@ class ProcessCluster:
         directory: Where the processes' directories and logs are: ``broker-<id>``, ``zookeeper``.
         brokers: How many brokers to run.
         settings: Settings of every broker under Kafka's names, with values as in a ``server.properties``.
+        security: Encryption, logins and ACLs, of brokers and clients, but not of the coordination server;
+            without it the cluster is open. The result of `client_config` is how a user connects.
         racks: The ``broker.rack`` of each broker, as many as there are brokers.
         zookeeper_settings: Settings of the coordination server, under the names of ``zoo.cfg``.
         zookeeper: The address of a ZooKeeper that runs already, as in ``zookeeper.connect``; the cluster then
@@ -142,6 +156,7 @@ class ProcessCluster:
         *,
         brokers: int = 3,
         settings: Mapping[str, str] | None = None,
+        security: Security | None = None,
         racks: Sequence[str] | None = None,
         zookeeper_settings: Mapping[str, str] | None = None,
         zookeeper: str | None = None,
@@ -150,6 +165,7 @@ class ProcessCluster:
     ) -> None:
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
+        super().__init__()
         self.directory: Final = directory
         coordinator_port, *ports = free_ports(1 + brokers)
         self._coordinator: Final = (
@@ -164,6 +180,8 @@ class ProcessCluster:
         )
         self.zookeeper: Final = zookeeper or f"127.0.0.1:{coordinator_port}"
         """The address of ZooKeeper, as in ``zookeeper.connect``."""
+        if security is not None:
+            self.secured = SecuredCluster(security, directory / "security")
         self._brokers: Final = [
             BrokerProcess(
                 broker_id,
@@ -172,9 +190,11 @@ class ProcessCluster:
                 port=port,
                 settings={
                     **small_cluster_settings(brokers),
+                    **self._listeners(port),
                     **(settings or {}),
                     **({"broker.rack": racks[broker_id]} if racks is not None else {}),
                 },
+                config_file=None if self.secured is None else self.secured.settings_file,
                 start_timeout_seconds=start_timeout_seconds,
                 command=broker_command,
             )
@@ -188,6 +208,10 @@ class ProcessCluster:
         try:
             if self._coordinator is not None:
                 self._coordinator.start()
+            if self.secured is not None:
+                # The caller's thread may run an event loop of its own.
+                with ThreadPoolExecutor(1) as thread:
+                    thread.submit(asyncio.run, self._add_users(self.secured)).result()
             for broker in self._brokers:
                 broker.start_nowait()
             for broker in self._brokers:
@@ -302,6 +326,15 @@ class ProcessCluster:
     def resume_coordinator(self) -> None:
         """Resume the coordination server (SIGCONT)."""
         self.coordinator.resume()
+
+    def _listeners(self, port: int) -> dict[str, str]:
+        return {} if self.secured is None else {"listeners": f"{self.secured.protocol}://127.0.0.1:{port}"}
+
+    async def _add_users(self, secured: SecuredCluster) -> None:
+        session = await EnsembleClient.connect(
+            self.zookeeper, session_timeout_ms=_SESSION_TIMEOUT_MS, connection_timeout_ms=_SESSION_TIMEOUT_MS
+        )
+        await secured.add_users(session)
 
     def _kill_all(self) -> None:
         for process in (*self._brokers, self._coordinator):

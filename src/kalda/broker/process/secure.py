@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from kalda.broker.process.config import DEFAULT_HOST
@@ -36,7 +37,9 @@ BROKER: Final = "kalda-broker"
 
 CLIENT_FILE: Final = "client.properties"
 AUTHORITY_FILE: Final = "ca.pem"
+KEY_STORE_FILE: Final = "broker.pem"
 SETTINGS_FILE: Final = "server.properties"
+AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 
 _AUTHORITY_VALID: Final = timedelta(days=3650)
 _CERTIFICATE_VALID: Final = timedelta(days=825)
@@ -44,7 +47,6 @@ _CERTIFICATE_VALID: Final = timedelta(days=825)
 _RENEWED_BEFORE: Final = timedelta(days=30)
 _PASSWORD_BYTES: Final = 24
 _ITERATIONS: Final = 8192
-_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,12 @@ def prepare(directory: Path, properties: Mapping[str, str]) -> SecureCluster:
     _renew(home, authority)
     users: dict[str, str] = json.loads((home / "users.json").read_text())
     settings = {**_settings(home, users[BROKER]), **properties}
-    _write(home / SETTINGS_FILE, "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items()))
+    write_private(home / SETTINGS_FILE, properties_text(settings))
     authority_file, client_file = home.parent / AUTHORITY_FILE, home.parent / CLIENT_FILE
     if not authority_file.exists():
-        _write(authority_file, authority.own.certificate.decode())
+        write_private(authority_file, authority.own.certificate.decode())
     if not client_file.exists():
-        _write(client_file, _client_properties(authority_file, users[ADMINISTRATOR]))
+        write_private(client_file, _client_properties(authority_file, users[ADMINISTRATOR]))
     return SecureCluster(settings, home / SETTINGS_FILE, users, client_file, authority_file, is_new)
 
 
@@ -107,22 +109,22 @@ def _make_home(home: Path) -> None:
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(mode=0o700)
     authority = CertificateAuthority.make("Kalda", datetime.now(UTC), _AUTHORITY_VALID)
-    _write(new / "ca-key.pem", authority.own.private_key.decode())
-    _write(new / AUTHORITY_FILE, authority.own.certificate.decode())
+    write_private(new / "ca-key.pem", authority.own.private_key.decode())
+    write_private(new / AUTHORITY_FILE, authority.own.certificate.decode())
     users = {user: secrets.token_urlsafe(_PASSWORD_BYTES) for user in (ADMINISTRATOR, BROKER)}
-    _write(new / "users.json", json.dumps(users, indent=2) + "\n")
+    write_private(new / "users.json", json.dumps(users, indent=2) + "\n")
     new.rename(home)
 
 
 def _renew(home: Path, authority: CertificateAuthority) -> None:
     """Make the brokers' certificate if there is none, or it expires soon or lacks a name."""
-    path, now, names = home / "broker.pem", datetime.now(UTC), _names()
+    path, now, names = home / KEY_STORE_FILE, datetime.now(UTC), _names()
     if path.exists():
         identity = identity_of(path.read_bytes())
         has_names = {_alternative(name) for name in names} <= identity.alternative_names
         if has_names and datetime.fromisoformat(identity.expires) - now > _RENEWED_BEFORE:
             return
-    _write(path, authority.issue(BROKER, now, _CERTIFICATE_VALID, names).key_store.decode())
+    write_private(path, authority.issue(BROKER, now, _CERTIFICATE_VALID, names).key_store.decode())
 
 
 def _names() -> list[str]:
@@ -148,32 +150,56 @@ def _settings(home: Path, password: str) -> dict[str, str]:
         "security.inter.broker.protocol": PROTOCOL,
         "sasl.enabled.mechanisms": f"{SCRAM_SHA_512},{SCRAM_SHA_256}",
         "sasl.mechanism.inter.broker.protocol": MECHANISM,
-        f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": _jaas(BROKER, password),
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(home / "broker.pem"),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(home / AUTHORITY_FILE),
+        f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": login("scram.Scram", BROKER, password),
+        **pem_stores(home / KEY_STORE_FILE, home / AUTHORITY_FILE),
         # The names of a machine change; its certificate follows.
         "ssl.allow.san.changes": "true",
-        "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+        "authorizer.class.name": AUTHORIZER,
         "super.users": f"User:{ADMINISTRATOR};User:{BROKER}",
         "zookeeper.set.acl": "true",
     }
 
 
 def _client_properties(authority_file: Path, password: str) -> str:
+    scram_login = login("scram.Scram", ADMINISTRATOR, password)
     return (
         "# How to connect as the administrator; for --command-config of Kalda's and Kafka's tools.\n"
         f"security.protocol={PROTOCOL}\n"
         "ssl.truststore.type=PEM\n"
         f"ssl.truststore.location={_escaped(str(authority_file))}\n"
         f"sasl.mechanism={MECHANISM}\n"
-        f"sasl.jaas.config={_jaas(ADMINISTRATOR, password)}\n"
+        f"sasl.jaas.config={_escaped(scram_login)}\n"
     )
 
 
-def _jaas(user: str, password: str) -> str:
-    return f'{_MODULE} required username="{user}" password="{password}";'
+def pem_stores(key_store: Path, authority: Path) -> dict[str, str]:
+    """Return the settings of both stores in PEM, for brokers and for clients."""
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(key_store),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": str(authority),
+    }
+
+
+def login(module: str, user: str, password: str, users: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a ``sasl.jaas.config``; `users` are passwords by user that a broker accepts with PLAIN."""
+    options = {
+        "username": user,
+        "password": password,
+        **{f"user_{name}": each for name, each in users.items()},
+    }
+    quoted = [f'{name}="{_quoted(value)}"' for name, value in options.items()]
+    return f"org.apache.kafka.common.security.{module}LoginModule required {' '.join(quoted)};"
+
+
+def _quoted(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def properties_text(settings: Mapping[str, str]) -> str:
+    """Return settings as a ``server.properties``."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
 def _escaped(value: str) -> str:
@@ -181,7 +207,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n")
 
 
-def _write(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     """Write a file in one step, for its owner alone."""
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
