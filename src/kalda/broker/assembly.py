@@ -210,6 +210,7 @@ def _build_dispatcher(
         dispatcher.set_access(RequestAccess(services, foundation.access.authorizer))
     if foundation.access.audit is not None:
         dispatcher.set_audit(foundation.access.audit)
+    dispatcher.set_throttle(foundation.access.throttle)
     return dispatcher
 
 

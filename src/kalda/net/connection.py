@@ -16,6 +16,7 @@ handled. Every limit on the memory of a connection depends on it.
 """
 
 import logging
+from asyncio import TimerHandle
 from collections.abc import Callable, Sequence
 from mmap import mmap
 from time import monotonic
@@ -151,6 +152,8 @@ class Connection:
         "_large",
         "_large_filled",
         "_large_size",
+        "_mute_timer",
+        "_muted_until",
         "_out",
         "_out_bytes",
         "_outstanding",
@@ -158,6 +161,7 @@ class Connection:
         "_paused",
         "_resumes_soon",
         "_stash",
+        "_stops_turn",
         "client_id",
         "client_id_bytes",
         "decisions",
@@ -212,6 +216,11 @@ class Connection:
         self._resumes_soon = False
         self._draining = False
         self._closed = False
+        # Unmutes the connection of a client that has to wait because of a quota.
+        self._mute_timer: TimerHandle | None = None
+        self._muted_until = 0.0
+        # Closed or muted: the frame at hand is the last of this turn.
+        self._stops_turn = False
         # Received and not yet handled: less than a frame, or whole frames that a bound holds back.
         self._stash: bytes | None = None
         # A frame larger than the shared buffer: its bytes so far, prefix included. 0 <= filled < size.
@@ -310,6 +319,24 @@ class Connection:
         """
         self._is_held = True
 
+    def mute(self, seconds: float) -> None:
+        """Handle no further frame for some time, from now on; answers to earlier ones still leave.
+
+        The longer of two times counts.
+        """
+        if self._closed:
+            return
+        when = monotonic() + seconds
+        if self._mute_timer is not None:
+            if self._muted_until >= when:
+                return
+            self._mute_timer.cancel()
+        self._muted_until = when
+        self._mute_timer = self._call_later(seconds, self._unmute)
+        self._stops_turn = True
+        if not self._paused:
+            self._pause()
+
     def handle_with(self, handle: FrameHandler) -> None:
         """Pass further frames to another handler, as when a client has logged in."""
         self._handle = handle
@@ -336,7 +363,10 @@ class Connection:
         if self.is_closed:
             # Sending found the peer gone.
             return
-        self._closed = True
+        self._closed = self._stops_turn = True
+        if self._mute_timer is not None:
+            self._mute_timer.cancel()
+            self._mute_timer = None
         self._disconnect()
         self._out.clear()
         self._stash = self._large = None
@@ -388,6 +418,10 @@ class Connection:
 
     def _resume_soon(self) -> None:
         """Have `_resume_planned` called from the event loop, once."""
+        raise NotImplementedError
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> TimerHandle:
+        """Have `call` called from the event loop after that time."""
         raise NotImplementedError
 
     def _disconnect(self) -> None:
@@ -444,8 +478,10 @@ class Connection:
                 self._flush()
                 if not self._may_handle():
                     break
-            if self._closed:
-                return
+            if self._stops_turn:
+                if self._closed:
+                    return
+                break
             if position == end:
                 break
             turn_end -= 1
@@ -508,6 +544,7 @@ class Connection:
         return (
             not self._out
             and not self._is_held
+            and self._mute_timer is None
             and len(self._outstanding) < REQUESTS_OUTSTANDING_MAX
             and self._held_bytes < HELD_BYTES_MAX
             and not self._draining
@@ -517,6 +554,11 @@ class Connection:
     def _pause(self) -> None:
         self._paused = True
         self._stop_reading()
+
+    def _unmute(self) -> None:
+        self._mute_timer = None
+        self._stops_turn = self._closed
+        self._resume()
 
     def _plan_resume(self) -> None:
         if not self._resumes_soon:

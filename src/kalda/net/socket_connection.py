@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import socket
+from collections.abc import Callable
 from mmap import mmap
 from time import monotonic
 from typing import Final
@@ -236,6 +237,9 @@ class SocketConnection(Connection):
 
     def _resume_soon(self) -> None:
         self._loop.call_soon(self._resume_planned)
+
+    def _call_later(self, seconds: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+        return self._loop.call_later(seconds, call)
 
     def _disconnect(self) -> None:
         self._loop.remove_reader(self._descriptor)

@@ -3,7 +3,12 @@
 from typing import Any
 
 from kalda.broker.access.broker_access import BrokerAccess
+from kalda.broker.access.client_throttle import ClientThrottle
+from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.requests.services import BrokerServices
+from kalda.common.clock import ManualClock
+
+_CONFIG = BrokerConfig.from_properties({"broker.id": "0"})
 
 
 def services_with(**parts: Any) -> BrokerServices:
@@ -14,9 +19,10 @@ def services_with(**parts: Any) -> BrokerServices:
 
 
 def _open() -> BrokerAccess:
-    """Return the access of a broker without ACLs."""
+    """Return the access of a broker without ACLs and quotas."""
     access = object.__new__(BrokerAccess)
     object.__setattr__(access, "authorizer", None)
+    object.__setattr__(access, "throttle", ClientThrottle(_CONFIG, ConfigStore(_CONFIG), ManualClock()))
     return access
 
 

@@ -1,4 +1,4 @@
-"""Groups what decides who reaches a broker: certificates, logins and credentials."""
+"""Groups what decides who reaches a broker, and how much of it: certificates, logins, ACLs, quotas."""
 
 from collections.abc import Coroutine
 from dataclasses import dataclass
@@ -7,9 +7,11 @@ from typing import Self
 from kalda.broker.access.authorizer import Authorizer
 from kalda.broker.access.broker_audit import BrokerAudit
 from kalda.broker.access.broker_tls import BrokerTls
+from kalda.broker.access.client_throttle import ClientThrottle
 from kalda.broker.access.delegation_tokens import DelegationTokens
 from kalda.broker.access.logins import Logins
 from kalda.broker.access.scram_credentials import ScramCredentials
+from kalda.broker.access.stored_quotas import StoredQuotas
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.common.clock import Clock
 from kalda.net.listener_security import ListenerSecurity
@@ -29,6 +31,8 @@ class BrokerAccess:
     delegation_tokens: DelegationTokens
     authorizer: Authorizer | None
     """None if every client may do everything."""
+    stored_quotas: StoredQuotas
+    throttle: ClientThrottle
     audit: BrokerAudit | None
     """None if clients neither log in nor show certificates, and may do everything."""
 
@@ -58,6 +62,8 @@ class BrokerAccess:
             logins=Logins(config, clock, credentials, tokens),
             scram_credentials=credentials,
             delegation_tokens=tokens,
+            stored_quotas=StoredQuotas(config_store, cluster),
+            throttle=ClientThrottle(config, config_store, clock),
             authorizer=authorizer,
         )
 

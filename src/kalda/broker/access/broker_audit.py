@@ -6,6 +6,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.net.connection import Connection
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.security.audit import DENIED, FAILURE, SUCCESS, AuditLog
+from kalda.security.quota.entity import DEFAULT
 
 CHANGES: Final = frozenset(
     {
@@ -44,6 +45,7 @@ _LISTS: Final = (
     "topic_names",
     "feature_updates",
     "dirs",
+    "entries",
 )
 """The fields of those requests that list what is changed."""
 
@@ -105,6 +107,16 @@ def _names_of(request: Any) -> list[str]:
             if isinstance(item, str):
                 found.append(item)
             else:
-                name = next((each for name in _NAMES if (each := getattr(item, name, None))), None)
+                name = _entity_name(getattr(item, "entity", ())) or next(
+                    (each for name in _NAMES if (each := getattr(item, name, None))), None
+                )
                 found += [] if name is None else [str(name)]
     return list(dict.fromkeys(found))[:_NAMES_MAX]
+
+
+def _entity_name(parts: Any) -> str | None:
+    """Return the name of an entity that has quotas."""
+    named = (
+        f"{part.entity_type}:{DEFAULT if part.entity_name is None else part.entity_name}" for part in parts
+    )
+    return ",".join(named) or None

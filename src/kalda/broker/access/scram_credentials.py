@@ -6,12 +6,12 @@ The names of users are percent-encoded in paths, as Kafka's ``Sanitizer`` does.
 import logging
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import unquote
 
 from kalda.broker.config import ConfigStore
+from kalda.common.sanitizer import desanitize, sanitize
 from kalda.security.sasl.scram import HASHES, ScramCredential
 from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.scram_users import USERS, entity_name
+from kalda.zk.client.scram_users import USERS
 
 logger: Final = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class ScramCredentials:
 
     def find(self, mechanism: str, user: str) -> ScramCredential | None:
         """Return a user's credential; None if there is none, or it is malformed."""
-        return _credential(self._store.entity(USERS, entity_name(user)), mechanism, user)
+        return _credential(self._store.entity(USERS, sanitize(user)), mechanism, user)
 
     def mechanisms(self, user: str) -> dict[str, int]:
         """Return the iterations of a user's credentials by mechanism."""
@@ -34,7 +34,7 @@ class ScramCredentials:
 
     def users(self) -> list[str]:
         """Return the users that have a credential, sorted."""
-        names = (unquote(name) for name in self._store.entity_names(USERS))
+        names = (desanitize(name) for name in self._store.entity_names(USERS))
         return sorted(name for name in names if self.mechanisms(name))
 
     async def alter(self, user: str, deletions: list[str], upsertions: Mapping[str, ScramCredential]) -> None:
@@ -43,14 +43,14 @@ class ScramCredentials:
         Raises:
             ZooKeeperError: they could not be written.
         """
-        name = entity_name(user)
-        settings = await self._cluster.config(USERS, name)
-        for mechanism in deletions:
-            settings.pop(mechanism, None)
-        for mechanism, credential in upsertions.items():
-            settings[mechanism] = credential.to_text()
-        await self._cluster.set_config(USERS, name, settings)
-        self._store.set_entity(USERS, name, settings)
+
+        def change(settings: dict[str, str]) -> dict[str, str]:
+            for mechanism in deletions:
+                settings.pop(mechanism, None)
+            return settings | {mechanism: each.to_text() for mechanism, each in upsertions.items()}
+
+        name = sanitize(user)
+        self._store.set_entity(USERS, name, await self._cluster.update_config(USERS, name, change))
 
 
 def _credential(settings: Mapping[str, str], mechanism: str, user: str) -> ScramCredential | None:

@@ -24,13 +24,14 @@ logger: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
-_ENTITY_TYPES: Final = ("users",)
+_ENTITY_TYPES: Final = ("users", "clients", "ips")
 _SETTINGS_OF_LOGS: Final = frozenset(name for names in TOPIC_SYNONYMS.values() for name, _ in names) | {
     "producer.id.expiration.ms"
 }
 
 TopicListener = Callable[[str, LogConfig], None]
 BrokerListener = Callable[[frozenset[str]], None]
+EntityListener = Callable[[str, str, Mapping[str, str]], None]
 
 
 class ConfigStore:
@@ -47,6 +48,7 @@ class ConfigStore:
         self._topics: dict[str, Mapping[str, str]] = {}
         self._topic_listeners: list[TopicListener] = []
         self._broker_listeners: list[BrokerListener] = []
+        self._entity_listeners: list[EntityListener] = []
         self._broker: Mapping[str, str] = _NOTHING
         self._default: Mapping[str, str] = _NOTHING
         self._changes: ConfigChanges | None = None
@@ -104,6 +106,13 @@ class ConfigStore:
         """Call the listener with the names of the broker settings that changed."""
         self._broker_listeners.append(listener)
 
+    def on_entity_change(self, listener: EntityListener) -> None:
+        """Call the listener with the type, name and settings of each entity that is set, those before too."""
+        self._entity_listeners.append(listener)
+        for entity_type, entities in self._entities.items():
+            for name, settings in entities.items():
+                listener(entity_type, name, settings)
+
     def topic_overrides(self, topic: str) -> Mapping[str, str]:
         """Return what a topic overrides, as it was written; nothing for a topic that is not known."""
         return self._topics.get(topic, _NOTHING)
@@ -123,6 +132,8 @@ class ConfigStore:
             entities[name] = MappingProxyType(dict(settings))
         else:
             entities.pop(name, None)
+        for listener in self._entity_listeners:
+            listener(entity_type, name, settings)
 
     def log_config(self, topic: str) -> LogConfig:
         """Return the settings of a topic's logs."""

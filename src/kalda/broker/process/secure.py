@@ -24,11 +24,12 @@ from types import MappingProxyType
 from typing import Final
 
 from kalda.broker.process.config import DEFAULT_HOST
+from kalda.common.sanitizer import sanitize
 from kalda.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.tls.certificates import identity_of
 from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.scram_users import USERS, entity_name, set_scram_user
+from kalda.zk.client.scram_users import USERS, set_scram_user
 
 PROTOCOL: Final = "SASL_SSL"
 MECHANISM: Final = SCRAM_SHA_512
@@ -100,7 +101,7 @@ async def ensure_users(store: ClusterStore, users: Mapping[str, str]) -> None:
     """
     await store.ensure_layout()
     for user, password in users.items():
-        if not (await store.config(USERS, entity_name(user))).keys() & {SCRAM_SHA_256, SCRAM_SHA_512}:
+        if not (await store.config(USERS, sanitize(user))).keys() & {SCRAM_SHA_256, SCRAM_SHA_512}:
             await set_scram_user(store, user, [SCRAM_SHA_256, SCRAM_SHA_512], password, _ITERATIONS)
 
 

@@ -48,12 +48,14 @@ class RequestContext:
         "amends",
         "api",
         "api_version",
+        "busy_seconds",
         "client_id",
         "connection",
         "correlation_id",
         "message",
         "parked_at",
         "received_at",
+        "throttle_seconds",
         "ticket",
     )
 
@@ -83,6 +85,10 @@ class RequestContext:
         """The decoded request; None while it is not decoded, as in a raw handler."""
         self.parked_at = 0.0
         """Monotonic seconds at which the request began to wait; 0 if it did not."""
+        self.busy_seconds = 0.0
+        """For how long the broker worked for the request until it began to wait; measured for quotas only."""
+        self.throttle_seconds = 0.0
+        """How long the client must wait after the response, because it used more than a quota."""
 
     @property
     def principal(self) -> KafkaPrincipal:

@@ -22,6 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RequestContext, ServedApi, error_codes
+from kalda.broker.requests.throttling import throttle_response, timed
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -37,6 +38,7 @@ from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
     from kalda.broker.access.broker_audit import BrokerAudit
+    from kalda.broker.access.client_throttle import ClientThrottle
     from kalda.broker.requests.access.request_access import RequestAccess
     from kalda.broker.requests.services import BrokerServices
 
@@ -77,6 +79,10 @@ class Dispatcher:
         self._tasks: Final = tasks
         self._access: RequestAccess | None = None
         self._audit: BrokerAudit | None = None
+        self._throttle: ClientThrottle | None = None
+        """None while no quota is set."""
+        self._is_timed = False
+        """Whether a quota bounds the time that requests take."""
         self._task_count = 0
         self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
         self._limiter: Final = LogLimiter(logger)
@@ -94,8 +100,20 @@ class Dispatcher:
         """Note the requests that change the cluster."""
         self._audit = audit
 
+    def set_throttle(self, throttle: "ClientThrottle") -> None:
+        """Make clients wait that use more than their quotas; Produce and Fetch count bytes themselves."""
+
+        def follow() -> None:
+            self._throttle = throttle if throttle.is_active else None
+            self._is_timed = throttle.limits_time
+
+        throttle.on_change(follow)
+        follow()
+
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; the frame handler of `kalda.net.server.Server`."""
+        if self._is_timed and self._throttle is not None:
+            self._throttle.begin()
         try:
             api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
             api = self._apis.get(api_key)
@@ -233,6 +251,8 @@ class Dispatcher:
     def _park(self, context: RequestContext) -> Ticket:
         """Reserve the place of a response that comes later."""
         context.parked_at = monotonic()
+        if self._is_timed and self._throttle is not None:
+            context.busy_seconds = self._throttle.elapsed()
         ticket = context.ticket = context.connection.open_reply()
         return ticket
 
@@ -241,7 +261,7 @@ class Dispatcher:
 
     async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
         try:
-            response = await coroutine
+            response = await (timed(coroutine, context) if self._is_timed else coroutine)
         except Exception as error:
             self._reply(context, None, error)
             return
@@ -273,6 +293,8 @@ class Dispatcher:
             return None
         if self._access is not None:
             self._access.after(context, response)
+        if self._throttle is not None:
+            response = throttle_response(self._throttle, context, response)
         if invariants.enabled:
             expected = registry.spec(context.api.handler.key).response_class
             assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"

@@ -67,6 +67,14 @@ class CreatedTopic:
         return len(self.assignment[0])
 
 
+Take = Callable[[int], None]
+"""Uses up a client's budget of changed partitions; raises `ApiError` if it is empty."""
+
+
+def unbounded(count: int) -> None:
+    """Take from no budget."""
+
+
 Outcome = CreatedTopic | ApiError
 """The result for one topic of a request."""
 
@@ -115,9 +123,16 @@ class TopicAdmin:
         return self._cache.controller_id == self._broker_id
 
     async def create_topics(
-        self, topics: Sequence[CreatableTopic], timeout_ms: int, *, validate_only: bool = False
+        self,
+        topics: Sequence[CreatableTopic],
+        timeout_ms: int,
+        *,
+        validate_only: bool = False,
+        take: Take = unbounded,
     ) -> dict[str, Outcome]:
         """Create topics and wait until their partitions have leaders; names are distinct.
+
+        `take` is called with the number of partitions of each topic and may refuse it by an `ApiError`.
 
         With a time-out of 0 or less the method does not wait, and the result of a topic that is being created
         is REQUEST_TIMED_OUT, as in Kafka.
@@ -139,7 +154,9 @@ class TopicAdmin:
                     raise ApiError(
                         ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' is marked for deletion."
                     )
-                outcomes[topic.name] = self._plan(topic, taken)
+                planned_topic = outcomes[topic.name] = self._plan(topic, taken)
+                if not validate_only:
+                    take(len(planned_topic.assignment))
             except ApiError as error:
                 outcomes[topic.name] = error
         if validate_only:
@@ -153,10 +170,10 @@ class TopicAdmin:
                 outcomes[new.name] = ApiError(ErrorCode.REQUEST_TIMED_OUT)
         return outcomes
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+    async def auto_create(self, names: Iterable[str], take: Take = unbounded) -> dict[str, ErrorCode]:
         """Create topics that a client requested; return the error code for each.
 
-        The code is LEADER_NOT_AVAILABLE on success and if ZooKeeper did not answer: the client asks again
+        `take` is called as in `create_topics`. The code is LEADER_NOT_AVAILABLE on success and if ZooKeeper did not answer: the client asks again
         until the topic has leaders.
         """
         codes: dict[str, ErrorCode] = {}
@@ -171,7 +188,7 @@ class TopicAdmin:
         self._being_auto_created.update(wanted)
         try:
             outcomes = await self.create_topics(
-                [auto_created_topic(name, self._config) for name in wanted], timeout_ms=0
+                [auto_created_topic(name, self._config) for name in wanted], timeout_ms=0, take=take
             )
             refused = {
                 name: outcome
@@ -194,8 +211,12 @@ class TopicAdmin:
                 codes[name] = outcome.code
         return codes
 
-    async def delete_topics(self, names: Collection[str], timeout_ms: int) -> dict[str, ErrorCode]:
+    async def delete_topics(
+        self, names: Collection[str], timeout_ms: int, *, take: Take = unbounded
+    ) -> dict[str, ErrorCode]:
         """Delete topics and wait until the metadata lacks them and they can be created again.
+
+        `take` is called as in `create_topics`.
 
         Raises:
             ZooKeeperError: ZooKeeper did not answer.
@@ -204,10 +225,16 @@ class TopicAdmin:
         codes: dict[str, ErrorCode] = {}
         deleting: dict[str, uuid.UUID] = {}
         for name in names:
-            if name in self._cache:
-                deleting[name] = self._cache.topic_id(name)
-            else:
+            known = self._cache.topic(name)
+            if known is None:
                 codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                continue
+            try:
+                take(len(known.partitions))
+            except ApiError as refusal:
+                codes[name] = refusal.code
+            else:
+                deleting[name] = known.topic_id
         for name, error in (await self._cluster.request_topic_deletions(list(deleting))).items():
             # A second request waits for the same deletion.
             if error is not None and not isinstance(error, NodeExistsError):
@@ -223,9 +250,16 @@ class TopicAdmin:
         return codes
 
     async def create_partitions(
-        self, topics: Sequence[CreatePartitionsTopic], timeout_ms: int, *, validate_only: bool = False
+        self,
+        topics: Sequence[CreatePartitionsTopic],
+        timeout_ms: int,
+        *,
+        validate_only: bool = False,
+        take: Take = unbounded,
     ) -> dict[str, ApiError | None]:
         """Grow topics and wait until the new partitions have leaders; names are distinct.
+
+        `take` is called with the number of new partitions, as in `create_topics`.
 
         Raises:
             ZooKeeperError: ZooKeeper did not answer.
@@ -237,7 +271,7 @@ class TopicAdmin:
             try:
                 if topic.name in deleting:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-                await self._grow(topic, validate_only=validate_only)
+                await self._grow(topic, validate_only=validate_only, take=take)
             except ApiError as error:
                 outcomes[topic.name] = error
             else:
@@ -359,13 +393,13 @@ class TopicAdmin:
             outcomes[topic.name] = ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
         return outcomes
 
-    async def _grow(self, topic: CreatePartitionsTopic, *, validate_only: bool) -> None:
+    async def _grow(self, topic: CreatePartitionsTopic, *, validate_only: bool, take: Take) -> None:
         """Validate the new number of partitions and write it.
 
         Raises:
             ApiError: the topic cannot grow to it.
         """
-        for _ in range(_CONFLICT_RETRIES):
+        for attempt in range(_CONFLICT_RETRIES):
             current = (await self._cluster.topic_assignments([topic.name])).get(topic.name)
             if current is None:
                 raise ApiError(
@@ -374,6 +408,7 @@ class TopicAdmin:
             added = self._new_partitions(topic, current)
             if validate_only:
                 return
+            take(len(added) if attempt == 0 else 0)
             partitions = {**current.partitions, **added}
             try:
                 await self._cluster.set_assignment(replace(current, partitions=partitions))

@@ -11,8 +11,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Self
-from urllib.parse import quote, unquote
 
+from kalda.common.sanitizer import desanitize, sanitize
 from kalda.security.principal import KafkaPrincipal
 
 _VERSION: Final = 3
@@ -97,11 +97,11 @@ def tokens_of(
 
 
 def _sanitized(principal: KafkaPrincipal) -> str:
-    return quote(str(principal), safe="")
+    return sanitize(str(principal))
 
 
 def _principal(text: str) -> KafkaPrincipal:
-    kind, separator, name = unquote(text).partition(":")
+    kind, separator, name = desanitize(text).partition(":")
     if not separator or not kind:
         raise ValueError("a principal is written type:name")
     return KafkaPrincipal(kind, name)

@@ -13,7 +13,7 @@ from typing import Final
 from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
 from kalda.zk.client import paths, schema
-from kalda.zk.client.config_changes import ConfigChange, ConfigChanges
+from kalda.zk.client.config_changes import ConfigChange, ConfigChanges, read_configs
 from kalda.zk.client.layout import ensure_paths
 from kalda.zk.client.port import Create, Delete, Operation, SetData, WatchCallback, ZooKeeperClient
 from kalda.zk.client.schema import (
@@ -238,32 +238,50 @@ class ClusterStore:
 
     async def configs(self, entity_type: str) -> dict[str, dict[str, str]]:
         """Return the dynamic configurations of all entities of a type, e.g. ``topics``."""
-        try:
-            names = await self.zookeeper.children(f"{paths.CONFIG}/{entity_type}")
-        except NoNodeError:
-            return {}
-        found = await self.zookeeper.get_many([paths.config(entity_type, name) for name in names])
-        return schema.decode_configs(entity_type, names, found)
+        return await read_configs(self.zookeeper, entity_type)
 
     async def set_config(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
         """Replace the dynamic configuration of an entity and notify every broker, in one transaction."""
+        await self.update_config(entity_type, entity_name, lambda _: config)
+
+    async def update_config(
+        self,
+        entity_type: str,
+        entity_name: str,
+        change: Callable[[dict[str, str]], Mapping[str, str]],
+    ) -> Mapping[str, str]:
+        """Replace the dynamic configuration of an entity by what `change` makes of it, and return that.
+
+        The configuration and the notification of every broker are written in one transaction; `change` is
+        called again if another writer was faster, and may raise to leave everything as it is.
+        """
         path = paths.config(entity_type, entity_name)
-        data = schema.encode_config(config)
         notification = Create(
             f"{paths.CONFIG_CHANGES}/{paths.CONFIG_CHANGE_PREFIX}",
             schema.encode_config_change(entity_type, entity_name),
             sequential=True,
         )
+        # A client id of a user is two levels below the users.
+        levels = entity_name.split("/")
+        parents = [paths.config(entity_type, "/".join(levels[:count])) for count in range(1, len(levels))]
         for _ in range(_CONFLICT_RETRIES):
-            exists = await self.zookeeper.exists(path) is not None
-            write: Operation = SetData(path, data) if exists else Create(path, data)
+            *found_parents, found = await self.zookeeper.get_many([*parents, path])
+            config = {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
+            changed = change(config)
+            data = schema.encode_config(changed)
+            writes: list[Operation] = [
+                Create(parent)
+                for parent, existing in zip(parents, found_parents, strict=True)
+                if existing is None
+            ]
+            writes.append(Create(path, data) if found is None else SetData(path, data, found[1].version))
             try:
-                await self.zookeeper.multi([write, notification])
-                return
-            except (NodeExistsError, NoNodeError) as error:
-                if error.operation_index != 0:
+                await self.zookeeper.multi([*writes, notification])
+                return changed
+            except (NodeExistsError, NoNodeError, BadVersionError) as error:
+                if error.operation_index == len(writes):
                     raise
-        raise BadVersionError(f"{path} is created and deleted repeatedly by other clients", path)
+        raise BadVersionError(f"{path} is changed repeatedly by other clients", path)
 
     async def watch_config_changes(self, callback: Callable[[ConfigChange], None]) -> ConfigChanges:
         """Call `callback` for each configuration change of any broker from now on.

@@ -13,6 +13,9 @@ from kalda.zk.client.zookeeper_errors import BadArgumentsError, NoNodeError
 
 logger: Final = logging.getLogger(__name__)
 
+_USERS: Final = "users"
+_CLIENTS: Final = "clients"
+
 
 @dataclass(frozen=True, slots=True)
 class ConfigChange:
@@ -21,8 +24,32 @@ class ConfigChange:
     entity_type: str
     """``topics``, ``brokers``, ``clients``, …"""
     entity_name: str
-    """A topic's name, a broker's id, or ``<default>``."""
+    """A topic's name, a broker's id, or ``<default>``; ``alice/clients/app`` for a client id of a user."""
     config: dict[str, str]
+
+
+async def read_configs(zookeeper: ZooKeeperClient, entity_type: str) -> dict[str, dict[str, str]]:
+    """Return the dynamic configurations of all entities of a type, by name.
+
+    Raises:
+        ZooKeeperError: they cannot be read.
+    """
+    names = await _children(zookeeper, f"{paths.CONFIG}/{entity_type}")
+    if entity_type == _USERS:
+        # A user may have settings for single client ids, in a level of their own.
+        parents = [f"{name}/{_CLIENTS}" for name in names]
+        for parent in parents:
+            below = await _children(zookeeper, paths.config(entity_type, parent))
+            names += [f"{parent}/{name}" for name in below]
+    found = await zookeeper.get_many([paths.config(entity_type, name) for name in names])
+    return schema.decode_configs(entity_type, names, found)
+
+
+async def _children(zookeeper: ZooKeeperClient, path: str) -> list[str]:
+    try:
+        return await zookeeper.children(path)
+    except NoNodeError:
+        return []
 
 
 class ConfigChanges(Notifications):
@@ -35,13 +62,7 @@ class ConfigChanges(Notifications):
     async def _read_all(self) -> None:
         """Reload every configuration, in place of notifications that may be gone."""
         for entity_type in paths.CONFIG_ENTITY_TYPES:
-            try:
-                names = await self._zookeeper.children(f"{paths.CONFIG}/{entity_type}")
-            except NoNodeError:
-                continue
-            found = await self._zookeeper.get_many([paths.config(entity_type, name) for name in names])
-            configs = schema.decode_configs(entity_type, names, found)
-            for name, config in configs.items():
+            for name, config in (await read_configs(self._zookeeper, entity_type)).items():
                 self._apply(ConfigChange(entity_type, name, config))
 
     async def _handle(self, name: str) -> None:

@@ -2,21 +2,12 @@
 
 import secrets
 from collections.abc import Iterable
-from urllib.parse import quote
 
+from kalda.common.sanitizer import sanitize
 from kalda.security.sasl.scram import SALT_BYTES, ScramCredential
 from kalda.zk.client.cluster_store import ClusterStore
 
 USERS = "users"
-
-
-def entity_name(user: str) -> str:
-    """Return a user's name as it stands in paths: percent-encoded, as Kafka's ``Sanitizer`` does.
-
-    >>> entity_name("CN=alice, OU=Ops")
-    'CN%3Dalice%2C%20OU%3DOps'
-    """
-    return quote(user, safe="")
 
 
 async def set_scram_user(
@@ -27,10 +18,10 @@ async def set_scram_user(
     Raises:
         ZooKeeperError: they could not be written.
     """
-    settings = await store.config(USERS, entity_name(user))
-    for mechanism in mechanisms:
-        credential = ScramCredential.of_password(
+    credentials = {
+        mechanism: ScramCredential.of_password(
             mechanism, password.encode(), secrets.token_bytes(SALT_BYTES), iterations
-        )
-        settings[mechanism] = credential.to_text()
-    await store.set_config(USERS, entity_name(user), settings)
+        ).to_text()
+        for mechanism in mechanisms
+    }
+    await store.update_config(USERS, sanitize(user), lambda settings: settings | credentials)

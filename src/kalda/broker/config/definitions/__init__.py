@@ -15,6 +15,7 @@ from kalda.broker.config.definitions.coordinators import CoordinatorConfig
 from kalda.broker.config.definitions.delegation_tokens import DelegationTokenConfig
 from kalda.broker.config.definitions.log import ServerLogConfig
 from kalda.broker.config.definitions.network import SocketServerConfig
+from kalda.broker.config.definitions.quotas import QuotaConfig
 from kalda.broker.config.definitions.replication import ReplicationConfig
 from kalda.broker.config.definitions.sasl import SaslConfig
 from kalda.broker.config.definitions.server import ReadLeaseConfig, ServerConfig, ZooKeeperConfig
@@ -46,6 +47,7 @@ class BrokerSettings(
     SaslConfig,
     AccessConfig,
     DelegationTokenConfig,
+    QuotaConfig,
     ServerLogConfig,
     ReplicationConfig,
     CoordinatorConfig,

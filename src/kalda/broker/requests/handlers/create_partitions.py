@@ -1,7 +1,6 @@
 """CreatePartitions (key 37), versions 0-3: adds partitions to topics. Only the controller serves it.
 
-v1 throttles after the response, v2 is flexible, v3 may return THROTTLING_QUOTA_EXCEEDED (KIP-599), which is
-not implemented.
+v1 throttles after the response, v2 is flexible, v3 may return THROTTLING_QUOTA_EXCEEDED (KIP-599).
 """
 
 from collections import Counter
@@ -10,6 +9,8 @@ from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.throttling import mutation_budget
+from kalda.broker.topics.topic_admin import Take
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.create_partitions import (
@@ -18,6 +19,9 @@ from kalda.protocol.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+_STRICT_FROM: Final = 3
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 
 def handle(
     services: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
@@ -25,7 +29,7 @@ def handle(
     """Return NOT_CONTROLLER if this broker is not the controller; else add the partitions."""
     if not services.topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
-    return _grow(services, request)
+    return _grow(services, request, mutation_budget(services, context, strict_from=_STRICT_FROM))
 
 
 def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
@@ -34,12 +38,15 @@ def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreateP
     return CreatePartitionsResponse(results=[_result(name, ApiError(code)) for name in names])
 
 
-async def _grow(services: BrokerServices, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+async def _grow(
+    services: BrokerServices, request: CreatePartitionsRequest, take: Take
+) -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
     outcomes = await services.topic_admin.create_partitions(
         [topic for topic in request.topics if counts[topic.name] == 1],
         request.timeout_ms,
         validate_only=request.validate_only,
+        take=take,
     )
     duplicate = ApiError(ErrorCode.INVALID_REQUEST, "Duplicate topic in request.")
     return CreatePartitionsResponse(

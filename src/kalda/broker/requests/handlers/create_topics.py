@@ -1,8 +1,8 @@
 """CreateTopics (key 19), versions 0-7: creates topics, or validates that they can be created.
 
 v1 adds validate_only and error messages, v4 -1 for the broker's defaults, v5 the topic's settings in the
-response, v7 the topic id. Only the controller serves it; clients find the controller in the metadata. Quotas
-on changes of the cluster (v6, KIP-599) are not implemented.
+response, v6 THROTTLING_QUOTA_EXCEEDED (KIP-599), v7 the topic id. Only the controller serves it; clients find
+the controller in the metadata.
 """
 
 from collections import Counter
@@ -12,7 +12,8 @@ from typing import Final
 from kalda.broker.config.describe import describe_topic
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.topics.topic_admin import Outcome
+from kalda.broker.requests.throttling import mutation_budget
+from kalda.broker.topics.topic_admin import Outcome, Take
 from kalda.broker.topics.topic_names import CLUSTER_METADATA_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -24,6 +25,9 @@ from kalda.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 
+_STRICT_FROM: Final = 6
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
+
 
 def handle(
     services: BrokerServices, request: CreateTopicsRequest, context: RequestContext
@@ -31,7 +35,7 @@ def handle(
     """Return NOT_CONTROLLER if this broker is not the controller; else create the topics."""
     if not services.topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
-    return _create(services, request)
+    return _create(services, request, mutation_budget(services, context, strict_from=_STRICT_FROM))
 
 
 def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
@@ -39,7 +43,7 @@ def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopic
     return CreateTopicsResponse(topics=[_failed(topic.name, ApiError(code)) for topic in request.topics])
 
 
-async def _create(services: BrokerServices, request: CreateTopicsRequest) -> CreateTopicsResponse:
+async def _create(services: BrokerServices, request: CreateTopicsRequest, take: Take) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     refused: dict[str, ApiError] = {}
     wanted: list[CreatableTopic] = []
@@ -53,7 +57,7 @@ async def _create(services: BrokerServices, request: CreateTopicsRequest) -> Cre
         else:
             wanted.append(topic)
     outcomes = await services.topic_admin.create_topics(
-        wanted, request.timeout_ms, validate_only=request.validate_only
+        wanted, request.timeout_ms, validate_only=request.validate_only, take=take
     )
     outcomes.update(refused)
     return CreateTopicsResponse(

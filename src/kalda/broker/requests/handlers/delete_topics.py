@@ -9,6 +9,8 @@ from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.throttling import mutation_budget
+from kalda.broker.topics.topic_admin import Take
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID
@@ -20,6 +22,8 @@ from kalda.protocol.messages.delete_topics import (
 )
 
 _DISABLED_FROM: Final = 3
+_STRICT_FROM: Final = 5
+"""The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def handle(
@@ -33,7 +37,7 @@ def handle(
         return error_response(
             request, ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
         )
-    return _delete(services, request)
+    return _delete(services, request, mutation_budget(services, context, strict_from=_STRICT_FROM))
 
 
 def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
@@ -48,7 +52,7 @@ def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopic
     )
 
 
-async def _delete(services: BrokerServices, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+async def _delete(services: BrokerServices, request: DeleteTopicsRequest, take: Take) -> DeleteTopicsResponse:
     cache = services.metadata_cache
     results: list[DeletableTopicResult] = []
     for topic in _topics(request):
@@ -67,7 +71,7 @@ async def _delete(services: BrokerServices, request: DeleteTopicsRequest) -> Del
         )
     deletable = [result for result in results if result.error_code == ErrorCode.NONE]
     names = dict.fromkeys(result.name for result in deletable if result.name is not None)
-    codes = await services.topic_admin.delete_topics(names, request.timeout_ms)
+    codes = await services.topic_admin.delete_topics(names, request.timeout_ms, take=take)
     for result in deletable:
         code = codes[result.name or ""]
         result.error_code = code

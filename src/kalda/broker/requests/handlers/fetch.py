@@ -20,6 +20,7 @@ from kalda.broker.fetching.follower_watch import DelayedFollowerFetch, FollowerW
 from kalda.broker.replicas.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
 from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
 from kalda.broker.requests.handlers.produce import node_endpoints
+from kalda.broker.requests.throttling import throttle_ms
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
@@ -172,6 +173,10 @@ def _params(
     services: "BrokerServices", context: RequestContext, version: int, fields: FetchRequestFields
 ) -> FetchParams:
     max_bytes = min(fields.max_bytes, services.config.fetch_max_bytes)
+    throttle = services.access.throttle
+    if throttle.is_active and fields.replica_id < 0:
+        # A larger response could never be sent under the quota.
+        max_bytes = int(min(max_bytes, throttle.fetch_bytes_max(context.connection, context.client_id)))
     if fields.replica_id >= 0:
         isolation = FetchIsolation.LOG_END
     elif fields.isolation_level == READ_COMMITTED:
@@ -261,6 +266,13 @@ def _reply(
     size: int,
 ) -> "list[Chunk]":
     version = context.api_version
+    throttle = services.access.throttle
+    is_bounded = throttle.is_active and not params.is_follower
+    if is_bounded:
+        context.throttle_seconds = throttle.fetched(context.connection, context.client_id, size)
+        wait_ms = throttle_ms(throttle, context)
+        if wait_ms:
+            return _withheld(services, context, session, wait_ms, size)
     leaders: set[int] = set()
     if RECORD_BATCHES_FROM <= version < ZSTD_FROM:
         answers = [_for_old_version(services, version, answer) for answer in answers]
@@ -281,6 +293,24 @@ def _reply(
         session_id,
         topics,
         node_endpoints=node_endpoints(services, context, leaders) if leaders else (),
+    )
+    if is_bounded:
+        # The records were counted before.
+        total = sum(chunk.size if hasattr(chunk, "size") else len(chunk) for chunk in chunks)
+        throttle.count_fetched(context.connection, context.client_id, total - size)
+    return cast("list[Chunk]", chunks)
+
+
+def _withheld(
+    services: "BrokerServices", context: RequestContext, session: FetchContext, wait_ms: int, size: int
+) -> "list[Chunk]":
+    """Respond to a client that must wait before it gets records."""
+    if not context.throttle_seconds:
+        # Another quota makes it wait.
+        services.access.throttle.count_fetched(context.connection, context.client_id, -size)
+    error_code, session_id, topics = session.withheld()
+    chunks = fetch_response(
+        context.correlation_id, context.api_version, error_code, session_id, topics, throttle_time_ms=wait_ms
     )
     return cast("list[Chunk]", chunks)
 

@@ -15,6 +15,7 @@ from typing import Final
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.throttling import mutation_budget
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -102,7 +103,7 @@ async def _create_and_respond(
     topics: list[MetadataResponseTopic],
     missing: list[str],
 ) -> MetadataResponse:
-    outcomes = await services.topic_admin.auto_create(missing)
+    outcomes = await services.topic_admin.auto_create(missing, mutation_budget(services, context))
     topics.extend(_error_topic(name, code) for name, code in outcomes.items())
     return _response(services, request, context, topics)
 

@@ -20,6 +20,7 @@ from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
 from kalda.broker.replicas.partition import ACKS_ALL, Partition
 from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
 from kalda.broker.requests.produce_unpacking import Unpacked, has_packed, unpack
+from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.transactions.produce_gate import Refusals
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -102,7 +103,10 @@ def handle_produce(
     """Append the batches of a request and respond as its acks requires."""
     version = context.api_version
     fields = parse_produce_request(frame, body_position, version)
-    authorizer = services.access.authorizer
+    access = services.access
+    authorizer = access.authorizer
+    if access.throttle.is_active:
+        context.throttle_seconds = access.throttle.produced(context.connection, context.client_id, len(frame))
     denied = () if authorizer is None else _take_denied(authorizer, context, fields)
     if version < RECORD_BATCHES_FROM and has_packed(fields):
         return _handle_packed(services, context, fields, denied)
@@ -127,6 +131,8 @@ def handle_produce(
                 return _reply(services, context, [(name, failure)])
             if info.converted_count:
                 context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
+            if access.throttle.is_active:
+                return _reply(services, context, [(name, _appended(index, info))])
             return single_success_response(
                 context.correlation_id,
                 version,
@@ -263,16 +269,11 @@ def _handle_general(
                 continue
             if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
                 waits.append((len(answers), ProduceWait(partition, info.last_offset + 1)))
-            answers.append(
-                (
-                    name,
-                    PartitionProduceResult(
-                        index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset
-                    ),
-                )
-            )
+            answers.append((name, _appended(index, info)))
     if acks == 0:
         _close_on_error(context, answers)
+        if context.throttle_seconds:
+            context.connection.mute(context.throttle_seconds)
         return None
     if waits:
         return _wait(services, context, fields.timeout_ms, answers, waits)
@@ -413,6 +414,10 @@ def _failure(partition: Partition | None, index: int, error: Exception) -> Parti
     )
 
 
+def _appended(index: int, info: LogAppendInfo) -> PartitionProduceResult:
+    return PartitionProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+
+
 def _reply(services: "BrokerServices", context: RequestContext, answers: list[Answer]) -> bytes:
     topics: list[tuple[bytes, list[PartitionProduceResult]]] = []
     leaders: set[int] = set()
@@ -424,10 +429,12 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
         if not topics or topics[-1][0] != name:
             topics.append((name, []))
         topics[-1][1].append(result)
+    throttle = services.access.throttle
     return produce_response(
         context.correlation_id,
         context.api_version,
         topics,
+        throttle_time_ms=throttle_ms(throttle, context) if throttle.is_active else 0,
         node_endpoints=node_endpoints(services, context, leaders),
     )
 

@@ -1,0 +1,134 @@
+"""Makes clients that use more than their quotas wait: `ClientThrottle`.
+
+A client over its quota gets its response with the time to wait in it, and its connection is muted for that
+time, since old clients do not wait by themselves (KIP-219). A fetch over the quota gets an empty response,
+because sending the records first would make waiting pointless.
+
+While no quota is set, `is_active` is false and nothing here is called for a request.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from time import perf_counter
+from typing import Final
+
+from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.common.clock import Clock
+from kalda.common.metrics import Metrics
+from kalda.net.connection import Connection
+from kalda.security.quota.client_quotas import Client, ClientQuotas, MutationShare, Share
+from kalda.security.quota.entity import QuotaEntity
+from kalda.security.quota.rate import Window
+from kalda.security.quota.settings import REQUEST_PERCENTAGE, quota_values
+
+logger: Final = logging.getLogger(__name__)
+
+_PERCENT: Final = 100.0
+
+
+class ClientThrottle:
+    """The quotas in force on one broker, and how much of them its clients use."""
+
+    def __init__(self, config: BrokerConfig, config_store: ConfigStore, clock: Clock) -> None:
+        self._clock: Final = clock
+        self._quotas: Final = ClientQuotas(
+            Window(config.quota_window_num, config.quota_window_size_seconds),
+            Window(config.controller_quota_window_num, config.controller_quota_window_size_seconds),
+        )
+        self.is_active = False
+        """Whether any client is bounded."""
+        self.limits_time = False
+        """Whether the time that requests take is bounded, so that it must be measured."""
+        self._on_active: Callable[[], None] | None = None
+        self._began = 0.0
+        config_store.on_entity_change(self._on_entity_change)
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Call the listener when `is_active` or `limits_time` may have changed."""
+        self._on_active = listener
+
+    # What clients use. Each returns seconds that the client must wait.
+
+    def produced(self, connection: Connection, client_id: str | None, size: int) -> float:
+        """Count the bytes of a Produce request."""
+        share = self._client(connection, client_id).producer
+        return 0.0 if share is None else self._noted(share, share.record(size, self._clock.monotonic()))
+
+    def fetched(self, connection: Connection, client_id: str | None, size: int) -> float:
+        """Count the bytes of a Fetch response; the caller sends none of them if the client must wait."""
+        share = self._client(connection, client_id).consumer
+        if share is None:
+            return 0.0
+        now = self._clock.monotonic()
+        wait = share.record(size, now)
+        if wait:
+            share.rate.record(-size, now)
+        return self._noted(share, wait)
+
+    def count_fetched(self, connection: Connection, client_id: str | None, size: int) -> None:
+        """Count bytes of a Fetch response that is sent whatever the quota; negative ones take back."""
+        share = self._client(connection, client_id).consumer
+        if share is not None:
+            share.rate.record(size, self._clock.monotonic())
+
+    def fetch_bytes_max(self, connection: Connection, client_id: str | None) -> float:
+        """Return how many bytes a response may have so that it could ever be sent under the quota."""
+        share = self._client(connection, client_id).consumer
+        return float("inf") if share is None else share.limit * self._quotas.window.length
+
+    def mutations(self, connection: Connection, client_id: str | None) -> MutationShare | None:
+        """Return the client's budget of changes of the cluster; None if it has no bounds."""
+        return self._client(connection, client_id).mutation
+
+    # The time that requests take.
+
+    def begin(self) -> None:
+        """Note that the broker begins to work for a request."""
+        self._began = perf_counter()
+
+    def elapsed(self) -> float:
+        """Return the seconds since `begin`, and begin again."""
+        now = perf_counter()
+        elapsed, self._began = now - self._began, now
+        return elapsed
+
+    def worked(self, connection: Connection, client_id: str | None, seconds: float) -> float:
+        """Count the time that a request took. The client waits for one sample at most, as in Kafka."""
+        share = self._client(connection, client_id).request
+        if share is None:
+            return 0.0
+        wait = share.record(seconds * _PERCENT, self._clock.monotonic())
+        return self._noted(share, min(wait, self._quotas.window.seconds))
+
+    # Metrics.
+
+    def register_metrics(self, metrics: Metrics) -> None:
+        """Publish the use of each quota and how long clients were made to wait."""
+        from kalda.broker.access.throttle_metrics import register
+
+        register(metrics, self._quotas, self._clock)
+
+    # Quotas.
+
+    def _on_entity_change(self, entity_type: str, name: str, settings: Mapping[str, str]) -> None:
+        entity = QuotaEntity.at(entity_type, name)
+        if entity is None or entity.ip is not None:
+            return
+        quotas = quota_values(settings)
+        self._quotas.set(entity, quotas)
+        self.is_active = not self._quotas.is_empty
+        self.limits_time = self._quotas.has(REQUEST_PERCENTAGE)
+        if self._on_active is not None:
+            self._on_active()
+
+    def _client(self, connection: Connection, client_id: str | None) -> Client:
+        return self._quotas.client(connection.principal.name, client_id or "", self._clock.monotonic())
+
+    def _noted(self, share: Share, wait: float) -> float:
+        if wait:
+            share.throttled_seconds.record(wait, self._clock.monotonic())
+        return wait
+
+    def shares(self) -> Iterator[tuple[str, Share | MutationShare]]:
+        """Return each share with the name of its quota."""
+        return self._quotas.shares()

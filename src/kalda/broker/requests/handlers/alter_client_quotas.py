@@ -1,0 +1,106 @@
+"""AlterClientQuotas (key 49), versions 0-1: sets and removes quotas (KIP-546).
+
+v1 is flexible. Any broker serves it: the quotas are written to ZooKeeper, from where all brokers follow them.
+An entity with an impossible change keeps all its quotas; the changes of other entities are made.
+"""
+
+import asyncio
+import socket
+from ipaddress import ip_address
+from typing import Final
+
+from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.services import BrokerServices
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    EntryData,
+    EntryResult,
+)
+from kalda.security.quota.entity import IP, QuotaEntity
+from kalda.security.quota.settings import quota_text
+
+
+async def handle(
+    services: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
+) -> AlterClientQuotasResponse:
+    """Check and make the changes."""
+    named = [_names(entry) for entry in request.entries]
+    results = []
+    for entry, names in zip(request.entries, named, strict=True):
+        result = EntryResult(entity=entry.entity)
+        try:
+            if named.count(names) > 1:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
+            await _alter(services, entry, names, validate_only=request.validate_only)
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+        results.append(result)
+    return AlterClientQuotasResponse(entries=results)
+
+
+async def _alter(
+    services: BrokerServices, entry: EntryData, names: list[tuple[str, str | None]], *, validate_only: bool
+) -> None:
+    """Make the changes of one entity.
+
+    Raises:
+        ApiError: one of them is not possible; none was made.
+    """
+    if len(dict(names)) < len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "An entity has two names of one type.")
+    try:
+        entity = QuotaEntity.of(dict(names))
+        if entity.ip is not None:
+            entity = QuotaEntity.of({IP: await _address(dict(names)[IP])})
+        changes: dict[str, str | None] = {}
+        for op in entry.ops:
+            if op.key in changes:
+                raise ApiError(ErrorCode.INVALID_REQUEST, f"{op.key} is changed twice.")
+            text = quota_text(op.key, 1.0 if op.remove else op.value, of_ip=entity.ip is not None)
+            changes[op.key] = None if op.remove else text
+    except ValueError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if not validate_only:
+        await services.access.stored_quotas.alter(entity, changes)
+
+
+async def _address(name: str | None) -> str | None:
+    """Return the address of a host, in the form of those of connections; None is the default.
+
+    Raises:
+        ValueError: it is neither an address nor the name of a host.
+    """
+    if name is None:
+        return None
+    try:
+        address = ip_address(name)
+    except ValueError:
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError):
+            raise ValueError(f"{name} is not a valid IP or resolvable host.") from None
+        address = ip_address(found[0][4][0])
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def _names(entry: EntryData) -> list[tuple[str, str | None]]:
+    return [(part.entity_type, part.entity_name) for part in entry.entity]
+
+
+def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
+    """Return a response with the error for each entity."""
+    return AlterClientQuotasResponse(
+        entries=[
+            EntryResult(entity=entry.entity, error_code=code, error_message=code.message)
+            for entry in request.entries
+        ]
+    )
+
+
+HANDLER: Final = ApiHandler(
+    key=ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), handle=handle, error_response=error_response
+)

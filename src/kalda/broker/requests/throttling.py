@@ -1,0 +1,114 @@
+"""Makes requests obey client quotas: the throttle time of responses, and the budget of changes.
+
+A raw handler calls `throttle_ms` when it builds its response; the dispatcher calls `throttle_response` for
+all others. Both mute the connection of a client that must wait.
+"""
+
+import copy
+from collections.abc import Coroutine, Generator
+from math import ceil
+from time import perf_counter
+from types import coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from kalda.broker.requests.api import RequestContext
+from kalda.broker.topics.topic_admin import Take, unbounded
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ApiError, ErrorCode
+
+if TYPE_CHECKING:
+    from kalda.broker.access.client_throttle import ClientThrottle
+    from kalda.broker.requests.services import BrokerServices
+
+EXEMPT: Final = frozenset(
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.WRITE_TXN_MARKERS,
+        ApiKey.SASL_HANDSHAKE,
+        ApiKey.SASL_AUTHENTICATE,
+    )
+)
+"""Requests of brokers and of logins, which no quota bounds."""
+
+
+def throttle_ms(throttle: "ClientThrottle", context: RequestContext) -> int:
+    """Return how long the client must wait, in milliseconds, and mute its connection for that time."""
+    seconds = context.throttle_seconds
+    if throttle.limits_time:
+        busy = context.busy_seconds if context.parked_at else throttle.elapsed()
+        seconds = max(seconds, throttle.worked(context.connection, context.client_id, busy))
+    if not seconds:
+        return 0
+    context.connection.mute(seconds)
+    return ceil(seconds * 1000)
+
+
+def throttle_response(throttle: "ClientThrottle", context: RequestContext, response: object) -> object:
+    """Return the response with the time that the client must wait."""
+    if context.api.handler.key in EXEMPT:
+        return response
+    wait_ms = throttle_ms(throttle, context)
+    if not wait_ms or not hasattr(response, "throttle_time_ms"):
+        return response
+    # Several requests may share one response.
+    throttled: Any = copy.copy(response)
+    throttled.throttle_time_ms = max(wait_ms, throttled.throttle_time_ms)
+    return throttled
+
+
+@coroutine
+def timed(work: Coroutine[Any, Any, object], context: RequestContext) -> Generator[Any, Any, object]:
+    """Run a coroutine and count the time of its steps as time that the request took."""
+    value: Any = None
+    failure: BaseException | None = None
+    while True:
+        began = perf_counter()
+        try:
+            waits_for = work.send(value) if failure is None else work.throw(failure)
+        except StopIteration as end:
+            return end.value
+        finally:
+            context.busy_seconds += perf_counter() - began
+        failure = None
+        try:
+            value = yield waits_for
+        except BaseException as error:
+            failure = error
+
+
+def mutation_budget(
+    services: "BrokerServices", context: RequestContext, *, strict_from: int | None = None
+) -> Take:
+    """Return what uses up the client's budget of changes of the cluster (KIP-599).
+
+    Clients of versions before `strict_from` do not know THROTTLING_QUOTA_EXCEEDED: they overdraw the budget
+    and wait for longer.
+    """
+    throttle = services.access.throttle
+    share = throttle.mutations(context.connection, context.client_id) if throttle.is_active else None
+    if share is None:
+        return unbounded
+    is_strict = strict_from is not None and context.api_version >= strict_from
+    clock = services.clock
+
+    def take(count: int) -> None:
+        now = clock.monotonic()
+        wait = share.wait_seconds(now) if is_strict else 0.0
+        is_refused = wait > 0
+        if not is_refused:
+            wait = share.take(count, now)
+        # A strict budget may be overdrawn once; only the change after that is refused, and waits.
+        if (is_refused or not is_strict) and wait > context.throttle_seconds:
+            share.throttled_seconds.record(wait - context.throttle_seconds, now)
+            context.throttle_seconds = wait
+        if is_refused:
+            raise ApiError(
+                ErrorCode.THROTTLING_QUOTA_EXCEEDED,
+                f"The quota of {share.limit:g} changed partitions a second is used up; "
+                f"wait for {ceil(wait * 1000)} ms.",
+            )
+
+    return take
