@@ -173,8 +173,8 @@ class TopicAdmin:
     async def auto_create(self, names: Iterable[str], take: Take = unbounded) -> dict[str, ErrorCode]:
         """Create topics that a client requested; return the error code for each.
 
-        `take` is called as in `create_topics`. The code is LEADER_NOT_AVAILABLE on success and if ZooKeeper did not answer: the client asks again
-        until the topic has leaders.
+        The code is LEADER_NOT_AVAILABLE on success and if ZooKeeper did not answer: the client asks again
+        until the topic has leaders. `take` is called as in `create_topics`.
         """
         codes: dict[str, ErrorCode] = {}
         wanted = []

@@ -17,6 +17,7 @@ from kalda.clients.admin.config_methods import ConfigMethods
 from kalda.clients.admin.delegation_token_methods import DelegationTokenMethods
 from kalda.clients.admin.group_methods import GroupMethods
 from kalda.clients.admin.partition_methods import PartitionMethods
+from kalda.clients.admin.quota_methods import QuotaMethods
 from kalda.clients.admin.topic_methods import TopicMethods
 from kalda.clients.admin.transaction_methods import TransactionMethods
 from kalda.clients.admin.user_methods import UserMethods
@@ -45,6 +46,7 @@ class AsyncAdmin(
     ClusterMethods,
     TransactionMethods,
     UserMethods,
+    QuotaMethods,
     DelegationTokenMethods,
     AclMethods,
 ):
