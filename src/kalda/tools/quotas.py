@@ -61,7 +61,7 @@ async def list_quotas(tool: Tool, **options: Any) -> None:
         (
             *(_text(dict(entity), kind) for kind in _TYPES),
             name,
-            f"{value:g}" if value < 1e6 else f"{value:.0f}",
+            f"{value:.15g}",
         )
         for entity, values in sorted(found.items(), key=lambda item: str(item[0]))
         for name, value in sorted(values.items())
