@@ -13,7 +13,7 @@ from kalda.tools.framework.tables import Table
 if TYPE_CHECKING:
     from kalda.clients.admin.quotas import QuotaEntity
 
-quotas = noun("List, set and remove quotas: how much clients may write, read and ask for.")
+quotas = noun("List, set and remove quotas of users, client ids and addresses.")
 
 _TYPES: Final = ("user", "client-id", "ip")
 

@@ -52,6 +52,18 @@ class FakeSocket:
         self.is_closed = True
 
 
+class FakeTimer:
+    """A call that waits for the test to make it."""
+
+    def __init__(self, seconds: float, call: Callable[[], None]) -> None:
+        self.seconds = seconds
+        self.call = call
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class FakeLoop:
     """Remembers the callbacks that were registered."""
 
@@ -59,6 +71,11 @@ class FakeLoop:
         self.reader: Callable[[], None] | None = None
         self.writer: Callable[[], None] | None = None
         self.soon: list[Callable[[], None]] = []
+        self.timers: list[FakeTimer] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> FakeTimer:
+        self.timers.append(FakeTimer(seconds, call))
+        return self.timers[-1]
 
     def add_reader(self, _: int, callback: Callable[[], None]) -> None:
         self.reader = callback

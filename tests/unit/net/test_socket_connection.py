@@ -300,6 +300,68 @@ class TestOrderOfReplies:
         assert ["test"] == harness.owner.closed
 
 
+class TestMute:
+    def test_muted_connection_sends_its_reply_and_handles_nothing_more(self) -> None:
+        handled = []
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            handled.append(bytes(frame))
+            connection.send(framed(bytes(frame)))
+            if frame == b"one":
+                connection.mute(3.0)
+
+        harness = Harness(handle)
+        harness.receive(framed(b"one") + framed(b"two"))
+        harness.receive(framed(b"three"))
+        assert [b"one"] == handled
+        assert framed(b"one") == harness.take_sent()
+        assert harness.loop.reader is None
+        (timer,) = harness.loop.timers
+        assert 3.0 == timer.seconds
+        timer.call()
+        harness.receive()
+        assert [b"one", b"two", b"three"] == handled
+        assert framed(b"two") + framed(b"three") == harness.take_sent()
+
+    def test_answers_to_earlier_requests_leave_a_muted_connection(self) -> None:
+        collector = Collector()
+        harness = Harness(collector)
+        harness.receive(framed(b"one"), framed(b"two"))
+        harness.connection.mute(1.0)
+        harness.connection.reply(collector.tickets[1], b"B")
+        harness.connection.reply(collector.tickets[0], b"A")
+        harness.receive(framed(b"three"))
+        assert b"AB" == harness.take_sent()
+        assert [b"one", b"two"] == collector.frames
+        harness.loop.timers[0].call()
+        harness.receive()
+        assert [b"one", b"two", b"three"] == collector.frames
+
+    def test_longer_of_two_times_counts(self) -> None:
+        harness = Harness(echo)
+        harness.connection.mute(2.0)
+        harness.connection.mute(1.0)
+        harness.connection.mute(5.0)
+        assert [(2.0, True), (5.0, False)] == [
+            (timer.seconds, timer.is_cancelled) for timer in harness.loop.timers
+        ]
+
+    def test_closed_connection_is_not_muted_and_its_timer_ends(self) -> None:
+        harness = Harness(echo)
+        harness.connection.mute(2.0)
+        harness.connection.close("enough")
+        harness.connection.mute(2.0)
+        assert [True] == [timer.is_cancelled for timer in harness.loop.timers]
+
+    def test_draining_connection_stays_silent_after_its_time(self) -> None:
+        harness = Harness(echo)
+        harness.connection.mute(2.0)
+        harness.connection.drain()
+        harness.loop.timers[0].call()
+        harness.receive(framed(b"late"))
+        assert b"" == harness.take_sent()
+
+
 class TestPartialSends:
     @pytest.mark.parametrize("room", [0, 1, 5, 99, 100, 101])
     def test_rest_of_a_reply_leaves_when_there_is_room(self, room: int) -> None:

@@ -136,6 +136,8 @@ class Admin:
     abort_transaction = _blocking(AsyncAdmin.abort_transaction)
     describe_user_scram_credentials = _blocking(AsyncAdmin.describe_user_scram_credentials)
     alter_user_scram_credentials = _blocking(AsyncAdmin.alter_user_scram_credentials)
+    describe_client_quotas = _blocking(AsyncAdmin.describe_client_quotas)
+    alter_client_quotas = _blocking(AsyncAdmin.alter_client_quotas)
     describe_acls = _blocking(AsyncAdmin.describe_acls)
     create_acls = _blocking(AsyncAdmin.create_acls)
     delete_acls = _blocking(AsyncAdmin.delete_acls)

@@ -41,6 +41,10 @@ class EntryResult(Struct):
     entity: list[EntityData] = wire(array(EntityData), "0+")
 
 
+# Kafka's name for it, which the request's entries have too.
+EntryResult.__name__ = "EntryData"
+
+
 class AlterClientQuotasResponse(Message, api_key=ApiKey.ALTER_CLIENT_QUOTAS, versions="0-1", flexible="1+"):
     """One entry per entity."""
 

@@ -1,0 +1,91 @@
+"""Rates and budgets, on times that the test chooses; the expected figures are Kafka's formulas."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kalda.security.quota.rate import SampledRate, TokenBucket, Window
+
+WINDOW = Window(11, 1.0)
+
+
+class TestSampledRate:
+    def test_first_bytes_count_as_if_most_of_the_window_had_passed(self) -> None:
+        rate = SampledRate(WINDOW)
+        rate.record(1000, 5.0)
+        assert 100.0 == rate.per_second(5.0)
+
+    def test_rate_after_a_full_window_is_a_mean_over_what_is_kept(self) -> None:
+        rate = SampledRate(WINDOW)
+        for second in range(30):
+            rate.record(500, float(second))
+        # The samples of seconds 19 to 29 are kept: 11 of them over the 10 seconds since the oldest began.
+        assert 550.0 == rate.per_second(29.0)
+        assert 500.0 == pytest.approx(rate.per_second(29.999), rel=0.001)
+
+    def test_what_is_older_than_the_window_is_forgotten(self) -> None:
+        rate = SampledRate(WINDOW)
+        rate.record(1000, 0.0)
+        assert 0.0 < rate.per_second(10.9)
+        assert 0.0 == rate.per_second(11.0)
+        assert rate.is_idle(11.0)
+
+    def test_excess_is_the_time_after_which_the_rate_is_the_limit(self) -> None:
+        rate = SampledRate(WINDOW)
+        rate.record(3000, 0.0)
+        wait = rate.excess_seconds(100.0, 0.0)
+        # 300 a second over the 10 that count; 200 too much, so twice as long again.
+        assert 20.0 == wait
+
+    def test_no_wait_at_the_limit(self) -> None:
+        rate = SampledRate(WINDOW)
+        rate.record(1000, 0.0)
+        assert 0.0 == rate.excess_seconds(100.0, 0.0)
+
+    def test_limit_of_zero_waits_for_a_window(self) -> None:
+        rate = SampledRate(WINDOW)
+        rate.record(1, 0.0)
+        assert 11.0 == rate.excess_seconds(0.0, 0.0)
+
+    def test_taking_back_leaves_nothing(self) -> None:
+        rate = SampledRate(WINDOW)
+        rate.record(1000, 0.0)
+        rate.record(-1000, 0.5)
+        assert 0.0 == rate.per_second(0.5)
+
+    @given(st.lists(st.tuples(st.floats(0.001, 3.0), st.integers(1, 10_000)), min_size=1, max_size=200))
+    def test_client_that_waits_as_it_is_bidden_stays_at_its_limit(
+        self, requests: list[tuple[float, int]]
+    ) -> None:
+        limit, now, sent = 1000.0, 0.0, 0
+        rate = SampledRate(WINDOW)
+        for pause, size in requests:
+            now += pause
+            rate.record(size, now)
+            sent += size
+            now += rate.excess_seconds(limit, now)
+        # Beyond the burst of the first window and one request, the limit holds.
+        assert sent <= limit * (now + WINDOW.length) + 10_000
+
+
+class TestTokenBucket:
+    def test_bucket_is_full_at_first(self) -> None:
+        assert 22.0 == TokenBucket(WINDOW).left(2.0, 100.0)
+
+    def test_bucket_may_be_overdrawn_and_fills_again(self) -> None:
+        bucket = TokenBucket(WINDOW)
+        bucket.take(30, 2.0, 0.0)
+        assert -8.0 == bucket.left(2.0, 0.0)
+        assert 4.0 == bucket.wait_seconds(2.0, 0.0)
+        assert 0.0 == bucket.wait_seconds(2.0, 4.0)
+        assert 22.0 == bucket.left(2.0, 1000.0)
+
+    def test_an_empty_bucket_is_not_overdrawn(self) -> None:
+        bucket = TokenBucket(WINDOW)
+        bucket.take(22, 2.0, 0.0)
+        assert 0.0 == bucket.wait_seconds(2.0, 0.0)
+
+    def test_greater_rate_fills_faster_from_then_on(self) -> None:
+        bucket = TokenBucket(WINDOW)
+        bucket.take(22, 2.0, 0.0)
+        assert 10.0 == bucket.left(10.0, 1.0)
