@@ -64,7 +64,7 @@ def refusal(**settings: str) -> str:
         ("ssl.engine.factory.class", "com.example.Factory", "TLS"),
         ("sasl.login.class", "com.example.Login", "SASL"),
         ("zookeeper.ssl.ocsp.enable", "true", "OCSP"),
-        ("client.quota.callback.class", "com.example.Quotas", "quotas"),
+        ("client.quota.callback.class", "com.example.Quotas", "quota callbacks"),
         ("max.connection.creation.rate", "100", "a limit on the rate of connections"),
         ("listener.name.inside.max.connections", "10", "limits for single listeners"),
         ("create.topic.policy.class.name", "com.example.Policy", "policies"),
