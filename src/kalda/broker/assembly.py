@@ -351,6 +351,7 @@ def _register_metrics(parts: BrokerParts) -> None:
     foundation, services = parts.foundation, parts.services
     metrics, replicas, cache = foundation.metrics, services.replica_manager, services.metadata_cache
     parts.server.register_metrics(metrics)
+    foundation.access.throttle.register_metrics(metrics)
     for purgatory in services.purgatories.values():
         purgatory.register_metrics(metrics)
     register_partition_metrics(metrics, foundation.broker_id, replicas, cache)

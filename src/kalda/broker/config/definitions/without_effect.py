@@ -31,7 +31,7 @@ _CONSEQUENCES: Final = {
     "a limit on the rate of connections": "any rate is accepted",
     KRAFT: "Kalda coordinates brokers through ZooKeeper's protocol",
     "policies": "nothing checks what clients create and alter",
-    "quota callbacks": "quotas are those of users, client ids and addresses",
+    "quota callbacks": "quotas are those that are set for users and client ids",
     "SASL": "clients are not authenticated",
     "TLS": "OpenSSL does not load it",
     "OCSP": "revoked certificates are accepted unless a revocation list names them",
