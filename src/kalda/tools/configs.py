@@ -1,7 +1,7 @@
 """`kalda configs`: describes and alters settings of topics, brokers and groups, as `kafka-configs` does.
 
-`kalda.tools.config_entities` decides whose settings a command means. Credentials of users are those of
-`kalda users`, and quotas of users, client ids and addresses those of `kalda quotas`.
+`kalda.tools.config_entities` decides whose settings a command means. Credentials of users are those
+of `kalda users`, and quotas those of `kalda quotas`.
 """
 
 from collections.abc import Mapping

@@ -147,7 +147,7 @@ class TestBytes:
 
         ask(broker, "reader", fetch("t"), fetch("t"), fetch("t"), version=12, note=note)
         # The first response is bounded by what the quota allows in a window.
-        assert 0 < sizes[0] <= 40_000
+        assert 0 < sizes[0] <= 20_000
         assert [size == 0 for size in sizes] == throttled
         assert True in throttled
 
@@ -280,7 +280,7 @@ class TestDescriptions:
             (
                 {"ip": "192.0.2.7"},
                 {"connection_creation_rate": 1.0},
-                "quotas of addresses are not implemented",
+                "of addresses are not implemented",
             ),
             ({"group": "g"}, {"producer_byte_rate": 1.0}, "Unhandled client quota entity type: group"),
         ],

@@ -73,8 +73,8 @@ class FakeLoop:
         self.soon: list[Callable[[], None]] = []
         self.timers: list[FakeTimer] = []
 
-    def call_later(self, seconds: float, call: Callable[[], None]) -> FakeTimer:
-        self.timers.append(FakeTimer(seconds, call))
+    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Any:
+        self.timers.append(FakeTimer(delay, callback))
         return self.timers[-1]
 
     def add_reader(self, _: int, callback: Callable[[], None]) -> None:

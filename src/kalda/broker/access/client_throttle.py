@@ -60,7 +60,11 @@ class ClientThrottle:
         if share is None:
             return 0.0
         now = self._clock.monotonic()
+        is_unused = share.rate.per_second(now) <= 0
         wait = share.record(size, now)
+        if is_unused:
+            # A batch may be larger than the quota of a whole window; it must leave some time.
+            return 0.0
         if wait:
             share.rate.record(-size, now)
         return self._noted(share, wait)
@@ -74,7 +78,8 @@ class ClientThrottle:
     def fetch_bytes_max(self, connection: Connection, client_id: str | None) -> float:
         """Return how many bytes a response may have so that it could ever be sent under the quota."""
         share = self._client(connection, client_id).consumer
-        return float("inf") if share is None else share.limit * self._quotas.window.length
+        window = self._quotas.window
+        return float("inf") if share is None else share.limit * max(1, window.samples - 1) * window.seconds
 
     def mutations(self, connection: Connection, client_id: str | None) -> MutationShare | None:
         """Return the client's budget of changes of the cluster; None if it has no bounds."""
