@@ -71,11 +71,11 @@ class FakeLoop:
         self.reader: Callable[[], None] | None = None
         self.writer: Callable[[], None] | None = None
         self.soon: list[Callable[[], None]] = []
-        self.timers: list[FakeTimer] = []
+        self.later: list[FakeTimer] = []
 
     def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> Any:
-        self.timers.append(FakeTimer(delay, callback))
-        return self.timers[-1]
+        self.later.append(FakeTimer(delay, callback))
+        return self.later[-1]
 
     def add_reader(self, _: int, callback: Callable[[], None]) -> None:
         self.reader = callback

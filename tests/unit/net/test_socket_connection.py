@@ -307,7 +307,7 @@ class TestMute:
         def handle(connection: Connection, frame: memoryview) -> None:
             handled.append(bytes(frame))
             connection.send(framed(bytes(frame)))
-            if frame == b"one":
+            if bytes(frame) == b"one":
                 connection.mute(3.0)
 
         harness = Harness(handle)
@@ -316,7 +316,7 @@ class TestMute:
         assert [b"one"] == handled
         assert framed(b"one") == harness.take_sent()
         assert harness.loop.reader is None
-        (timer,) = harness.loop.timers
+        (timer,) = harness.loop.later
         assert 3.0 == timer.seconds
         timer.call()
         harness.receive()
@@ -333,7 +333,7 @@ class TestMute:
         harness.receive(framed(b"three"))
         assert b"AB" == harness.take_sent()
         assert [b"one", b"two"] == collector.frames
-        harness.loop.timers[0].call()
+        harness.loop.later[0].call()
         harness.receive()
         assert [b"one", b"two", b"three"] == collector.frames
 
@@ -343,7 +343,7 @@ class TestMute:
         harness.connection.mute(1.0)
         harness.connection.mute(5.0)
         assert [(2.0, True), (5.0, False)] == [
-            (timer.seconds, timer.is_cancelled) for timer in harness.loop.timers
+            (timer.seconds, timer.is_cancelled) for timer in harness.loop.later
         ]
 
     def test_closed_connection_is_not_muted_and_its_timer_ends(self) -> None:
@@ -351,13 +351,13 @@ class TestMute:
         harness.connection.mute(2.0)
         harness.connection.close("enough")
         harness.connection.mute(2.0)
-        assert [True] == [timer.is_cancelled for timer in harness.loop.timers]
+        assert [True] == [timer.is_cancelled for timer in harness.loop.later]
 
     def test_draining_connection_stays_silent_after_its_time(self) -> None:
         harness = Harness(echo)
         harness.connection.mute(2.0)
         harness.connection.drain()
-        harness.loop.timers[0].call()
+        harness.loop.later[0].call()
         harness.receive(framed(b"late"))
         assert b"" == harness.take_sent()
 
