@@ -14,6 +14,8 @@ import confluent_kafka
 import kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import kalda
+from kalda.clients.admin.quotas import QuotaAlteration, quota_entity
 from kalda.testing import KaldaProcess
 from kalda.testing.process import free_ports_in_a_row
 
@@ -93,14 +95,15 @@ def observed_cluster(directory: Path, brokers: int = 3) -> Iterator[ObservedClus
         "offsets.topic.replication.factor": "1",
         "offsets.topic.num.partitions": "6",
     }
-    with KaldaProcess(directory, settings=settings, brokers=brokers, start_timeout_seconds=120) as kalda:
-        admin = AdminClient({"bootstrap.servers": kalda.bootstrap})
+    with KaldaProcess(directory, settings=settings, brokers=brokers, start_timeout_seconds=120) as process:
+        _set_quotas(process.bootstrap)
+        admin = AdminClient({"bootstrap.servers": process.bootstrap})
         for created in admin.create_topics([NewTopic(TOPIC, PARTITIONS, brokers)]).values():
             created.result(30)
-        produce(kalda.bootstrap, RECORDS)
+        produce(process.bootstrap, RECORDS)
         consumer = confluent_kafka.Consumer(
             {
-                "bootstrap.servers": kalda.bootstrap,
+                "bootstrap.servers": process.bootstrap,
                 "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
@@ -115,11 +118,19 @@ def observed_cluster(directory: Path, brokers: int = 3) -> Iterator[ObservedClus
                 assert message.error() is None, message.error()
                 consumed += 1
             consumer.commit(asynchronous=False)
-            _fail_once(kalda.bootstrap)
-            _convert_once(kalda.bootstrap)
-            yield ObservedCluster(kalda.bootstrap, [first_port + each for each in range(brokers)], consumer)
+            _fail_once(process.bootstrap)
+            _convert_once(process.bootstrap)
+            yield ObservedCluster(process.bootstrap, [first_port + each for each in range(brokers)], consumer)
         finally:
             consumer.close()
+
+
+def _set_quotas(bootstrap: str) -> None:
+    """Bound every client, far above what it uses."""
+    names = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate")
+    with kalda.Admin(bootstrap_servers=bootstrap) as admin:
+        change = QuotaAlteration(quota_entity({"client-id": None}), dict.fromkeys(names, 1e12))
+        admin.alter_client_quotas([change]).raise_for_errors()
 
 
 def _convert_once(bootstrap: str) -> None:
