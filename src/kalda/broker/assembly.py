@@ -59,6 +59,7 @@ from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.peer.dialer import Dialer
 from kalda.net.server import Server, ServerConfig
+from kalda.security.quota.rate import Window
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 
@@ -374,6 +375,7 @@ def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Serv
     config = foundation.config
     server = Server(_server_config(config), early_requests.on_frame)
     foundation.config_store.on_broker_change(lambda _: server.reconfigure(_server_config(config)))
+    foundation.access.throttle.on_ip_rate(server.rates.set_ip_rate)
     return server
 
 
@@ -397,6 +399,9 @@ def _server_config(config: BrokerConfig) -> ServerConfig:
         socket_request_max_bytes=config.socket_request_max_bytes,
         connections_max_idle_ms=config.connections_max_idle_ms,
         max_connections=config.max_connections,
+        max_connection_creation_rate=config.max_connection_creation_rate,
+        inter_broker_listener_name=config.inter_broker_listener_name,
+        quota_window=Window(config.quota_window_num, config.quota_window_size_seconds),
         max_connections_per_ip=config.max_connections_per_ip,
         max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
         socket_listen_backlog_size=config.socket_listen_backlog_size,

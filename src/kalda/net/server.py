@@ -3,10 +3,12 @@
 One `Server` serves all listeners of a broker on one event loop. It does not interpret requests: it passes
 each frame to the frame handler that it was given.
 
-At ``max.connections`` the server accepts no connection on any listener until one closes. Kafka makes an
-exception that Kalda lacks: it accepts connections of the inter-broker listener and closes the least recently
-used one of another listener. A connection above ``max.connections.per.ip`` is accepted and closed at once. A
-connection is idle if no byte moved in either direction for ``connections.max.idle.ms``, unless its peer waits
+At ``max.connections`` the server accepts no connection until one closes, and above
+``max.connection.creation.rate`` none until the rate has fallen. Neither holds back the inter-broker listener,
+if there are others: it goes on to accept, and the least recently used connection of another listener is
+closed in its place (KIP-402, KIP-612). A connection above ``max.connections.per.ip`` is accepted and closed at
+once; one above the rate of its address is held for a while before, so that the peer does not come back at
+once. A connection is idle if no byte moved in either direction for ``connections.max.idle.ms``, unless its peer waits
 for the broker.
 
 What a maintainer must not break: each connection is counted once when it is accepted and once when it closes,
@@ -33,6 +35,8 @@ from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserv
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 from kalda.net.tls_connection import TlsConnection
+from kalda.security.quota.connection_rates import ConnectionRates
+from kalda.security.quota.rate import Window
 from kalda.security.tls.channel import TlsChannel
 from kalda.security.tls.der import DerError
 from kalda.security.tls.principal_mapping import NoMatchingRuleError
@@ -45,6 +49,9 @@ ACCEPTS_PER_TURN_MAX: Final = 64
 ACCEPT_PAUSE_SECONDS: Final = 0.5
 """How long accepting rests after the process ran out of descriptors or memory. The socket stays readable all
 the while, so without a rest the loop would spin."""
+
+REFUSED_MAX: Final = 1000
+"""Refused connections that are held open; further ones are closed at once."""
 
 SWEEP_SECONDS_MAX: Final = 30.0
 """Idle connections are looked for at least this often, or at a tenth of the idle limit."""
@@ -70,8 +77,11 @@ class ServerConfig:
     socket_request_max_bytes: int = 104_857_600
     connections_max_idle_ms: int = 600_000
     max_connections: int = 2_147_483_647
+    max_connection_creation_rate: int = 2_147_483_647
     max_connections_per_ip: int = 2_147_483_647
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    inter_broker_listener_name: str | None = None
+    quota_window: Window = Window()
     socket_listen_backlog_size: int = 50
     socket_send_buffer_bytes: int = -1
     """-1 leaves the size to the operating system, which grows it as needed; Kafka's default is 102400."""
@@ -81,13 +91,15 @@ class ServerConfig:
 class _Listener:
     """A listening address, and who authenticated there."""
 
-    __slots__ = ("failed", "name", "security", "succeeded")
+    __slots__ = ("failed", "is_reading", "name", "security", "succeeded")
 
     def __init__(self, name: str, security: ListenerSecurity) -> None:
         self.name: Final = name
         self.security: Final = security
         self.succeeded = 0
         self.failed = 0
+        self.is_reading = False
+        """Whether connections are accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +136,13 @@ class Server:
         self._foreign: Final = report_limiter(logger)
         self._sweep: asyncio.TimerHandle | None = None
         self._accept_pause: asyncio.TimerHandle | None = None
+        # Whether the server accepts where no limit forbids it.
         self._is_accepting = False
-        # Whether accepting stopped because of max.connections.
-        self._is_full = False
+        self.rates: Final = ConnectionRates(config.quota_window)
+        # Runs while the rate of new connections is above its limit.
+        self._rate_pause: asyncio.TimerHandle | None = None
+        # Refused connections that are closed a while later.
+        self._refused: Final[dict[socket.socket, asyncio.TimerHandle]] = {}
         self._accepted = 0
         self._closed = 0
         self._rejected = 0
@@ -136,7 +152,10 @@ class Server:
         """Put new limits in force; open connections stay, even above the limits."""
         self._config = config
         self.frame_bytes_max = config.socket_request_max_bytes
-        self._accept_if_not_full()
+        if self._rate_pause is not None:
+            self._rate_pause.cancel()
+            self._rate_pause = None
+        self._follow_limits()
 
     async def listen(
         self,
@@ -178,8 +197,7 @@ class Server:
         if len(self._listeners) == 1:
             self._is_accepting = accept
             self._schedule_sweep()
-        if self._is_accepting:
-            loop.add_reader(sock, self._on_acceptable, sock)
+        self._follow_limits()
         return int(sock.getsockname()[1])
 
     def start_accepting(self) -> None:
@@ -193,8 +211,7 @@ class Server:
         for sock in self._listeners:
             sock.close()
         self._listeners.clear()
-        if self._accept_pause is not None:
-            self._accept_pause.cancel()
+        self._end_pauses()
         for connection in list(self._connections.values()):
             connection.drain()
         deadline = monotonic() + drain_seconds
@@ -214,9 +231,9 @@ class Server:
         for sock in self._listeners:
             sock.close()
         self._listeners.clear()
-        for timer in (self._accept_pause, self._sweep):
-            if timer is not None:
-                timer.cancel()
+        self._end_pauses()
+        if self._sweep is not None:
+            self._sweep.cancel()
         for connection in list(self._connections.values()):
             connection.close("the broker was killed", logging.DEBUG)
 
@@ -253,6 +270,22 @@ class Server:
             Column(name("failed-authentication-total"), "counter", "Clients that failed to authenticate."),
         )
         counter(name("connection-creation-total"), "Connections accepted.", lambda: self._accepted)
+        gauge = metrics.gauge
+        gauge(
+            name("connection-accept-rate"),
+            "Connections a second that were accepted lately.",
+            lambda: self.rates.per_second(monotonic()),
+        )
+        gauge(
+            name("connection-accept-throttle-time"),
+            "Milliseconds a second that accepting paused because of max.connection.creation.rate.",
+            lambda: self.rates.pauses.per_second(monotonic()) * 1000,
+        )
+        gauge(
+            name("ip-connection-accept-throttle-time"),
+            "Milliseconds a second that connections of addresses above their rate were held.",
+            lambda: self.rates.refusals.per_second(monotonic()) * 1000,
+        )
         counter(name("connection-close-total"), "Connections closed.", lambda: self._closed)
         counter(
             name("expired-connections-killed-count"),
@@ -263,7 +296,7 @@ class Server:
         counter(name("outgoing-byte-total"), "Bytes sent to clients.", lambda: self.bytes_out)
         counter(
             "kalda_net_server_connections_rejected",
-            "Connections above max.connections.per.ip.",
+            "Connections above max.connections.per.ip or the rate of their address.",
             lambda: self._rejected,
         )
 
@@ -347,7 +380,7 @@ class Server:
             reason,
             source=connection.peer_address,
         )
-        self._accept_if_not_full()
+        self._follow_limits()
 
     def check_invariants(self) -> None:
         """Assert that the counts agree with the open connections."""
@@ -360,14 +393,8 @@ class Server:
 
     def _on_acceptable(self, listener: socket.socket) -> None:
         for _ in range(ACCEPTS_PER_TURN_MAX):
-            if len(self._connections) >= self._config.max_connections:
-                self._stop_accepting()
-                self._is_full = True
-                self.limiter.log(
-                    logging.WARNING,
-                    "max.connections=%d is reached; new connections wait until one closes",
-                    self._config.max_connections,
-                )
+            if not self._may_accept(self._listeners[listener]):
+                self._follow_limits()
                 return
             try:
                 sock, address = listener.accept()
@@ -398,6 +425,15 @@ class Server:
                 source=peer[0],
             )
             return
+        now = monotonic()
+        wait = self.rates.refusal_seconds(peer[0], now)
+        if wait:
+            self._refuse(sock, peer[0], wait)
+            return
+        if not self._is_protected(listener):
+            pause = self.rates.accept(config.max_connection_creation_rate, now)
+            if pause:
+                self._pause_for_rate(pause)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -412,6 +448,8 @@ class Server:
         self._per_ip[peer[0]] += 1
         connection = self._connect(sock, peer, listener)
         self._connections[connection.id] = connection
+        if len(self._connections) > config.max_connections:
+            self._make_room(listener)
         if invariants.enabled:
             self.check_invariants()
 
@@ -432,14 +470,83 @@ class Server:
             connection.handle_with(security.start_login(connection))
         return connection
 
-    def _accept_if_not_full(self) -> None:
-        """Accept again after max.connections was reached, if there is room now and no shutdown."""
-        if self._is_full and len(self._connections) < self._config.max_connections and self._listeners:
-            self._is_full = False
-            self._start_accepting()
+    def _is_protected(self, listener: _Listener) -> bool:
+        """Whether the limits of the broker hold back other listeners instead of this one."""
+        return len(self._listeners) > 1 and listener.name == self._config.inter_broker_listener_name
+
+    def _may_accept(self, listener: _Listener) -> bool:
+        if not self._is_accepting or self._accept_pause is not None:
+            return False
+        if self._is_protected(listener):
+            return True
+        return self._rate_pause is None and len(self._connections) < self._config.max_connections
+
+    def _follow_limits(self) -> None:
+        """Accept on the listeners where the limits allow it, and on no others."""
+        for sock, listener in self._listeners.items():
+            may_accept = self._may_accept(listener)
+            if may_accept == listener.is_reading:
+                continue
+            listener.is_reading = may_accept
+            loop = asyncio.get_running_loop()
+            if may_accept:
+                loop.add_reader(sock, self._on_acceptable, sock)
+                continue
+            loop.remove_reader(sock)
+            if len(self._connections) >= self._config.max_connections:
+                self.limiter.log(
+                    logging.WARNING,
+                    "max.connections=%d is reached; new connections wait until one closes",
+                    self._config.max_connections,
+                )
+
+    def _make_room(self, protected: _Listener) -> None:
+        """Close the least recently used connection of the listeners that are not protected."""
+        others = (each for each in self._connections.values() if each.listener != protected.name)
+        oldest = min(others, key=lambda each: each.last_active, default=None)
+        if oldest is not None:
+            oldest.close(
+                f"max.connections={self._config.max_connections} is reached and a broker connects",
+                logging.INFO,
+            )
+
+    def _pause_for_rate(self, seconds: float) -> None:
+        if self._rate_pause is None:
+            self._rate_pause = asyncio.get_running_loop().call_later(seconds, self._end_rate_pause)
+            self._follow_limits()
+
+    def _end_rate_pause(self) -> None:
+        self._rate_pause = None
+        self._follow_limits()
+
+    def _refuse(self, sock: socket.socket, address: str, seconds: float) -> None:
+        """Close a connection of an address above its rate, a while later if not too many wait for that."""
+        self._rejected += 1
+        self.limiter.log(
+            logging.INFO,
+            "connection from %s rejected: its address is above its connection_creation_rate",
+            address,
+            source=address,
+        )
+        if len(self._refused) >= REFUSED_MAX:
+            sock.close()
+            return
+        self._refused[sock] = asyncio.get_running_loop().call_later(seconds, self._close_refused, sock)
+
+    def _close_refused(self, sock: socket.socket) -> None:
+        del self._refused[sock]
+        sock.close()
+
+    def _end_pauses(self) -> None:
+        for timer in (self._accept_pause, self._rate_pause):
+            if timer is not None:
+                timer.cancel()
+        for sock, timer in self._refused.items():
+            timer.cancel()
+            sock.close()
+        self._refused.clear()
 
     def _rest_from_accepting(self, error: OSError) -> None:
-        self._stop_accepting()
         self.limiter.log(
             logging.ERROR,
             "cannot accept connections: %s; %d are open; raise the limit on open files (ulimit -n)",
@@ -448,22 +555,19 @@ class Server:
         )
         loop = asyncio.get_running_loop()
         self._accept_pause = loop.call_later(ACCEPT_PAUSE_SECONDS, self._end_accept_rest)
+        self._follow_limits()
 
     def _end_accept_rest(self) -> None:
         self._accept_pause = None
-        self._start_accepting()
+        self._follow_limits()
 
     def _start_accepting(self) -> None:
         self._is_accepting = True
-        loop = asyncio.get_running_loop()
-        for sock in self._listeners:
-            loop.add_reader(sock, self._on_acceptable, sock)
+        self._follow_limits()
 
     def _stop_accepting(self) -> None:
         self._is_accepting = False
-        loop = asyncio.get_running_loop()
-        for sock in self._listeners:
-            loop.remove_reader(sock)
+        self._follow_limits()
 
     # Idle connections.
 

@@ -1,4 +1,4 @@
-"""`kalda quotas`: quotas of users and client ids, as `kafka-configs` manages them."""
+"""`kalda quotas`: quotas of users, client ids and addresses, as `kafka-configs` manages them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -13,9 +13,9 @@ from kalda.tools.framework.tables import Table
 if TYPE_CHECKING:
     from kalda.clients.admin.quotas import QuotaEntity
 
-quotas = noun("List, set and remove quotas of users and client ids.")
+quotas = noun("List, set and remove quotas of users, client ids and addresses.")
 
-_TYPES: Final = ("user", "client-id")
+_TYPES: Final = ("user", "client-id", "ip")
 
 _VALUES: Final = {
     "producer_byte_rate": ("--producer-byte-rate", "Bytes a second that may be written to one broker."),
@@ -25,12 +25,16 @@ _VALUES: Final = {
         "--controller-mutation-rate",
         "Partitions a second that may be created and deleted.",
     ),
+    "connection_creation_rate": (
+        "--connection-creation-rate",
+        "Connections a second that one broker takes from an address.",
+    ),
 }
 
 
 def _entity_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for kind in reversed(_TYPES):
-        what = {"user": "users", "client-id": "client ids"}[kind]
+        what = {"user": "users", "client-id": "client ids", "ip": "addresses"}[kind]
         function = click.option(
             f"--default-{kind}", is_flag=True, help=f"The default of {what} that have no quota of their own."
         )(function)
@@ -66,14 +70,14 @@ async def list_quotas(tool: Tool, **options: Any) -> None:
         {"entity": dict(entity), "quotas": dict(values)}
         for entity, values in sorted(found.items(), key=lambda item: str(item[0]))
     ]
-    tool.output.result({"quotas": document}, Table(("USER", "CLIENT-ID", "QUOTA", "VALUE"), rows))
+    tool.output.result({"quotas": document}, Table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), rows))
 
 
 @command("set", quotas)
 @_entity_options
 @_value_options
 async def set_quotas(tool: Tool, **options: Any) -> None:
-    """Set quotas of a user, a client id, or both together; other quotas stay."""
+    """Set quotas of a user, a client id, both together, or an address; other quotas stay."""
     values = {name: options[name] for name in _VALUES if options[name] is not None}
     if not values:
         raise ToolUsageError(f"nothing to set: give {', '.join(option for option, _ in _VALUES.values())}")
@@ -129,6 +133,8 @@ def _names(options: dict[str, Any]) -> dict[str, str | None]:
             raise ToolUsageError(f"--{kind} is empty; the default is --default-{kind}")
         if name is not None or is_default:
             names[kind] = name
+    if "ip" in names and len(names) > 1:
+        raise ToolUsageError("--ip stands alone: connections are counted before their user is known")
     return names
 
 

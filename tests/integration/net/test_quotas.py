@@ -5,6 +5,8 @@ The quotas are far below or far above what the clients use, so that no assertion
 
 import asyncio
 import json
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -175,7 +177,9 @@ def is_throttled(metric: str, **labels: str) -> bool:
     with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=10) as response:
         text = response.read().decode()
     for line in text.splitlines():
-        if line.startswith(metric + "{") and all(f'{key}="{value}"' in line for key, value in labels.items()):
+        if line.startswith((metric + "{", metric + " ")) and all(
+            f'{key}="{value}"' in line for key, value in labels.items()
+        ):
             return float(line.rpartition(" ")[2]) > 0
     return False
 
@@ -243,7 +247,9 @@ class TestDescriptions:
         set_quota(admin, {"user": "CN=alice, OU=a/b", "client-id": "app"}, consumer_byte_rate=2048)
         set_quota(admin, {"user": None, "client-id": None}, request_percentage=12.5)
         alice = ("user", "CN=alice, OU=a/b")
+        set_quota(admin, {"ip": "::ffff:192.0.2.7"}, connection_creation_rate=7)
         assert {
+            (("ip", "192.0.2.7"),): {"connection_creation_rate": 7.0},
             (alice,): {"producer_byte_rate": 1024.0},
             (("client-id", "app"), alice): {"consumer_byte_rate": 2048.0},
             (("client-id", None), ("user", None)): {"request_percentage": 12.5},
@@ -309,6 +315,36 @@ class TestDescriptions:
         ] == run("list")["quotas"]
         run("remove", "--default-client-id")
         assert 1 == len(run("list")["quotas"])
+
+
+class TestConnections:
+    def test_address_above_its_rate_is_refused_and_served_again_later(
+        self, broker: KaldaProcess, admin: Admin
+    ) -> None:
+        set_quota(admin, {"ip": "localhost"}, connection_creation_rate=1)
+        host, port = broker.bootstrap.split(":")
+        refused = 0
+        for _ in range(5):
+            with socket.create_connection((host, int(port)), timeout=30) as peer:
+                # ApiVersions v0 with the client id "x".
+                peer.sendall(struct.pack(">ihhih1s", 11, 18, 0, 1, 1, b"x"))
+                refused += not peer.recv(4)
+        assert refused > 0
+        set_quota(admin, {"ip": "localhost"}, connection_creation_rate=None)
+        assert ask(broker, "again", MetadataRequest(topics=[]))
+
+    def test_rate_of_the_broker_makes_connections_wait(self, broker: KaldaProcess, admin: Admin) -> None:
+        resource = ConfigResource(ResourceType.BROKER, "")
+        setting = "max.connection.creation.rate"
+        admin.incremental_alter_configs({resource: [AlterConfigOp(setting, "2")]}).raise_for_errors()
+        try:
+            for _ in range(6):
+                assert ask(broker, "patient", MetadataRequest(topics=[]))
+            assert is_throttled("kafka_server_socket_server_metrics_connection_accept_throttle_time")
+        finally:
+            admin.incremental_alter_configs(
+                {resource: [AlterConfigOp(setting, None, AlterConfigOpType.DELETE)]}
+            ).raise_for_errors()
 
 
 def test_quotas_hold_on_every_broker_and_after_a_restart() -> None:

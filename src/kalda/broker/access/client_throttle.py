@@ -17,9 +17,10 @@ from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
 from kalda.net.connection import Connection
 from kalda.security.quota.client_quotas import Client, ClientQuotas, MutationShare, Share
-from kalda.security.quota.entity import QuotaEntity
+from kalda.security.quota.connection_rates import plain_address
+from kalda.security.quota.entity import IP, QuotaEntity
 from kalda.security.quota.rate import Window
-from kalda.security.quota.settings import REQUEST_PERCENTAGE, quota_values
+from kalda.security.quota.settings import CONNECTION_CREATION_RATE, REQUEST_PERCENTAGE, quota_values
 
 logger: Final = logging.getLogger(__name__)
 
@@ -41,11 +42,22 @@ class ClientThrottle:
         """Whether the time that requests take is bounded, so that it must be measured."""
         self._on_active: Callable[[], None] | None = None
         self._began = 0.0
+        self._ip_rates: Final[dict[str | None, int | None]] = {}
+        self._on_ip_rate: Callable[[str | None, int | None], None] | None = None
         config_store.on_entity_change(self._on_entity_change)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call the listener when `is_active` or `limits_time` may have changed."""
         self._on_active = listener
+
+    def on_ip_rate(self, listener: Callable[[str | None, int | None], None]) -> None:
+        """Call the listener with each address and its rate of connections, those before too.
+
+        An address of None is the default; a rate of None is none.
+        """
+        self._on_ip_rate = listener
+        for address, rate in self._ip_rates.items():
+            listener(address, rate)
 
     # What clients use. Each returns seconds that the client must wait.
 
@@ -117,14 +129,29 @@ class ClientThrottle:
 
     def _on_entity_change(self, entity_type: str, name: str, settings: Mapping[str, str]) -> None:
         entity = QuotaEntity.at(entity_type, name)
-        if entity is None or entity.ip is not None:
+        if entity is None:
             return
         quotas = quota_values(settings)
+        if entity.ip is not None:
+            self._set_ip_rate(entity, quotas.get(CONNECTION_CREATION_RATE))
+            return
         self._quotas.set(entity, quotas)
         self.is_active = not self._quotas.is_empty
         self.limits_time = self._quotas.has(REQUEST_PERCENTAGE)
         if self._on_active is not None:
             self._on_active()
+
+    def _set_ip_rate(self, entity: QuotaEntity, rate: float | None) -> None:
+        address = entity.names[IP]
+        if address is not None:
+            try:
+                address = plain_address(address)
+            except ValueError:
+                logger.warning("the quota of %s is left out: it is not an address", entity)
+                return
+        limit = self._ip_rates[address] = None if rate is None else int(rate)
+        if self._on_ip_rate is not None:
+            self._on_ip_rate(address, limit)
 
     def _client(self, connection: Connection, client_id: str | None) -> Client:
         return self._quotas.client(connection.principal.name, client_id or "", self._clock.monotonic())

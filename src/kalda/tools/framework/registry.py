@@ -67,7 +67,9 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         "List, add and remove ACLs of topics, groups and the cluster.",
     ),
     "users": ToolEntry(f"{_TOOLS}.users:users", "List, set and delete the users that log in by SCRAM."),
-    "quotas": ToolEntry(f"{_TOOLS}.quotas:quotas", "List, set and remove quotas of users and client ids."),
+    "quotas": ToolEntry(
+        f"{_TOOLS}.quotas:quotas", "List, set and remove quotas of users, client ids and addresses."
+    ),
     "delegation-tokens": ToolEntry(
         f"{_TOOLS}.delegation_tokens:delegation_tokens", "Create, list, renew and end delegation tokens."
     ),

@@ -49,6 +49,14 @@ class SocketServerConfig(Settings):
         "The addresses to listen on, as `NAME://host:port`; an empty host is every interface.",
         importance=HIGH,
     ).computed_as(tuple[ListenerConfig, ...])
+    max_connection_creation_rate = integer(
+        INT_MAX,
+        "The most new connections a second; further ones wait. Brokers among themselves are not held back if "
+        "they have a listener of their own.",
+        at_least(0),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        requires=LISTENER_LIMITS,
+    )
     max_connections = integer(
         INT_MAX,
         "The most connections at one time.",

@@ -28,10 +28,9 @@ KRAFT: Final = "KRaft"
 
 _CONSEQUENCES: Final = {
     "access control": "every client may do everything",
-    "a limit on the rate of connections": "any rate is accepted",
     KRAFT: "Kalda coordinates brokers through ZooKeeper's protocol",
     "policies": "nothing checks what clients create and alter",
-    "quota callbacks": "quotas are those that are set for users and client ids",
+    "quota callbacks": "quotas are those that are set for users, client ids and addresses",
     "SASL": "clients are not authenticated",
     "TLS": "OpenSSL does not load it",
     "OCSP": "revoked certificates are accepted unless a revocation list names them",

@@ -4,6 +4,8 @@ v1 is flexible. Any broker serves it: the quotas are written to ZooKeeper, from 
 An entity with an impossible change keeps all its quotas; the changes of other entities are made.
 """
 
+import asyncio
+import socket
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -16,7 +18,8 @@ from kalda.protocol.messages.alter_client_quotas import (
     EntryData,
     EntryResult,
 )
-from kalda.security.quota.entity import QuotaEntity
+from kalda.security.quota.connection_rates import plain_address
+from kalda.security.quota.entity import IP, QuotaEntity
 from kalda.security.quota.settings import quota_text
 
 
@@ -51,18 +54,36 @@ async def _alter(
     try:
         entity = QuotaEntity.of(dict(names))
         if entity.ip is not None:
-            # A limit that an operator believes in and that is not kept is worse than none.
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{entity}: quotas of addresses are not implemented.")
+            entity = QuotaEntity.of({IP: await _address(dict(names)[IP])})
         changes: dict[str, str | None] = {}
         for op in entry.ops:
             if op.key in changes:
                 raise ApiError(ErrorCode.INVALID_REQUEST, f"{op.key} is changed twice.")
-            text = quota_text(op.key, 1.0 if op.remove else op.value, of_ip=False)
+            text = quota_text(op.key, 1.0 if op.remove else op.value, of_ip=entity.ip is not None)
             changes[op.key] = None if op.remove else text
     except ValueError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if not validate_only:
         await services.access.stored_quotas.alter(entity, changes)
+
+
+async def _address(name: str | None) -> str | None:
+    """Return the address of a host; None is the default.
+
+    Raises:
+        ValueError: it is neither an address nor the name of a host.
+    """
+    if name is None:
+        return None
+    try:
+        return plain_address(name)
+    except ValueError:
+        pass
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ValueError(f"{name} is not a valid IP or resolvable host.") from None
+    return plain_address(str(found[0][4][0]))
 
 
 def _names(entry: EntryData) -> list[tuple[str, str | None]]:
