@@ -6,10 +6,10 @@ each frame to the frame handler that it was given.
 At ``max.connections`` the server accepts no connection until one closes, and above
 ``max.connection.creation.rate`` none until the rate has fallen. Neither holds back the inter-broker listener,
 if there are others: it goes on to accept, and the least recently used connection of another listener is
-closed in its place (KIP-402, KIP-612). A connection above ``max.connections.per.ip`` is accepted and closed at
-once; one above the rate of its address is held for a while before, so that the peer does not come back at
-once. A connection is idle if no byte moved in either direction for ``connections.max.idle.ms``, unless its peer waits
-for the broker.
+closed in its place (KIP-402, KIP-612). A connection above ``max.connections.per.ip`` is accepted and closed
+at once; one above the rate of its address is held for a while before, so that the peer does not come back
+immediately. A connection is idle if no byte moved in either direction for ``connections.max.idle.ms``, unless
+its peer waits for the broker.
 
 What a maintainer must not break: each connection is counted once when it is accepted and once when it closes,
 in the totals and for its address; otherwise a limit blocks clients although nobody is connected.
@@ -81,7 +81,7 @@ class ServerConfig:
     max_connections_per_ip: int = 2_147_483_647
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
     inter_broker_listener_name: str | None = None
-    quota_window: Window = Window()
+    quota_window: Window = field(default_factory=Window)
     socket_listen_backlog_size: int = 50
     socket_send_buffer_bytes: int = -1
     """-1 leaves the size to the operating system, which grows it as needed; Kafka's default is 102400."""
@@ -505,10 +505,8 @@ class Server:
         others = (each for each in self._connections.values() if each.listener != protected.name)
         oldest = min(others, key=lambda each: each.last_active, default=None)
         if oldest is not None:
-            oldest.close(
-                f"max.connections={self._config.max_connections} is reached and a broker connects",
-                logging.INFO,
-            )
+            limit = self._config.max_connections
+            oldest.close(f"max.connections={limit} is reached and a broker connects", logging.INFO)
 
     def _pause_for_rate(self, seconds: float) -> None:
         if self._rate_pause is None:

@@ -19,6 +19,7 @@ import kafka
 import pytest
 
 from kalda import Admin, NewTopic, Producer
+from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
 from kalda.clients.admin.quotas import QuotaAlteration, QuotaFilter, quota_entity
 from kalda.clients.admin.users import ScramCredentialUpsertion, ScramMechanism
 from kalda.clients.errors import BrokerResponseError
@@ -334,17 +335,16 @@ class TestConnections:
         assert ask(broker, "again", MetadataRequest(topics=[]))
 
     def test_rate_of_the_broker_makes_connections_wait(self, broker: KaldaProcess, admin: Admin) -> None:
-        resource = ConfigResource(ResourceType.BROKER, "")
-        setting = "max.connection.creation.rate"
-        admin.incremental_alter_configs({resource: [AlterConfigOp(setting, "2")]}).raise_for_errors()
+        everyone = ConfigResource(ConfigResourceType.BROKER, "")
+        limit = AlterConfigOp.set("max.connection.creation.rate", 2)
+        admin.incremental_alter_configs({everyone: [limit]}).raise_for_errors()
         try:
             for _ in range(6):
                 assert ask(broker, "patient", MetadataRequest(topics=[]))
             assert is_throttled("kafka_server_socket_server_metrics_connection_accept_throttle_time")
         finally:
-            admin.incremental_alter_configs(
-                {resource: [AlterConfigOp(setting, None, AlterConfigOpType.DELETE)]}
-            ).raise_for_errors()
+            unlimited = AlterConfigOp.delete("max.connection.creation.rate")
+            admin.incremental_alter_configs({everyone: [unlimited]}).raise_for_errors()
 
 
 def test_quotas_hold_on_every_broker_and_after_a_restart() -> None:
