@@ -222,7 +222,7 @@ async def test_checking_alone_changes_nothing(harness: AdminHarness) -> None:
         (BROKER, "", [("listener.name.x.ssl.keystore.type", SET, "PEM")], ErrorCode.INVALID_REQUEST),
         (BROKER, "0", [("listener.name.x.ssl.client.auth", SET, "required")], ErrorCode.NONE),
         (BROKER, "0", [("listener.name.x.ssl.client.auth", SET, "none")], ErrorCode.NONE),
-        (BROKER, "", [("max.connection.creation.rate", SET, "10")], ErrorCode.INVALID_CONFIG),
+        (BROKER, "", [("max.connection.creation.rate", SET, "10")], ErrorCode.NONE),
         (BROKER, "", [("listener.name.x.max.connections", SET, "10")], ErrorCode.INVALID_CONFIG),
         (BROKER, "", [("max.connections", SET, "10")], ErrorCode.NONE),
         (BROKER, "0", [("leader.replication.throttled.rate", SET, "5")], ErrorCode.NONE),

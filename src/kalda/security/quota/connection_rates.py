@@ -65,7 +65,7 @@ class ConnectionRates:
         return self._broker.per_second(now)
 
     def refusal_seconds(self, peer: str, now: float) -> float:
-        """Count a connection of an address; return for how long to hold it until it is closed, 0 to take it."""
+        """Count a connection of an address; return how long to hold it before closing it, 0 to take it."""
         if self._default is None and not self._limits:
             return 0.0
         address = plain_address(peer)
