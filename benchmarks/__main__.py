@@ -21,6 +21,7 @@ from benchmarks import (
     metrics,
     mirror,
     protocol_codec,
+    quotas,
     replication,
     request_rate,
     spark,
@@ -46,6 +47,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "protocol_codec": protocol_codec.run,
     "message_formats": message_formats.run,
     "mirror": mirror.run,
+    "quotas": quotas.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

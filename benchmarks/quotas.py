@@ -1,0 +1,193 @@
+"""How well quotas hold: rates, for combinations of user and client id, on one broker and on three.
+
+Every client runs at the same time as all others, above its quota; the figures are what it got over 30 s, in
+percent of its quota. The first window, in which a quota allows a burst, is not measured. A client without
+quotas sends one record at a time, before and meanwhile.
+"""
+
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import confluent_kafka
+
+from benchmarks.end_to_end import Figure
+from kalda import Admin, NewTopic
+from kalda.clients.admin.quotas import QuotaAlteration, quota_entity
+from kalda.clients.errors import ClientError
+from kalda.testing import ProcessCluster, Security
+
+_WARM_UP_SECONDS: Final = 14.0
+_SECONDS: Final = 30.0
+_QUIET_SECONDS: Final = 10.0
+_RATE: Final = 200_000
+_RECORD: Final = b"x" * 10_000
+_MUTATION_RATE: Final = 2.0
+
+_ENTITIES: Final[dict[str, tuple[dict[str, str | None], str, str]]] = {
+    "user and client id": ({"user": "u1", "client-id": "c1"}, "u1", "c1"),
+    "user, default client id": ({"user": "u2", "client-id": None}, "u2", "c2"),
+    "user": ({"user": "u3"}, "u3", "c3"),
+    "default user, client id": ({"user": None, "client-id": "c4"}, "u4", "c4"),
+    "client id": ({"client-id": "c5"}, "u5", "c5"),
+    "default client id": ({"client-id": None}, "u6", "c6"),
+}
+"""By name: the entity, and the user and client id to which it applies. A quota of the default user alone would
+decide for `u5` and `u6` as well, so it is left to the tests."""
+
+
+class _Counter:
+    """What a client got, counted while it is measured."""
+
+    def __init__(self) -> None:
+        self.amount = 0.0
+
+
+_Work = Callable[[dict[str, Any], _Counter, threading.Event], None]
+
+
+def run() -> list[Figure]:
+    """Measure one broker, then three."""
+    return [figure for brokers in (1, 3) for figure in _run(brokers)]
+
+
+def _run(brokers: int) -> list[Figure]:
+    users = [user for _, user, _ in _ENTITIES.values()]
+    security = Security(users=users, protocol="SASL_PLAINTEXT", mechanism="PLAIN", acls=False)
+    with (
+        tempfile.TemporaryDirectory(prefix="kalda-bench-") as directory,
+        ProcessCluster(Path(directory), brokers=brokers, security=security) as cluster,
+    ):
+        with Admin.from_config(cluster.client_config("admin")) as admin:
+            admin.create_topics(
+                [NewTopic(f"t{number}", 1, 1) for number in range(len(_ENTITIES))] + [NewTopic("free", 1, 1)]
+            ).raise_for_errors()
+            figures: list[Figure] = []
+            kinds: tuple[tuple[str, float, _Work], ...] = (
+                ("producer_byte_rate", float(_RATE), _produce),
+                ("consumer_byte_rate", float(_RATE), _consume),
+                ("controller_mutation_rate", _MUTATION_RATE, _mutate),
+            )
+            for kind, value, work in kinds:
+                figures += _measure(cluster, admin, brokers, kind, value, work)
+        return figures
+
+
+def _measure(
+    cluster: ProcessCluster, admin: Admin, brokers: int, kind: str, value: float, work: _Work
+) -> list[Figure]:
+    quiet = _latencies(cluster, _QUIET_SECONDS)
+    changes = [QuotaAlteration(quota_entity(names), {kind: value}) for names, _, _ in _ENTITIES.values()]
+    free = QuotaAlteration(quota_entity({"user": "admin", "client-id": "free"}), {kind: 1e12})
+    admin.alter_client_quotas([*changes, free]).raise_for_errors()
+    stop = threading.Event()
+    counters = {name: _Counter() for name in _ENTITIES}
+    threads = []
+    for number, (name, (_, user, client_id)) in enumerate(_ENTITIES.items()):
+        config = {
+            **cluster.client_config(user, "confluent-kafka"),
+            "client.id": client_id,
+            "_topic": f"t{number}",
+        }
+        threads.append(threading.Thread(target=work, args=(config, counters[name], stop), name=name))
+    for thread in threads:
+        thread.start()
+    time.sleep(_WARM_UP_SECONDS)
+    before = {name: counter.amount for name, counter in counters.items()}
+    began = time.monotonic()
+    busy = _latencies(cluster, _SECONDS)
+    seconds = time.monotonic() - began
+    got = {name: counters[name].amount - before[name] for name in counters}
+    stop.set()
+    for thread in threads:
+        thread.join(60)
+    removed = [QuotaAlteration(change.entity, {kind: None}) for change in [*changes, free]]
+    admin.alter_client_quotas(removed).raise_for_errors()
+    figures: list[Figure] = [
+        (f"{kind}, {name}, {brokers} broker(s)", amount / seconds / value * 100, "% of the quota")
+        for name, amount in got.items()
+    ]
+    ratio = busy / quiet
+    return [*figures, (f"p99 of another client meanwhile, {kind}, {brokers} broker(s)", ratio, "x of before")]
+
+
+def _latencies(cluster: ProcessCluster, seconds: float) -> float:
+    """Return the 99th percentile of one record at a time, for some seconds."""
+    config = {**cluster.client_config("admin", "confluent-kafka"), "client.id": "free", "linger.ms": 0}
+    producer = confluent_kafka.Producer(config)
+    taken: list[float] = []
+    end = time.monotonic() + seconds
+    while (began := time.monotonic()) < end:
+        producer.produce("free", b"x" * 100)
+        assert producer.flush(30) == 0
+        taken.append(time.monotonic() - began)
+        time.sleep(0.005)
+    return statistics.quantiles(taken, n=100)[98]
+
+
+def _produce(config: dict[str, Any], counter: _Counter, stop: threading.Event) -> None:
+    topic = str(config.pop("_topic"))
+    producer = confluent_kafka.Producer({**config, "linger.ms": 0, "queue.buffering.max.messages": 20})
+
+    def delivered(error: object, _: object) -> None:
+        if error is None:
+            counter.amount += len(_RECORD)
+
+    while not stop.is_set():
+        try:
+            producer.produce(topic, _RECORD, on_delivery=delivered)
+        except BufferError:
+            producer.poll(0.1)
+        producer.poll(0)
+    producer.purge()
+    producer.flush(10)
+
+
+def _consume(config: dict[str, Any], counter: _Counter, stop: threading.Event) -> None:
+    topic = str(config.pop("_topic"))
+    _fill(config, topic)
+    consumer = confluent_kafka.Consumer(
+        {**config, "group.id": "none", "enable.auto.commit": False, "queued.max.messages.kbytes": 64}
+    )
+    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+    while not stop.is_set():
+        for message in consumer.consume(100, 0.2):
+            if message.error() is None:
+                counter.amount += len(message.value() or b"")
+    consumer.close()
+
+
+def _fill(config: dict[str, Any], topic: str) -> None:
+    """Write more than a consumer may read in the time."""
+    producer = confluent_kafka.Producer(config)
+    for _ in range(int(_RATE * (_WARM_UP_SECONDS + _SECONDS + 30) / len(_RECORD))):
+        producer.produce(topic, _RECORD)
+    producer.flush(30)
+
+
+def _mutate(config: dict[str, Any], counter: _Counter, stop: threading.Event) -> None:
+    config.pop("_topic")
+    properties = {
+        "bootstrap.servers": config["bootstrap.servers"],
+        "security.protocol": config["security.protocol"],
+        "sasl.mechanism": "PLAIN",
+        "client.id": config["client.id"],
+        "sasl.jaas.config": (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'username="{config["sasl.username"]}" password="{config["sasl.password"]}";'
+        ),
+    }
+    number = 0
+    with Admin.from_config(properties) as admin:
+        while not stop.is_set():
+            number += 1
+            try:
+                created = admin.create_topics([NewTopic(f"m-{config['client.id']}-{number}", 1, 1)])
+            except ClientError:
+                continue
+            if not created.errors:
+                counter.amount += 1
