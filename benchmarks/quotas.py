@@ -36,8 +36,8 @@ _ENTITIES: Final[dict[str, tuple[dict[str, str | None], str, str]]] = {
     "client id": ({"client-id": "c5"}, "u5", "c5"),
     "default client id": ({"client-id": None}, "u6", "c6"),
 }
-"""By name: the entity, and the user and client id to which it applies. A quota of the default user alone would
-decide for `u5` and `u6` as well, so it is left to the tests."""
+"""By name: the entity, and the user and client id to which it applies. A quota of the default user alone
+would decide for `u5` and `u6` as well, so it is left to the tests."""
 
 
 class _Counter:
