@@ -400,6 +400,8 @@ def _server_config(config: BrokerConfig) -> ServerConfig:
         connections_max_idle_ms=config.connections_max_idle_ms,
         max_connections=config.max_connections,
         max_connection_creation_rate=config.max_connection_creation_rate,
+        listener_max_connections=_of_listeners(config, "max.connections"),
+        listener_max_connection_creation_rate=_of_listeners(config, "max.connection.creation.rate"),
         inter_broker_listener_name=config.inter_broker_listener_name,
         quota_window=Window(config.quota_window_num, config.quota_window_size_seconds),
         max_connections_per_ip=config.max_connections_per_ip,
@@ -412,3 +414,8 @@ def _server_config(config: BrokerConfig) -> ServerConfig:
             config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in written else -1
         ),
     )
+
+
+def _of_listeners(config: BrokerConfig, setting: str) -> dict[str, int]:
+    values = {listener.name: config.of_listener(listener.name, setting) for listener in config.listeners}
+    return {name: value for name, value in values.items() if isinstance(value, int)}

@@ -3,13 +3,12 @@
 One `Server` serves all listeners of a broker on one event loop. It does not interpret requests: it passes
 each frame to the frame handler that it was given.
 
-At ``max.connections`` the server accepts no connection until one closes, and above
-``max.connection.creation.rate`` none until the rate has fallen. Neither holds back the inter-broker listener,
-if there are others: it goes on to accept, and the least recently used connection of another listener is
-closed in its place (KIP-402, KIP-612). A connection above ``max.connections.per.ip`` is accepted and closed
-at once; one above the rate of its address is held for a while before, so that the peer does not come back
-immediately. A connection is idle if no byte moved in either direction for ``connections.max.idle.ms``, unless
-its peer waits for the broker.
+At ``max.connections`` the server accepts no connection until one closes, but for the brokers' own listener:
+what comes there closes the least recently used connection of another one. Above a rate of new connections a
+listener pauses. A connection above ``max.connections.per.ip`` is accepted and closed at once; one of an
+address above its rate is closed after a while, so that its client does not come back at once. A connection is
+idle if no byte moved in either direction for ``connections.max.idle.ms``, unless its peer waits for the
+broker.
 
 What a maintainer must not break: each connection is counted once when it is accepted and once when it closes,
 in the totals and for its address; otherwise a limit blocks clients although nobody is connected.
@@ -17,6 +16,7 @@ in the totals and for its address; otherwise a limit blocks clients although nob
 
 import asyncio
 import errno
+import heapq
 import logging
 import socket
 from collections import Counter
@@ -35,7 +35,7 @@ from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserv
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 from kalda.net.tls_connection import TlsConnection
-from kalda.security.quota.connection_rates import ConnectionRates
+from kalda.security.quota.connection_rates import UNLIMITED, ConnectionRates, plain_address
 from kalda.security.quota.rate import Window
 from kalda.security.tls.channel import TlsChannel
 from kalda.security.tls.der import DerError
@@ -50,8 +50,12 @@ ACCEPT_PAUSE_SECONDS: Final = 0.5
 """How long accepting rests after the process ran out of descriptors or memory. The socket stays readable all
 the while, so without a rest the loop would spin."""
 
+CLOSES_PER_TURN_MAX: Final = 64
+"""Connections above ``max.connections`` closed in one go; after a large cut others are served in between."""
+
 REFUSED_MAX: Final = 1000
-"""Refused connections that are held open; further ones are closed at once."""
+"""Connections of addresses above their rate that wait to be closed; more are closed at once, since each holds
+a descriptor."""
 
 SWEEP_SECONDS_MAX: Final = 30.0
 """Idle connections are looked for at least this often, or at a tenth of the idle limit."""
@@ -76,10 +80,13 @@ class ServerConfig:
 
     socket_request_max_bytes: int = 104_857_600
     connections_max_idle_ms: int = 600_000
-    max_connections: int = 2_147_483_647
-    max_connection_creation_rate: int = 2_147_483_647
-    max_connections_per_ip: int = 2_147_483_647
+    max_connections: int = UNLIMITED
+    max_connections_per_ip: int = UNLIMITED
     max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connection_creation_rate: int = UNLIMITED
+    listener_max_connections: Mapping[str, int] = field(default_factory=dict)
+    """By the listener's name; one that is missing has the broker's, here and in the next."""
+    listener_max_connection_creation_rate: Mapping[str, int] = field(default_factory=dict)
     inter_broker_listener_name: str | None = None
     quota_window: Window = field(default_factory=Window)
     socket_listen_backlog_size: int = 50
@@ -89,17 +96,22 @@ class ServerConfig:
 
 
 class _Listener:
-    """A listening address, and who authenticated there."""
+    """A listening address, its connections, and who authenticated there."""
 
-    __slots__ = ("failed", "is_reading", "name", "security", "succeeded")
+    __slots__ = ("connections", "failed", "is_full", "is_reading", "name", "pause", "security", "succeeded")
 
     def __init__(self, name: str, security: ListenerSecurity) -> None:
         self.name: Final = name
         self.security: Final = security
         self.succeeded = 0
         self.failed = 0
+        self.connections = 0
+        self.is_full = False
+        """Whether a connection waits because of max.connections."""
         self.is_reading = False
-        """Whether connections are accepted."""
+        """Whether the event loop reports new connections."""
+        self.pause: asyncio.TimerHandle | None = None
+        """Ends the pause of a listener above its rate of new connections."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +131,8 @@ class Server:
     """All listeners and connections of one broker."""
 
     def __init__(self, config: ServerConfig, on_frame: FrameHandler) -> None:
+        self.rates: Final = ConnectionRates(config.quota_window, config.inter_broker_listener_name)
+        """Its `set_ip_rate` sets the quotas of addresses."""
         self.buffers: ReceiveBuffers = ReceiveBuffers()
         self.frame_bytes_max: int = config.socket_request_max_bytes
         self.bytes_in = 0
@@ -136,12 +150,9 @@ class Server:
         self._foreign: Final = report_limiter(logger)
         self._sweep: asyncio.TimerHandle | None = None
         self._accept_pause: asyncio.TimerHandle | None = None
-        # Whether the server accepts where no limit forbids it.
         self._is_accepting = False
-        self.rates: Final = ConnectionRates(config.quota_window)
-        # Runs while the rate of new connections is above its limit.
-        self._rate_pause: asyncio.TimerHandle | None = None
-        # Refused connections that are closed a while later.
+        # Whether a listener waits because of max.connections.
+        self._is_full = False
         self._refused: Final[dict[socket.socket, asyncio.TimerHandle]] = {}
         self._accepted = 0
         self._closed = 0
@@ -149,13 +160,20 @@ class Server:
         self._expired = 0
 
     def reconfigure(self, config: ServerConfig) -> None:
-        """Put new limits in force; open connections stay, even above the limits."""
+        """Put new limits in force; connections above ``max.connections`` close, others stay."""
         self._config = config
         self.frame_bytes_max = config.socket_request_max_bytes
-        if self._rate_pause is not None:
-            self._rate_pause.cancel()
-            self._rate_pause = None
-        self._follow_limits()
+        self._set_rates()
+        if self._listeners:
+            self._update_readers()
+            self._close_excess()
+
+    def _set_rates(self) -> None:
+        config = self._config
+        self.rates.set_broker_rate(config.max_connection_creation_rate)
+        for name in self._by_name:
+            rate = config.listener_max_connection_creation_rate.get(name, config.max_connection_creation_rate)
+            self.rates.set_listener_rate(name, rate)
 
     async def listen(
         self,
@@ -194,16 +212,18 @@ class Server:
             raise OSError(error.errno, text) from error
         listener = _Listener(name, security)
         self._listeners[sock] = self._by_name[name] = listener
+        self.rates.add_listener(name)
+        self._set_rates()
         if len(self._listeners) == 1:
             self._is_accepting = accept
             self._schedule_sweep()
-        self._follow_limits()
+        self._update_readers()
         return int(sock.getsockname()[1])
 
     def start_accepting(self) -> None:
         """Accept on all listeners. Do nothing if the server accepts already."""
-        if not self._is_accepting:
-            self._start_accepting()
+        self._is_accepting = True
+        self._update_readers()
 
     async def close(self, drain_seconds: float = 5.0) -> None:
         """Stop accepting and reading, wait up to `drain_seconds` for outstanding replies, then close all."""
@@ -211,7 +231,8 @@ class Server:
         for sock in self._listeners:
             sock.close()
         self._listeners.clear()
-        self._end_pauses()
+        if self._accept_pause is not None:
+            self._accept_pause.cancel()
         for connection in list(self._connections.values()):
             connection.drain()
         deadline = monotonic() + drain_seconds
@@ -231,9 +252,9 @@ class Server:
         for sock in self._listeners:
             sock.close()
         self._listeners.clear()
-        self._end_pauses()
-        if self._sweep is not None:
-            self._sweep.cancel()
+        for timer in (self._accept_pause, self._sweep):
+            if timer is not None:
+                timer.cancel()
         for connection in list(self._connections.values()):
             connection.close("the broker was killed", logging.DEBUG)
 
@@ -269,23 +290,29 @@ class Server:
             Column(name("successful-authentication-total"), "counter", "Clients that authenticated."),
             Column(name("failed-authentication-total"), "counter", "Clients that failed to authenticate."),
         )
+        metrics.table(
+            self._rate_rows,
+            Column(name("connection-accept-rate"), "gauge", "Connections accepted a second."),
+        )
+        metrics.table(
+            self._throttle_rows,
+            Column(
+                name("connection-accept-throttle-time"),
+                "gauge",
+                "Milliseconds for which accepting paused because of a rate, the mean of the pauses.",
+            ),
+            Column(
+                name("ip-connection-accept-throttle-time"),
+                "gauge",
+                "Milliseconds until connections of addresses above their rate were closed, the mean.",
+            ),
+        )
+        metrics.gauge(
+            name("broker-connection-accept-rate"),
+            "Connections accepted a second on all listeners but a protected one.",
+            lambda: self.rates.broker_rate(monotonic()),
+        )
         counter(name("connection-creation-total"), "Connections accepted.", lambda: self._accepted)
-        gauge = metrics.gauge
-        gauge(
-            name("connection-accept-rate"),
-            "Connections a second that were accepted lately.",
-            lambda: self.rates.per_second(monotonic()),
-        )
-        gauge(
-            name("connection-accept-throttle-time"),
-            "Milliseconds a second that accepting paused because of max.connection.creation.rate.",
-            lambda: self.rates.pauses.per_second(monotonic()) * 1000,
-        )
-        gauge(
-            name("ip-connection-accept-throttle-time"),
-            "Milliseconds a second that connections of addresses above their rate were held.",
-            lambda: self.rates.refusals.per_second(monotonic()) * 1000,
-        )
         counter(name("connection-close-total"), "Connections closed.", lambda: self._closed)
         counter(
             name("expired-connections-killed-count"),
@@ -302,8 +329,23 @@ class Server:
 
     def _connection_rows(self) -> list[tuple[Labels, tuple[int]]]:
         """Count the open connections of each listener."""
-        counts = Counter(connection.listener for connection in self._connections.values())
-        return [((("listener", name),), (counts[name],)) for name in self._by_name]
+        return [((("listener", name),), (listener.connections,)) for name, listener in self._by_name.items()]
+
+    def _rate_rows(self) -> list[tuple[Labels, tuple[float]]]:
+        """Return how fast each listener accepts, and each address that has a limit connects."""
+        now = monotonic()
+        listeners = [
+            ((("listener", name),), (each.rate.per_second(now),)) for name, each in self.rates.listeners()
+        ]
+        return [*listeners, *(((("ip", ip),), (rate,)) for ip, rate in self.rates.ips(now))]
+
+    def _throttle_rows(self) -> list[tuple[Labels, tuple[float, float]]]:
+        """Return the mean waits of each listener in milliseconds."""
+        now = monotonic()
+        return [
+            ((("listener", name),), (each.throttled.mean(now) * 1000, each.ip_throttled.mean(now) * 1000))
+            for name, each in self.rates.listeners()
+        ]
 
     def _authentication_rows(self) -> list[tuple[Labels, tuple[int, int]]]:
         """Return how many clients of each listener authenticated and how many failed to."""
@@ -366,6 +408,7 @@ class Server:
     def connection_closed(self, connection: Connection, reason: str, level: int) -> None:
         """Forget a connection that has just closed; called by the connection."""
         del self._connections[connection.id]
+        self._by_name[connection.listener].connections -= 1
         self._closed += 1
         self._per_ip[connection.peer_address] -= 1
         if not self._per_ip[connection.peer_address]:
@@ -380,7 +423,8 @@ class Server:
             reason,
             source=connection.peer_address,
         )
-        self._follow_limits()
+        if self._is_full:
+            self._update_readers()
 
     def check_invariants(self) -> None:
         """Assert that the counts agree with the open connections."""
@@ -388,16 +432,31 @@ class Server:
         assert count == self._accepted - self._closed, f"{count} of {self._accepted} - {self._closed}"
         per_ip = Counter(connection.peer_address for connection in self._connections.values())
         assert per_ip == self._per_ip, f"{self._per_ip} instead of {per_ip}"
+        listed = {name: listener.connections for name, listener in self._by_name.items()}
+        assert count == sum(listed.values()), f"{count} instead of {listed}"
 
     # Accepting.
 
-    def _on_acceptable(self, listener: socket.socket) -> None:
+    def _on_acceptable(self, sock: socket.socket) -> None:
+        listener = self._listeners[sock]
+        self._accept_some(sock, listener)
+        if len(self._connections) > self._config.max_connections:
+            self._close_excess()
+        if listener.is_full or listener.pause is not None:
+            self._update_readers()
+
+    def _accept_some(self, server_socket: socket.socket, listener: _Listener) -> None:
         for _ in range(ACCEPTS_PER_TURN_MAX):
-            if not self._may_accept(self._listeners[listener]):
-                self._follow_limits()
+            if not self._has_room(listener):
+                self._is_full = listener.is_full = True
+                self.limiter.log(
+                    logging.WARNING,
+                    "max.connections is reached on the listener %s; new connections wait until one closes",
+                    listener.name,
+                )
                 return
             try:
-                sock, address = listener.accept()
+                sock, address = server_socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -409,10 +468,18 @@ class Server:
                         logging.WARNING, "a connection could not be accepted: %s", error_text(error)
                     )
                 return
-            self._admit(sock, (str(address[0]), int(address[1])), self._listeners[listener])
+            self._admit(sock, (_plain_peer(str(address[0])), int(address[1])), listener)
+            if listener.pause is not None:
+                return
 
     def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: _Listener) -> None:
-        config = self._config
+        config, now = self._config, monotonic()
+        if wait := self.rates.refuse_seconds(listener.name, peer[0], now):
+            self._refuse(sock, peer[0], wait)
+            return
+        if wait := self.rates.pause_seconds(listener.name, now):
+            # This connection is served, and the next one waits for it.
+            listener.pause = asyncio.get_running_loop().call_later(wait, self._end_pause, listener)
         limit = config.max_connections_per_ip_overrides.get(peer[0], config.max_connections_per_ip)
         if self._per_ip[peer[0]] >= limit:
             sock.close()
@@ -425,15 +492,6 @@ class Server:
                 source=peer[0],
             )
             return
-        now = monotonic()
-        wait = self.rates.refusal_seconds(peer[0], now)
-        if wait:
-            self._refuse(sock, peer[0], wait)
-            return
-        if not self._is_protected(listener):
-            pause = self.rates.accept(config.max_connection_creation_rate, now)
-            if pause:
-                self._pause_for_rate(pause)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -445,11 +503,10 @@ class Server:
             sock.close()
             return
         self._accepted += 1
+        listener.connections += 1
         self._per_ip[peer[0]] += 1
         connection = self._connect(sock, peer, listener)
         self._connections[connection.id] = connection
-        if len(self._connections) > config.max_connections:
-            self._make_room(listener)
         if invariants.enabled:
             self.check_invariants()
 
@@ -470,79 +527,50 @@ class Server:
             connection.handle_with(security.start_login(connection))
         return connection
 
-    def _is_protected(self, listener: _Listener) -> bool:
-        """Whether the limits of the broker hold back other listeners instead of this one."""
-        return len(self._listeners) > 1 and listener.name == self._config.inter_broker_listener_name
-
-    def _may_accept(self, listener: _Listener) -> bool:
-        if not self._is_accepting or self._accept_pause is not None:
+    def _has_room(self, listener: _Listener) -> bool:
+        """Whether ``max.connections`` allows one more on the listener."""
+        config = self._config
+        if listener.connections >= config.listener_max_connections.get(listener.name, config.max_connections):
             return False
-        if self._is_protected(listener):
-            return True
-        return self._rate_pause is None and len(self._connections) < self._config.max_connections
+        return len(self._connections) < config.max_connections or self.rates.is_protected(listener.name)
 
-    def _follow_limits(self) -> None:
-        """Accept on the listeners where the limits allow it, and on no others."""
-        for sock, listener in self._listeners.items():
-            may_accept = self._may_accept(listener)
-            if may_accept == listener.is_reading:
-                continue
-            listener.is_reading = may_accept
-            loop = asyncio.get_running_loop()
-            if may_accept:
-                loop.add_reader(sock, self._on_acceptable, sock)
-                continue
-            loop.remove_reader(sock)
-            if len(self._connections) >= self._config.max_connections:
-                self.limiter.log(
-                    logging.WARNING,
-                    "max.connections=%d is reached; new connections wait until one closes",
-                    self._config.max_connections,
-                )
-
-    def _make_room(self, protected: _Listener) -> None:
-        """Close the least recently used connection of the listeners that are not protected."""
-        others = (each for each in self._connections.values() if each.listener != protected.name)
-        oldest = min(others, key=lambda each: each.last_active, default=None)
-        if oldest is not None:
-            limit = self._config.max_connections
-            oldest.close(f"max.connections={limit} is reached and a broker connects", logging.INFO)
-
-    def _pause_for_rate(self, seconds: float) -> None:
-        if self._rate_pause is None:
-            self._rate_pause = asyncio.get_running_loop().call_later(seconds, self._end_rate_pause)
-            self._follow_limits()
-
-    def _end_rate_pause(self) -> None:
-        self._rate_pause = None
-        self._follow_limits()
+    def _close_excess(self) -> None:
+        """Close the least recently used connections above ``max.connections``."""
+        excess = len(self._connections) - self._config.max_connections
+        if excess <= 0 or not self._listeners:
+            return
+        others = [each for each in self._connections.values() if not self.rates.is_protected(each.listener)]
+        closing = heapq.nsmallest(
+            min(excess, CLOSES_PER_TURN_MAX), others, key=lambda connection: connection.last_active
+        )
+        for connection in closing:
+            connection.close("max.connections is exceeded, and it was used least recently")
+        if len(closing) == CLOSES_PER_TURN_MAX:
+            asyncio.get_running_loop().call_soon(self._close_excess)
 
     def _refuse(self, sock: socket.socket, address: str, seconds: float) -> None:
-        """Close a connection of an address above its rate, a while later if not too many wait for that."""
+        """Close a connection later: its client waits all the while instead of trying again at once."""
         self._rejected += 1
         self.limiter.log(
             logging.INFO,
-            "connection from %s rejected: its address is above its connection_creation_rate",
+            "connection from %s rejected: its address is above its connection_creation_rate=%d",
             address,
+            self.rates.ip_limit(address),
             source=address,
         )
         if len(self._refused) >= REFUSED_MAX:
             sock.close()
             return
-        self._refused[sock] = asyncio.get_running_loop().call_later(seconds, self._close_refused, sock)
+        loop = asyncio.get_running_loop()
+        self._refused[sock] = loop.call_later(seconds, self._close_refused, sock)
 
     def _close_refused(self, sock: socket.socket) -> None:
-        del self._refused[sock]
+        self._refused.pop(sock).cancel()
         sock.close()
 
-    def _end_pauses(self) -> None:
-        for timer in (self._accept_pause, self._rate_pause):
-            if timer is not None:
-                timer.cancel()
-        for sock, timer in self._refused.items():
-            timer.cancel()
-            sock.close()
-        self._refused.clear()
+    def _end_pause(self, listener: _Listener) -> None:
+        listener.pause = None
+        self._update_readers()
 
     def _rest_from_accepting(self, error: OSError) -> None:
         self.limiter.log(
@@ -553,19 +581,35 @@ class Server:
         )
         loop = asyncio.get_running_loop()
         self._accept_pause = loop.call_later(ACCEPT_PAUSE_SECONDS, self._end_accept_rest)
-        self._follow_limits()
+        self._update_readers()
 
     def _end_accept_rest(self) -> None:
         self._accept_pause = None
-        self._follow_limits()
+        self._update_readers()
 
-    def _start_accepting(self) -> None:
-        self._is_accepting = True
-        self._follow_limits()
+    def _update_readers(self) -> None:
+        """Have the event loop report new connections of the listeners that may accept one."""
+        loop = asyncio.get_running_loop()
+        may_accept = self._is_accepting and self._accept_pause is None
+        self._is_full = False
+        for sock, listener in self._listeners.items():
+            listener.is_full = listener.is_full and not self._has_room(listener)
+            self._is_full = self._is_full or listener.is_full
+            reads = may_accept and listener.pause is None and not listener.is_full
+            if reads and not listener.is_reading:
+                loop.add_reader(sock, self._on_acceptable, sock)
+            elif listener.is_reading and not reads:
+                loop.remove_reader(sock)
+            listener.is_reading = reads
 
     def _stop_accepting(self) -> None:
         self._is_accepting = False
-        self._follow_limits()
+        self._update_readers()
+        for listener in self._listeners.values():
+            if listener.pause is not None:
+                listener.pause.cancel()
+        for sock in list(self._refused):
+            self._close_refused(sock)
 
     # Idle connections.
 
@@ -594,3 +638,8 @@ class Server:
 def _family(host: str) -> int:
     # "localhost" and the empty host mean IPv4 as well; a wildcard of IPv6 would depend on the machine.
     return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _plain_peer(host: str) -> str:
+    """Return a peer's address in plain form; one of IPv4 has it already."""
+    return plain_address(host) if ":" in host else host

@@ -52,3 +52,15 @@ def test_connections_are_bounded_from_now_on_and_the_bound_outlives_a_restart(tm
         wire = Wire(kalda.bootstrap)
         assert not is_accepted(kalda.bootstrap)
         wire.socket.close()
+
+
+def test_a_listener_gets_a_limit_while_the_broker_runs(tmp_path: Path) -> None:
+    setting = "listener.name.plaintext.max.connections"
+    with KaldaProcess(tmp_path / "data") as kalda:
+        wire = Wire(kalda.bootstrap)
+        change(wire, setting, SET, "1000")
+        assert is_accepted(kalda.bootstrap)
+        change(wire, "max.connection.creation.rate", SET, "100")
+        assert is_accepted(kalda.bootstrap)
+        change(wire, setting, DELETE, None)
+        wire.socket.close()

@@ -80,8 +80,12 @@ def test_brokers_are_accepted_in_place_of_the_least_recently_used_client() -> No
 
 def test_rate_of_the_broker_holds_back_clients_and_not_brokers() -> None:
     async def run() -> None:
-        # A rate of 0 lets one connection in for each window of 11 s.
-        config = ServerConfig(max_connection_creation_rate=0, inter_broker_listener_name="BROKERS")
+        # A rate of 0 lets one connection in for each sample of 1 s; as in Kafka it is also that of listeners.
+        config = ServerConfig(
+            max_connection_creation_rate=0,
+            listener_max_connection_creation_rate={"BROKERS": 1000},
+            inter_broker_listener_name="BROKERS",
+        )
         async with server_with(config) as (server, clients, brokers):
             peers = [await Peer.connect(clients) for _ in range(3)]
             for peer in peers:

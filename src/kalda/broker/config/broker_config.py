@@ -32,6 +32,7 @@ from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.storage.log_config import LogConfig
 
 LISTENER_PREFIX: Final = "listener.name."
+_LISTENER_LIMITS: Final = ("max.connections", "max.connection.creation.rate")
 AS_VERSION: Final = "kalda.as.version"
 JAAS: Final = "sasl.jaas.config"
 _PLUGIN_PREFIXES: Final = ("rsm.config.", "rlmm.config.")
@@ -160,6 +161,7 @@ class BrokerConfig(BrokerSettings):
             if not has_effect(name) and not name.startswith(_PLUGIN_PREFIXES)
         )
         _check_together(get)
+        _check_listener_limits(values)
         _check_jaas(values)
         protocols = parse_protocol_map(
             "listener.security.protocol.map", str(get["listener.security.protocol.map"])
@@ -365,6 +367,17 @@ def _check_together(get: Mapping[str, ConfigValue]) -> None:
     )
     for name in ("default.replication.factor", "connections.max.idle.ms"):
         require(name, number(name) >= -1, "at least -1")
+
+
+def _check_listener_limits(values: Mapping[str, ConfigValue]) -> None:
+    """Check the limits of single listeners, which may not be 0 as the broker's may: nobody could connect.
+
+    Raises:
+        ConfigError: one is.
+    """
+    for name, value in values.items():
+        if name.startswith(LISTENER_PREFIX) and base_name(name) in _LISTENER_LIMITS and value == 0:
+            raise ConfigError(name, f"`{name}`=0 is not allowed: at least 1")
 
 
 def _releases(values: Mapping[str, ConfigValue], listeners: tuple[ListenerConfig, ...]) -> dict[str, str]:

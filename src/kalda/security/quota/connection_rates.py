@@ -1,17 +1,26 @@
-"""Bounds how fast connections are accepted: by a whole broker and by each address (KIP-612).
+"""Measures how fast connections come, for the broker, each listener and each address (KIP-612), sans-IO.
 
-A broker above its rate waits before it accepts the next connection. An address above its rate has the
-connection closed, which does not count for the rate.
+The server asks before it serves a connection that it accepted:
+
+    refuse_seconds   how long to keep a connection of an address above its rate before closing it
+    pause_seconds    how long the listener must then not accept
+
+A connection that is refused for its address counts for nobody, so that one address cannot stop a listener.
+What comes through the inter-broker listener does not count for the broker as long as there are others.
 """
 
-from collections.abc import Callable
-from ipaddress import ip_address
+from collections.abc import Iterator
+from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from kalda.security.quota.rate import SampledRate, Window
 
+UNLIMITED: Final = 2**31 - 1
+"""The value of each limit that bounds nothing."""
+
 ADDRESSES_MAX: Final = 10_000
-"""Addresses that are remembered, since peers of IPv6 have as many as they like."""
+"""Addresses whose rates are remembered; the one that connected least recently goes first. An attacker with
+many addresses must not fill the memory."""
 
 
 def plain_address(text: str) -> str:
@@ -23,69 +32,145 @@ def plain_address(text: str) -> str:
     >>> plain_address("::ffff:192.0.2.7")
     '192.0.2.7'
     """
-    address = ip_address(text)
-    return str(getattr(address, "ipv4_mapped", None) or address)
+    if ":" not in text:
+        return str(ip_address(text))
+    address = IPv6Address(text.partition("%")[0])
+    return str(address.ipv4_mapped or address)
+
+
+class ListenerRate:
+    """How fast one listener accepts, and how long it or its clients had to wait."""
+
+    __slots__ = ("ip_throttled", "limit", "rate", "throttled")
+
+    def __init__(self, window: Window) -> None:
+        self.limit = UNLIMITED
+        self.rate: Final = SampledRate(window)
+        self.throttled: Final = MeanOfWaits(window)
+        """Seconds for which accepting paused."""
+        self.ip_throttled: Final = MeanOfWaits(window)
+        """Seconds for which connections of addresses above their rate were kept before they were closed."""
+
+
+class MeanOfWaits:
+    """The mean of the waits above zero in a window."""
+
+    __slots__ = ("_count", "_seconds")
+
+    def __init__(self, window: Window) -> None:
+        self._seconds: Final = SampledRate(window)
+        self._count: Final = SampledRate(window)
+
+    def record(self, seconds: float, now: float) -> None:
+        """Count one wait."""
+        self._seconds.record(seconds, now)
+        self._count.record(1, now)
+
+    def mean(self, now: float) -> float:
+        """Return the mean in seconds; 0 if nothing waited."""
+        count = self._count.per_second(now)
+        return self._seconds.per_second(now) / count if count > 0 else 0.0
 
 
 class ConnectionRates:
-    """The rates of one broker; times are monotonic seconds."""
+    """The rates of new connections and their limits. Times are monotonic seconds."""
 
-    def __init__(self, window: Window) -> None:
+    def __init__(self, window: Window, protected: str | None = None) -> None:
+        """`protected` names the inter-broker listener."""
         self._window: Final = window
-        self._broker: Final = SampledRate(window)
-        self._default: int | None = None
-        self._limits: Final[dict[str, int]] = {}
-        self._addresses: Final[dict[str, SampledRate]] = {}
-        self.pauses: Final = SampledRate(window)
-        """Seconds that accepting paused."""
-        self.refusals: Final = SampledRate(window)
-        """Seconds for which refused connections were held."""
+        self._protected: Final = protected
+        self._limit = UNLIMITED
+        self._rate: Final = SampledRate(window)
+        self._listeners: Final[dict[str, ListenerRate]] = {}
+        self._ip_default = UNLIMITED
+        self._ip_limits: Final[dict[str, int]] = {}
+        self._ips: Final[dict[str, SampledRate]] = {}
+        """The address that connected least recently first."""
 
-    def set_ip_rate(self, address: str | None, rate: int | None) -> None:
-        """Set the rate of an address, or of all without one of their own; None removes it."""
-        if address is None:
-            self._default = rate
+    def is_protected(self, listener: str) -> bool:
+        """Whether the listener is the brokers' own, beside others."""
+        return listener == self._protected and len(self._listeners) > 1
+
+    # Limits. What waits already waits to its end when they change.
+
+    def add_listener(self, name: str) -> None:
+        """Measure a listener, without a limit at first."""
+        self._listeners.setdefault(name, ListenerRate(self._window))
+
+    def set_broker_rate(self, rate: int) -> None:
+        """Bound the new connections a second of all listeners together."""
+        self._limit = rate
+
+    def set_listener_rate(self, name: str, rate: int) -> None:
+        """Bound the new connections a second of one listener."""
+        self._listeners[name].limit = rate
+
+    def set_ip_rate(self, ip: str | None, rate: int | None) -> None:
+        """Bound the new connections a second of an address, or with `ip` None of each without its own bound.
+
+        A `rate` of None takes the bound away.
+        """
+        if ip is None:
+            self._ip_default = UNLIMITED if rate is None else rate
         elif rate is None:
-            self._limits.pop(address, None)
+            self._ip_limits.pop(ip, None)
         else:
-            self._limits[address] = rate
-        if self._default is None and not self._limits:
-            self._addresses.clear()
+            self._ip_limits[ip] = rate
+        if self._ip_default == UNLIMITED:
+            for each in [each for each in self._ips if each not in self._ip_limits]:
+                del self._ips[each]
 
-    def accept(self, limit: int, now: float) -> float:
-        """Count a connection; return for how many seconds the broker must accept no other."""
-        self._broker.record(1, now)
-        pause = self._broker.excess_seconds(limit, now)
-        if pause:
-            self.pauses.record(pause, now)
-        return pause
+    def ip_limit(self, ip: str) -> int:
+        """Return the bound of an address, which is `UNLIMITED` if it has none."""
+        return self._ip_limits.get(ip, self._ip_default)
 
-    def per_second(self, now: float) -> float:
-        """Return how many connections a second were accepted lately."""
-        return self._broker.per_second(now)
+    # Connections.
 
-    def refusal_seconds(self, peer: str, now: float) -> float:
-        """Count a connection of an address; return how long to hold it before closing it, 0 to take it."""
-        if self._default is None and not self._limits:
+    def refuse_seconds(self, listener: str, ip: str, now: float) -> float:
+        """Count a connection for its address; return how long to keep it until it is closed, or 0."""
+        if self._ip_default == UNLIMITED and not self._ip_limits:
             return 0.0
-        address = plain_address(peer)
-        limit = self._limits.get(address, self._default)
-        if limit is None:
+        limit = self.ip_limit(ip)
+        if limit == UNLIMITED:
             return 0.0
-        rate = self._addresses.get(address)
-        if rate is None:
-            if len(self._addresses) >= ADDRESSES_MAX:
-                self._forget(lambda each: each.is_idle(now))
-            rate = self._addresses[address] = SampledRate(self._window)
-        rate.record(1, now)
-        wait = rate.excess_seconds(limit, now)
+        rate = self._ips.pop(ip, None) or SampledRate(self._window)
+        self._ips[ip] = rate
+        if len(self._ips) > ADDRESSES_MAX:
+            del self._ips[next(iter(self._ips))]
+        wait = self._recorded(rate, limit, now)
         if wait:
             rate.record(-1, now)
-            self.refusals.record(wait, now)
+            self._listeners[listener].ip_throttled.record(wait, now)
         return wait
 
-    def _forget(self, is_idle: Callable[[SampledRate], bool]) -> None:
-        for address in [address for address, rate in self._addresses.items() if is_idle(rate)]:
-            del self._addresses[address]
-        for address in list(self._addresses)[: max(0, len(self._addresses) - ADDRESSES_MAX // 2)]:
-            del self._addresses[address]
+    def pause_seconds(self, listener: str, now: float) -> float:
+        """Count a connection for its listener and the broker; return how long the listener must pause."""
+        wait = 0.0 if self.is_protected(listener) else self._recorded(self._rate, self._limit, now)
+        own = self._listeners[listener]
+        wait = max(wait, self._recorded(own.rate, own.limit, now))
+        if wait:
+            own.throttled.record(wait, now)
+        return wait
+
+    def _recorded(self, rate: SampledRate, limit: int, now: float) -> float:
+        """Count one connection; return the wait, which is one sample at most as in Kafka."""
+        rate.record(1, now)
+        if limit == UNLIMITED:
+            return 0.0
+        return min(rate.excess_seconds(limit, now), self._window.seconds)
+
+    # Figures.
+
+    def broker_rate(self, now: float) -> float:
+        """Return the connections a second of the broker, without those of a protected listener."""
+        return self._rate.per_second(now)
+
+    def listeners(self) -> Iterator[tuple[str, ListenerRate]]:
+        """Return each listener's name and rate."""
+        return iter(self._listeners.items())
+
+    def ips(self, now: float) -> Iterator[tuple[str, float]]:
+        """Return each bounded address that connected lately, with its connections a second."""
+        for ip, rate in list(self._ips.items()):
+            if not rate.is_idle(now):
+                yield ip, rate.per_second(now)

@@ -65,7 +65,7 @@ def refusal(**settings: str) -> str:
         ("sasl.login.class", "com.example.Login", "SASL"),
         ("zookeeper.ssl.ocsp.enable", "true", "OCSP"),
         ("client.quota.callback.class", "com.example.Quotas", "quota callbacks"),
-        ("listener.name.inside.max.connections", "10", "limits for single listeners"),
+        ("listener.name.inside.max.connections.per.ip", "10", "limits for single listeners"),
         ("create.topic.policy.class.name", "com.example.Policy", "policies"),
     ],
 )
@@ -113,12 +113,7 @@ def test_what_relaxes_or_shapes_tls_protects_nothing() -> None:
 def test_only_settings_without_effect_are_marked_but_for_limits_of_listeners() -> None:
     """A mark on a setting that is enforced would be forgotten when its feature comes."""
     marked = {key.name for key in BROKER_CONFIG if key.requires is not None and has_effect(key.name)}
-    assert {
-        "max.connection.creation.rate",
-        "max.connections",
-        "max.connections.per.ip",
-        "max.connections.per.ip.overrides",
-    } == marked
+    assert {"max.connections.per.ip", "max.connections.per.ip.overrides"} == marked
     assert [] == [key.name for key in TOPIC_CONFIG if key.requires is not None]
 
 

@@ -60,6 +60,8 @@ class BrokerSettings(
 OF_LISTENERS: Final = frozenset(
     {
         "kalda.as.version",
+        "max.connection.creation.rate",
+        "max.connections",
         *(key.name for settings in (TlsConfig, SaslConfig) for key in settings.definitions().values()),
     }
 )

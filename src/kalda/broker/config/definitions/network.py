@@ -55,14 +55,12 @@ class SocketServerConfig(Settings):
         "they have a listener of their own.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-        requires=LISTENER_LIMITS,
     )
     max_connections = integer(
         INT_MAX,
-        "The most connections at one time.",
+        "The most connections at one time. `listener.name.<name>.max.connections` bounds one listener.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
-        requires=LISTENER_LIMITS,
     )
     max_connections_per_ip = integer(
         INT_MAX,

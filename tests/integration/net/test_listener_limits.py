@@ -1,0 +1,161 @@
+"""Limits of connections with real sockets: of the broker, of listeners, and rates of all kinds (KIP-612)."""
+
+import asyncio
+import contextlib
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from time import monotonic, process_time
+
+from kalda.net.connection import Connection
+from kalda.net.server import Server, ServerConfig
+from kalda.security.quota.rate import Window
+
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def echo(connection: Connection, frame: memoryview) -> None:
+    connection.send(struct.pack(">i", len(frame)) + bytes(frame))
+
+
+class Client:
+    """Connections to a server of two listeners, CLIENTS and BROKERS."""
+
+    def __init__(self, server: Server, ports: dict[str, int]) -> None:
+        self.server = server
+        self.ports = ports
+        self.streams: list[Stream] = []
+
+    async def connect(self, listener: str = "CLIENTS", source: str = "127.0.0.1") -> Stream:
+        stream = await asyncio.open_connection("127.0.0.1", self.ports[listener], local_addr=(source, 0))
+        self.streams.append(stream)
+        return stream
+
+    async def is_served(self, stream: Stream, seconds: float = 5.0) -> bool:
+        """Whether the connection is answered in time; False also if it is closed."""
+        reader, writer = stream
+        writer.write(struct.pack(">i", 1) + b"x")
+        try:
+            return b"\0\0\0\1x" == await asyncio.wait_for(reader.readexactly(5), seconds)
+        except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
+            return False
+
+
+@contextlib.asynccontextmanager
+async def serving(config: ServerConfig) -> AsyncIterator[Client]:
+    server = Server(replace(config, inter_broker_listener_name="BROKERS"), echo)
+    ports = {name: await server.listen(name, "127.0.0.1", 0) for name in ("CLIENTS", "BROKERS")}
+    client = Client(server, ports)
+    try:
+        yield client
+    finally:
+        for _, writer in client.streams:
+            writer.close()
+        server.check_invariants()
+        await server.close(drain_seconds=0.1)
+
+
+async def test_a_listener_has_its_own_limit_and_another_goes_on() -> None:
+    async with serving(ServerConfig(listener_max_connections={"CLIENTS": 1})) as client:
+        first = await client.connect()
+        assert await client.is_served(first)
+        second = await client.connect()
+        assert not await client.is_served(second, 0.1)
+        assert await client.is_served(await client.connect("BROKERS"))
+        first[1].close()
+        reader, _ = second
+        assert b"\0\0\0\1x" == await asyncio.wait_for(reader.readexactly(5), 5)
+
+
+async def test_brokers_connect_at_the_limit_and_the_least_recently_used_client_goes() -> None:
+    async with serving(ServerConfig(max_connections=2)) as client:
+        first, second = await client.connect(), await client.connect()
+        for stream in (first, second, first):
+            assert await client.is_served(stream)
+        broker = await client.connect("BROKERS")
+        assert await client.is_served(broker)
+        assert not await client.is_served(second)
+        assert await client.is_served(first)
+        waiting = await client.connect()
+        assert not await client.is_served(waiting, 0.1)
+        assert 2 == client.server.statistics().connections
+
+
+async def test_a_broker_is_not_closed_for_another() -> None:
+    config = ServerConfig(max_connections=1, listener_max_connections={"BROKERS": 3})
+    async with serving(config) as client:
+        brokers = [await client.connect("BROKERS") for _ in range(3)]
+        assert [True] * 3 == [await client.is_served(each) for each in brokers]
+
+
+async def test_a_lower_limit_closes_what_is_above_it() -> None:
+    async with serving(ServerConfig()) as client:
+        streams = [await client.connect() for _ in range(150)]
+        for stream in streams:
+            assert await client.is_served(stream)
+        client.server.reconfigure(ServerConfig(max_connections=10))
+        assert [False] * 140 + [True] * 10 == [await client.is_served(each) for each in streams]
+
+
+async def served_in(client: Client, seconds: float, listener: str = "CLIENTS") -> int:
+    """Keep many connections waiting to be accepted, and count those that are."""
+    before = client.server.statistics().accepted
+    for _ in range(45):
+        await client.connect(listener)
+    await asyncio.sleep(seconds)
+    return client.server.statistics().accepted - before
+
+
+async def test_accepting_pauses_above_a_rate_without_spinning() -> None:
+    config = ServerConfig(max_connection_creation_rate=10, quota_window=Window(2))
+    async with serving(config) as client:
+        # One sample of the window at the beginning at once, and then the rate.
+        began = process_time()
+        assert 10 <= await served_in(client, 2.0) <= 40
+        assert process_time() - began < 1.0
+        client.server.reconfigure(ServerConfig())
+        started = monotonic()
+        assert await client.is_served(client.streams[-1])
+        assert monotonic() - started < 3
+
+
+async def test_a_listener_has_its_own_rate_and_brokers_do_not_wait_for_the_brokers_rate() -> None:
+    rates = {"CLIENTS": 5, "BROKERS": 1000}
+    config = ServerConfig(
+        max_connection_creation_rate=5, listener_max_connection_creation_rate=rates, quota_window=Window(2)
+    )
+    async with serving(config) as client:
+        assert 45 > await served_in(client, 0.3)
+        assert 45 <= await served_in(client, 0.3, "BROKERS")
+
+
+async def test_an_address_above_its_rate_is_closed_after_a_delay_and_others_are_served() -> None:
+    async with serving(ServerConfig(quota_window=Window(2))) as client:
+        client.server.rates.set_ip_rate("127.0.0.2", 2)
+        served = [await client.is_served(await client.connect(source="127.0.0.2")) for _ in range(2)]
+        assert [True, True] == served
+        started = monotonic()
+        assert not await client.is_served(await client.connect(source="127.0.0.2"))
+        assert monotonic() - started > 0.1
+        assert await client.is_served(await client.connect())
+        assert 1 == client.server.statistics().rejected
+        client.server.rates.set_ip_rate("127.0.0.2", None)
+        assert await client.is_served(await client.connect(source="127.0.0.2"))
+
+
+async def test_refused_connections_that_wait_are_closed_with_the_server() -> None:
+    async with serving(ServerConfig()) as client:
+        client.server.rates.set_ip_rate(None, 0)
+        reader, _ = await client.connect()
+        await asyncio.sleep(0.05)
+        await client.server.close(drain_seconds=0.1)
+        assert b"" == await asyncio.wait_for(reader.read(1), 0.5)
+
+
+async def test_a_mapped_address_is_the_address() -> None:
+    server = Server(ServerConfig(max_connections_per_ip_overrides={"127.0.0.1": 0}), echo)
+    port = await server.listen("CLIENTS", "::", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert b"" == await asyncio.wait_for(reader.read(1), 5)
+    writer.close()
+    await server.close(drain_seconds=0.1)
