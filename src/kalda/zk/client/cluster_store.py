@@ -241,8 +241,11 @@ class ClusterStore:
         return await read_configs(self.zookeeper, entity_type)
 
     async def set_config(self, entity_type: str, entity_name: str, config: Mapping[str, str]) -> None:
-        """Replace the dynamic configuration of an entity and notify every broker, in one transaction."""
-        await self.update_config(entity_type, entity_name, lambda _: config)
+        """Replace the dynamic configuration of an entity and notify every broker, in one transaction.
+
+        What was there may be malformed.
+        """
+        await self._write_config(entity_type, entity_name, lambda _: config)
 
     async def update_config(
         self,
@@ -253,8 +256,20 @@ class ClusterStore:
         """Replace the dynamic configuration of an entity by what `change` makes of it, and return that.
 
         The configuration and the notification of every broker are written in one transaction; `change` is
-        called again if another writer was faster, and may raise to leave everything as it is.
+        called again if another writer was faster.
+
+        Raises:
+            SchemaError: what is there is malformed; it stays as it is.
         """
+
+        def make(data: bytes) -> Mapping[str, str]:
+            return change(schema.decode_config(entity_type, entity_name, data))
+
+        return await self._write_config(entity_type, entity_name, make)
+
+    async def _write_config(
+        self, entity_type: str, entity_name: str, make: Callable[[bytes], Mapping[str, str]]
+    ) -> Mapping[str, str]:
         path = paths.config(entity_type, entity_name)
         notification = Create(
             f"{paths.CONFIG_CHANGES}/{paths.CONFIG_CHANGE_PREFIX}",
@@ -266,8 +281,7 @@ class ClusterStore:
         parents = [paths.config(entity_type, "/".join(levels[:count])) for count in range(1, len(levels))]
         for _ in range(_CONFLICT_RETRIES):
             *found_parents, found = await self.zookeeper.get_many([*parents, path])
-            config = {} if found is None else schema.decode_config(entity_type, entity_name, found[0])
-            changed = change(config)
+            changed = make(b"" if found is None else found[0])
             data = schema.encode_config(changed)
             writes: list[Operation] = [
                 Create(parent)

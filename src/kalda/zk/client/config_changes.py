@@ -35,13 +35,17 @@ async def read_configs(zookeeper: ZooKeeperClient, entity_type: str) -> dict[str
         ZooKeeperError: they cannot be read.
     """
     names = await _children(zookeeper, f"{paths.CONFIG}/{entity_type}")
+    found = await zookeeper.get_many([paths.config(entity_type, name) for name in names])
     if entity_type == _USERS:
         # A user may have settings for single client ids, in a level of their own.
-        parents = [f"{name}/{_CLIENTS}" for name in names]
-        for parent in parents:
-            below = await _children(zookeeper, paths.config(entity_type, parent))
-            names += [f"{parent}/{name}" for name in below]
-    found = await zookeeper.get_many([paths.config(entity_type, name) for name in names])
+        nested: list[str] = []
+        for name, entry in zip(names, found, strict=True):
+            if entry is not None and entry[1].num_children:
+                parent = f"{name}/{_CLIENTS}"
+                below = await _children(zookeeper, paths.config(entity_type, parent))
+                nested += [f"{parent}/{client_id}" for client_id in below]
+        names = [*names, *nested]
+        found = [*found, *await zookeeper.get_many([paths.config(entity_type, name) for name in nested])]
     return schema.decode_configs(entity_type, names, found)
 
 

@@ -153,6 +153,46 @@ async def test_config_change_reaches_every_follower_once_and_in_order() -> None:
     assert 5 == len(seen)
 
 
+async def test_malformed_configuration_is_replaced_but_not_changed() -> None:
+    cluster = await InMemoryZooKeeper().cluster()
+    await cluster.zookeeper.create("/config/topics/t", b"nonsense")
+    with pytest.raises(schema.SchemaError, match="topics/t"):
+        await cluster.update_config("topics", "t", lambda config: config | {"a": "1"})
+    await cluster.set_config("topics", "t", {"a": "2"})
+    assert {"a": "2"} == await cluster.config("topics", "t")
+
+
+async def test_change_is_made_again_when_another_writer_was_faster() -> None:
+    zookeeper = InMemoryZooKeeper()
+    slow, fast = await zookeeper.cluster(), await zookeeper.cluster()
+    await slow.set_config("users", "alice", {"a": "1"})
+    seen: list[dict[str, str]] = []
+
+    def change(config: dict[str, str]) -> dict[str, str]:
+        seen.append(dict(config))
+        return config | {"slow": "1"}
+
+    await asyncio.gather(
+        slow.update_config("users", "alice", change),
+        fast.update_config("users", "alice", lambda config: config | {"fast": "1"}),
+    )
+    assert {"a": "1", "slow": "1", "fast": "1"} == await slow.config("users", "alice")
+    assert {"a": "1"} == seen[0]
+
+
+async def test_client_ids_of_users_are_read_with_the_users() -> None:
+    cluster = await InMemoryZooKeeper().cluster()
+    await cluster.set_config("users", "alice/clients/app", {"a": "1"})
+    await cluster.set_config("users", "alice/clients/<default>", {"a": "2"})
+    await cluster.set_config("users", "bob", {"a": "3"})
+    assert {
+        "alice": {},
+        "bob": {"a": "3"},
+        "alice/clients/app": {"a": "1"},
+        "alice/clients/<default>": {"a": "2"},
+    } == await cluster.configs("users")
+
+
 async def test_one_bad_notification_or_callback_does_not_stop_those_after_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
