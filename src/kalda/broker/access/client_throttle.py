@@ -8,7 +8,7 @@ While no quota is set, `is_active` is false and nothing here is called for a req
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Final
 
@@ -160,7 +160,3 @@ class ClientThrottle:
         if wait:
             share.throttled_seconds.record(wait, self._clock.monotonic())
         return wait
-
-    def shares(self) -> Iterator[tuple[str, Share | MutationShare]]:
-        """Return each share with the name of its quota."""
-        return self._quotas.shares()

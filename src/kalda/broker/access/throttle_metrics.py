@@ -42,11 +42,10 @@ def register(metrics: Metrics, quotas: ClientQuotas, clock: Clock) -> None:
 
 def _rows(quotas: ClientQuotas, clock: Clock, name: str) -> Iterator[tuple[Labels, tuple[float, ...]]]:
     now = clock.monotonic()
-    for quota, share in list(quotas.shares()):
-        if quota == name:
-            user, client_id = share.key
-            waited = share.throttled_seconds.per_second(now) * _MILLISECONDS
-            yield (("client_id", client_id or ""), ("user", user or "")), (_used(share, now), waited)
+    for share in quotas.shares(name):
+        user, client_id = share.key
+        waited = share.throttled_seconds.per_second(now) * _MILLISECONDS
+        yield (("client_id", client_id or ""), ("user", user or "")), (_used(share, now), waited)
 
 
 def _used(share: Share | MutationShare, now: float) -> float:

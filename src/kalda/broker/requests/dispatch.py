@@ -81,8 +81,8 @@ class Dispatcher:
         self._audit: BrokerAudit | None = None
         self._throttle: ClientThrottle | None = None
         """None while no quota is set."""
-        self._is_timed = False
-        """Whether a quota bounds the time that requests take."""
+        self._timer: ClientThrottle | None = None
+        """None while no quota bounds the time that requests take."""
         self._task_count = 0
         self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
         self._limiter: Final = LogLimiter(logger)
@@ -105,15 +105,15 @@ class Dispatcher:
 
         def follow() -> None:
             self._throttle = throttle if throttle.is_active else None
-            self._is_timed = throttle.limits_time
+            self._timer = throttle if throttle.limits_time else None
 
         throttle.on_change(follow)
         follow()
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; the frame handler of `kalda.net.server.Server`."""
-        if self._is_timed and self._throttle is not None:
-            self._throttle.begin()
+        if self._timer is not None:
+            self._timer.begin()
         try:
             api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
             api = self._apis.get(api_key)
@@ -251,8 +251,8 @@ class Dispatcher:
     def _park(self, context: RequestContext) -> Ticket:
         """Reserve the place of a response that comes later."""
         context.parked_at = monotonic()
-        if self._is_timed and self._throttle is not None:
-            context.busy_seconds = self._throttle.elapsed()
+        if self._timer is not None:
+            context.busy_seconds = self._timer.elapsed()
         ticket = context.ticket = context.connection.open_reply()
         return ticket
 
@@ -261,7 +261,7 @@ class Dispatcher:
 
     async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
         try:
-            response = await (timed(coroutine, context) if self._is_timed else coroutine)
+            response = await (coroutine if self._timer is None else timed(coroutine, context))
         except Exception as error:
             self._reply(context, None, error)
             return

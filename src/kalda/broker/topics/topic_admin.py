@@ -408,7 +408,8 @@ class TopicAdmin:
             added = self._new_partitions(topic, current)
             if validate_only:
                 return
-            take(len(added) if attempt == 0 else 0)
+            if attempt == 0:
+                take(len(added))
             partitions = {**current.partitions, **added}
             try:
                 await self._cluster.set_assignment(replace(current, partitions=partitions))

@@ -11,7 +11,8 @@ gives each user or client id a share of its own. The order is Kafka's:
 from the top, column by column.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from kalda.common.sanitizer import sanitize
@@ -25,13 +26,11 @@ from kalda.security.quota.settings import (
 )
 
 CLIENTS_MAX: Final = 20_000
-"""Clients that are remembered. Client ids are chosen by peers, so their number must be bounded."""
+"""Clients that are remembered, and shares of each quota. Client ids are chosen by peers, so their number must
+be bounded."""
 
 ShareKey = tuple[str | None, str | None]
 """The user and the client id that share a quota, either None where the quota does not ask for it."""
-
-
-S = TypeVar("S")
 
 
 class Share:
@@ -80,6 +79,9 @@ class MutationShare:
         return self.bucket.is_idle(self.limit, now)
 
 
+S = TypeVar("S", Share, MutationShare)
+
+
 class Client:
     """The shares that one user with one client id uses up; None where it is not bounded."""
 
@@ -98,6 +100,15 @@ class Client:
         self.mutation: Final = mutation
 
 
+_FIELDS: Final = {
+    PRODUCER_BYTE_RATE: "producer",
+    CONSUMER_BYTE_RATE: "consumer",
+    REQUEST_PERCENTAGE: "request",
+    CONTROLLER_MUTATION_RATE: "mutation",
+}
+"""The field of `Client` for each quota."""
+
+
 class ClientQuotas:
     """The quotas of all users and client ids, and their use on this broker."""
 
@@ -105,6 +116,8 @@ class ClientQuotas:
         self.window: Final = window
         self._mutation_window: Final = mutation_window
         self._quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
+        self._entity_counts: Final[Counter[str]] = Counter()
+        """How many entities have a quota, by its name."""
         self._clients: Final[dict[tuple[str, str], Client]] = {}
         self._rates: Final[dict[str, dict[ShareKey, Share]]] = {
             PRODUCER_BYTE_RATE: {},
@@ -120,59 +133,67 @@ class ClientQuotas:
 
     def has(self, name: str) -> bool:
         """Whether a quota of this kind is set for any entity."""
-        return any(name in quotas for quotas in self._quotas.values())
+        return self._entity_counts[name] > 0
 
     def set(self, entity: QuotaEntity, quotas: dict[str, float]) -> None:
         """Put an entity's quotas in force; none forgets it. What clients used so far stays counted."""
+        before = self._quotas.get(entity, {})
+        if quotas == before:
+            return
+        self._entity_counts.subtract(before.keys())
+        self._entity_counts.update(quotas.keys())
         if quotas:
             self._quotas[entity] = quotas
         else:
-            self._quotas.pop(entity, None)
+            del self._quotas[entity]
         self._clients.clear()
 
     def client(self, user: str, client_id: str, now: float) -> Client:
         """Return what bounds a client."""
         found = self._clients.get((user, client_id))
         if found is None:
-            if len(self._clients) >= CLIENTS_MAX:
+            counts = (len(self._clients), len(self._mutations), *map(len, self._rates.values()))
+            if max(counts) >= CLIENTS_MAX:
                 self._forget_idle(now)
             found = self._clients[user, client_id] = Client(
-                self._share(PRODUCER_BYTE_RATE, user, client_id),
-                self._share(CONSUMER_BYTE_RATE, user, client_id),
-                self._share(REQUEST_PERCENTAGE, user, client_id),
+                self._rate_share(PRODUCER_BYTE_RATE, user, client_id),
+                self._rate_share(CONSUMER_BYTE_RATE, user, client_id),
+                self._rate_share(REQUEST_PERCENTAGE, user, client_id),
                 self._mutation_share(user, client_id),
             )
         return found
 
-    def shares(self) -> Iterator[tuple[str, Share | MutationShare]]:
-        """Return each share with the name of its quota."""
-        for name, shares in self._rates.items():
-            for share in shares.values():
-                yield name, share
-        for mutation_share in self._mutations.values():
-            yield CONTROLLER_MUTATION_RATE, mutation_share
+    def shares(self, name: str) -> list[Share | MutationShare]:
+        """Return the shares of a quota that are in force and that a client asked for."""
+        field = _FIELDS[name]
+        found = (getattr(client, field) for client in self._clients.values())
+        return list({share.key: share for share in found if share is not None}.values())
 
     # Resolution.
 
-    def _share(self, name: str, user: str, client_id: str) -> Share | None:
+    def _rate_share(self, name: str, user: str, client_id: str) -> Share | None:
+        return self._share(name, user, client_id, self._rates[name], self.window, Share)
+
+    def _mutation_share(self, user: str, client_id: str) -> MutationShare | None:
+        name, window = CONTROLLER_MUTATION_RATE, self._mutation_window
+        return self._share(name, user, client_id, self._mutations, window, MutationShare)
+
+    def _share(
+        self,
+        name: str,
+        user: str,
+        client_id: str,
+        shares: dict[ShareKey, S],
+        window: Window,
+        make: Callable[[ShareKey, float, Window], S],
+    ) -> S | None:
         found = self._resolve(name, user, client_id)
         if found is None:
             return None
         key, limit = found
-        share = self._rates[name].get(key)
+        share = shares.get(key)
         if share is None:
-            share = self._rates[name][key] = Share(key, limit, self.window)
-        share.limit = limit
-        return share
-
-    def _mutation_share(self, user: str, client_id: str) -> MutationShare | None:
-        found = self._resolve(CONTROLLER_MUTATION_RATE, user, client_id)
-        if found is None:
-            return None
-        key, limit = found
-        share = self._mutations.get(key)
-        if share is None:
-            share = self._mutations[key] = MutationShare(key, limit, self._mutation_window)
+            share = shares[key] = make(key, limit, window)
         share.limit = limit
         return share
 

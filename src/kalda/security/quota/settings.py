@@ -21,24 +21,22 @@ class QuotaSetting:
     """One kind of quota."""
 
     name: str
-    unit: str
-    """What it bounds, per second."""
     whole_up_to: int | None = None
     """The greatest value of a quota that is a whole number; None for one with decimals."""
     is_of_ips: bool = False
     """Whether it is set for addresses, rather than for users and client ids."""
-    at_least: float = 0.0
-    """The least value; a quota without one must be above 0."""
+    at_least: int = 0
+    """The least value of a whole number; one with decimals must be above 0."""
 
 
 QUOTAS: Final = {
     each.name: each
     for each in (
-        QuotaSetting(PRODUCER_BYTE_RATE, "bytes that a client writes", _INT64_MAX, at_least=1),
-        QuotaSetting(CONSUMER_BYTE_RATE, "bytes that a client reads", _INT64_MAX, at_least=1),
-        QuotaSetting(REQUEST_PERCENTAGE, "percent of a broker's time for a client's requests"),
-        QuotaSetting(CONTROLLER_MUTATION_RATE, "partitions that a client creates and deletes"),
-        QuotaSetting(CONNECTION_CREATION_RATE, "new connections from an address", _INT32_MAX, is_of_ips=True),
+        QuotaSetting(PRODUCER_BYTE_RATE, _INT64_MAX, at_least=1),
+        QuotaSetting(CONSUMER_BYTE_RATE, _INT64_MAX, at_least=1),
+        QuotaSetting(REQUEST_PERCENTAGE),
+        QuotaSetting(CONTROLLER_MUTATION_RATE),
+        QuotaSetting(CONNECTION_CREATION_RATE, _INT32_MAX, is_of_ips=True),
     )
 }
 
@@ -56,14 +54,14 @@ def quota_text(name: str, value: float, *, of_ip: bool) -> str:
     if not isfinite(value):
         raise ValueError(f"{name} must be a number, found {value}")
     if setting.whole_up_to is None:
-        if value <= setting.at_least:
-            raise ValueError(f"{name} must be above {setting.at_least:g}, found {value:g}")
+        if value <= 0:
+            raise ValueError(f"{name} must be above 0, found {value:g}")
         return repr(float(value))
     whole = round(value)
     if abs(whole - value) > _WHOLE_TOLERANCE:
         raise ValueError(f"{name} must be a whole number, found {value}")
     if not setting.at_least <= whole <= setting.whole_up_to:
-        raise ValueError(f"{name} must be {setting.at_least:g} to {setting.whole_up_to}, found {whole}")
+        raise ValueError(f"{name} must be {setting.at_least} to {setting.whole_up_to}, found {whole}")
     return str(whole)
 
 

@@ -106,6 +106,29 @@ def test_number_of_clients_is_bounded(quotas: ClientQuotas, monkeypatch: pytest.
         quotas.client("u", f"client-{number}", now)
         if number == 1000:
             break
-    assert len(list(quotas.shares())) <= 2 * 2 * 100
+    assert len(quotas.shares("producer_byte_rate")) <= 100
+    assert len(quotas.shares("controller_mutation_rate")) <= 100
     found = quotas.client("u", "busy", 1.0).producer
     assert found is busy.producer, "a share in use was forgotten before idle ones"
+
+
+def test_shares_stay_bounded_while_quotas_change(
+    quotas: ClientQuotas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_quotas, "CLIENTS_MAX", 100)
+    for number in range(1000):
+        quotas.set(QuotaEntity(client_id=DEFAULT), rate(number + 1))
+        quotas.client("u", f"client-{number}", number / 1000)
+    assert max(len(shares) for shares in quotas._rates.values()) <= 100
+
+
+def test_share_of_a_removed_quota_is_not_listed(quotas: ClientQuotas) -> None:
+    quotas.set(QuotaEntity("alice"), rate(100))
+    quotas.client("alice", "a", 0.0)
+    quotas.client("alice", "b", 0.0)
+    assert [("alice", None)] == [share.key for share in quotas.shares(PRODUCER_BYTE_RATE)]
+    assert quotas.has(PRODUCER_BYTE_RATE)
+    quotas.set(QuotaEntity("alice"), {"consumer_byte_rate": 1.0})
+    quotas.client("alice", "a", 0.0)
+    assert [] == quotas.shares(PRODUCER_BYTE_RATE)
+    assert not quotas.has(PRODUCER_BYTE_RATE)

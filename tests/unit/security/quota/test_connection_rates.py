@@ -126,5 +126,5 @@ def test_an_address_has_one_form(written: str, normal: str) -> None:
 
 @pytest.mark.parametrize("text", ["host", "a:b", "", "10.0.0"])
 def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="address|IPv|octet|At least|Expected"):
+    with pytest.raises(ValueError, match=r"address|IPv|octet|At least|Expected"):
         plain_address(text)

@@ -6,6 +6,7 @@ An entity with an impossible change keeps all its quotas; the changes of other e
 
 import asyncio
 import socket
+from collections import Counter
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -22,17 +23,21 @@ from kalda.security.quota.connection_rates import plain_address
 from kalda.security.quota.entity import IP, QuotaEntity
 from kalda.security.quota.settings import quota_text
 
+Names = tuple[tuple[str, str | None], ...]
+"""The parts of an entity's name, by type."""
+
 
 async def handle(
     services: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Check and make the changes."""
-    named = [_names(entry) for entry in request.entries]
+    counts = Counter(map(_names, request.entries))
     results = []
-    for entry, names in zip(request.entries, named, strict=True):
+    for entry in request.entries:
+        names = _names(entry)
         result = EntryResult(entity=entry.entity)
         try:
-            if named.count(names) > 1:
+            if counts[names] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
             await _alter(services, entry, names, validate_only=request.validate_only)
         except ApiError as error:
@@ -41,9 +46,7 @@ async def handle(
     return AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(
-    services: BrokerServices, entry: EntryData, names: list[tuple[str, str | None]], *, validate_only: bool
-) -> None:
+async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, validate_only: bool) -> None:
     """Make the changes of one entity.
 
     Raises:
@@ -86,8 +89,8 @@ async def _address(name: str | None) -> str | None:
     return plain_address(str(found[0][4][0]))
 
 
-def _names(entry: EntryData) -> list[tuple[str, str | None]]:
-    return [(part.entity_type, part.entity_name) for part in entry.entity]
+def _names(entry: EntryData) -> Names:
+    return tuple((part.entity_type, part.entity_name) for part in entry.entity)
 
 
 def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
