@@ -451,7 +451,9 @@ class Server:
                 self._is_full = listener.is_full = True
                 self.limiter.log(
                     logging.WARNING,
-                    "max.connections is reached on the listener %s; new connections wait until one closes",
+                    "%d connections are open, max.connections is reached on the listener %s; "
+                    "new ones wait until one closes",
+                    len(self._connections),
                     listener.name,
                 )
                 return
