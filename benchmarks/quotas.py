@@ -1,15 +1,18 @@
 """How well quotas hold: rates, for combinations of user and client id, on one broker and on three.
 
-Every client runs at the same time as all others, above its quota; the figures are what it got over 30 s, in
-percent of its quota. The first window, in which a quota allows a burst, is not measured. A client without
-quotas sends one record at a time, before and meanwhile.
+The clients run at the same time, each in a process of its own and above its quota; the figures are what each
+got over 30 s, in percent of its quota. The first window, in which a quota allows a burst, is not measured.
+Another client sends one record at a time, before and while one of them is throttled.
 """
 
+import multiprocessing
 import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +26,6 @@ from kalda.testing import ProcessCluster, Security
 
 _WARM_UP_SECONDS: Final = 14.0
 _SECONDS: Final = 30.0
-_QUIET_SECONDS: Final = 10.0
 _RATE: Final = 200_000
 _RECORD: Final = b"x" * 10_000
 _MUTATION_RATE: Final = 2.0
@@ -40,14 +42,8 @@ _ENTITIES: Final[dict[str, tuple[dict[str, str | None], str, str]]] = {
 would decide for `u5` and `u6` as well, so it is left to the tests."""
 
 
-class _Counter:
-    """What a client got, counted while it is measured."""
-
-    def __init__(self) -> None:
-        self.amount = 0.0
-
-
-_Work = Callable[[dict[str, Any], _Counter, threading.Event], None]
+_Work = Callable[[dict[str, Any], "Synchronized[float]", "Event"], None]
+"""Uses a quota until the event is set, and counts what it got."""
 
 
 def run() -> list[Figure]:
@@ -80,39 +76,53 @@ def _run(brokers: int) -> list[Figure]:
 def _measure(
     cluster: ProcessCluster, admin: Admin, brokers: int, kind: str, value: float, work: _Work
 ) -> list[Figure]:
-    quiet = _latencies(cluster, _QUIET_SECONDS)
     changes = [QuotaAlteration(quota_entity(names), {kind: value}) for names, _, _ in _ENTITIES.values()]
     free = QuotaAlteration(quota_entity({"user": "admin", "client-id": "free"}), {kind: 1e12})
     admin.alter_client_quotas([*changes, free]).raise_for_errors()
-    stop = threading.Event()
-    counters = {name: _Counter() for name in _ENTITIES}
-    threads = []
-    for number, (name, (_, user, client_id)) in enumerate(_ENTITIES.items()):
+    quiet = _latencies(cluster, _SECONDS)
+    with _clients(cluster, work, ["user"]):
+        time.sleep(_WARM_UP_SECONDS)
+        busy = _latencies(cluster, _SECONDS)
+    with _clients(cluster, work, list(_ENTITIES)) as counters:
+        time.sleep(_WARM_UP_SECONDS)
+        before = {name: counter.value for name, counter in counters.items()}
+        time.sleep(_SECONDS)
+        got = {name: counters[name].value - before[name] for name in counters}
+    removed = [QuotaAlteration(change.entity, {kind: None}) for change in [*changes, free]]
+    admin.alter_client_quotas(removed).raise_for_errors()
+    figures: list[Figure] = [
+        (f"{kind}, {name}, {brokers} broker(s)", amount / _SECONDS / value * 100, "% of the quota")
+        for name, amount in got.items()
+    ]
+    meanwhile = f"p99 of another client while one is throttled, {kind}, {brokers} broker(s)"
+    return [*figures, (meanwhile, busy / quiet, f"x of before ({quiet * 1000:.1f} ms)")]
+
+
+@contextmanager
+def _clients(
+    cluster: ProcessCluster, work: _Work, names: list[str]
+) -> "Iterator[dict[str, Synchronized[float]]]":
+    """Run clients above their quotas, each in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+    counters = {name: context.Value("d", 0.0) for name in names}
+    processes = []
+    for number, name in enumerate(names):
+        _, user, client_id = _ENTITIES[name]
         config = {
             **cluster.client_config(user, "confluent-kafka"),
             "client.id": client_id,
             "_topic": f"t{number}",
         }
-        threads.append(threading.Thread(target=work, args=(config, counters[name], stop), name=name))
-    for thread in threads:
-        thread.start()
-    time.sleep(_WARM_UP_SECONDS)
-    before = {name: counter.amount for name, counter in counters.items()}
-    began = time.monotonic()
-    busy = _latencies(cluster, _SECONDS)
-    seconds = time.monotonic() - began
-    got = {name: counters[name].amount - before[name] for name in counters}
-    stop.set()
-    for thread in threads:
-        thread.join(60)
-    removed = [QuotaAlteration(change.entity, {kind: None}) for change in [*changes, free]]
-    admin.alter_client_quotas(removed).raise_for_errors()
-    figures: list[Figure] = [
-        (f"{kind}, {name}, {brokers} broker(s)", amount / seconds / value * 100, "% of the quota")
-        for name, amount in got.items()
-    ]
-    ratio = busy / quiet
-    return [*figures, (f"p99 of another client meanwhile, {kind}, {brokers} broker(s)", ratio, "x of before")]
+        processes.append(context.Process(target=work, args=(config, counters[name], stop)))
+    for process in processes:
+        process.start()
+    try:
+        yield counters
+    finally:
+        stop.set()
+        for process in processes:
+            process.join(90)
 
 
 def _latencies(cluster: ProcessCluster, seconds: float) -> float:
@@ -129,13 +139,13 @@ def _latencies(cluster: ProcessCluster, seconds: float) -> float:
     return statistics.quantiles(taken, n=100)[98]
 
 
-def _produce(config: dict[str, Any], counter: _Counter, stop: threading.Event) -> None:
+def _produce(config: dict[str, Any], counter: "Synchronized[float]", stop: "Event") -> None:
     topic = str(config.pop("_topic"))
     producer = confluent_kafka.Producer({**config, "linger.ms": 0, "queue.buffering.max.messages": 20})
 
     def delivered(error: object, _: object) -> None:
         if error is None:
-            counter.amount += len(_RECORD)
+            counter.value += len(_RECORD)
 
     while not stop.is_set():
         try:
@@ -147,7 +157,7 @@ def _produce(config: dict[str, Any], counter: _Counter, stop: threading.Event) -
     producer.flush(10)
 
 
-def _consume(config: dict[str, Any], counter: _Counter, stop: threading.Event) -> None:
+def _consume(config: dict[str, Any], counter: "Synchronized[float]", stop: "Event") -> None:
     topic = str(config.pop("_topic"))
     _fill(config, topic)
     consumer = confluent_kafka.Consumer(
@@ -157,7 +167,7 @@ def _consume(config: dict[str, Any], counter: _Counter, stop: threading.Event) -
     while not stop.is_set():
         for message in consumer.consume(100, 0.2):
             if message.error() is None:
-                counter.amount += len(message.value() or b"")
+                counter.value += len(message.value() or b"")
     consumer.close()
 
 
@@ -169,7 +179,7 @@ def _fill(config: dict[str, Any], topic: str) -> None:
     producer.flush(30)
 
 
-def _mutate(config: dict[str, Any], counter: _Counter, stop: threading.Event) -> None:
+def _mutate(config: dict[str, Any], counter: "Synchronized[float]", stop: "Event") -> None:
     config.pop("_topic")
     properties = {
         "bootstrap.servers": config["bootstrap.servers"],
@@ -190,4 +200,4 @@ def _mutate(config: dict[str, Any], counter: _Counter, stop: threading.Event) ->
             except ClientError:
                 continue
             if not created.errors:
-                counter.amount += 1
+                counter.value += 1

@@ -137,22 +137,36 @@ class TestBytes:
         producer.close()
         assert 0 < found["throttle-time-max"]
 
-    def test_fetch_above_the_quota_returns_no_records_and_the_time_to_wait(
+    def test_fetches_above_the_quota_have_a_sample_of_bytes_and_the_time_to_wait(
         self, broker: KaldaProcess, admin: Admin
     ) -> None:
-        set_quota(admin, {"client-id": "reader"}, consumer_byte_rate=20_000)
-        sizes, throttled = [], []
+        set_quota(admin, {"client-id": "reader"}, consumer_byte_rate=20_500)
+        sizes, waits = [], []
 
         def note(response: Any) -> None:
             partitions = [part for topic in response.responses for part in topic.partitions]
             sizes.append(sum(len(part.records or b"") for part in partitions))
-            throttled.append(response.throttle_time_ms > 0)
+            waits.append(response.throttle_time_ms)
 
-        ask(broker, "reader", fetch("t"), fetch("t"), fetch("t"), version=12, note=note)
-        # The first response is bounded by what the quota allows in a window.
-        assert 0 < sizes[0] <= 20_000
-        assert [size == 0 for size in sizes] == throttled
-        assert True in throttled
+        ask(broker, "reader", *[fetch("t")] * 4, version=12, note=note)
+        # The bucket holds two samples; each response has the two batches that fit into one.
+        assert all(20_000 < size <= 20_500 for size in sizes)
+        assert [False, True] == [wait > 0 for wait in (waits[0], waits[-1])]
+        assert max(waits) <= 1100
+
+    def test_batch_larger_than_the_quota_is_read_and_paid_for(
+        self, broker: KaldaProcess, admin: Admin
+    ) -> None:
+        set_quota(admin, {"client-id": "tiny"}, consumer_byte_rate=4_000)
+        sizes: list[int] = []
+
+        def note(response: Any) -> None:
+            sizes.extend(len(part.records) for topic in response.responses for part in topic.partitions)
+
+        responses = ask(broker, "tiny", fetch("t"), fetch("t"), version=12, note=note)
+        assert all(size > 10_000 for size in sizes)
+        assert 2 == len(sizes)
+        assert responses[-1].throttle_time_ms > 1000
 
     def test_produce_without_acks_is_slowed_by_the_muted_connection(
         self, broker: KaldaProcess, admin: Admin

@@ -1,14 +1,14 @@
 """Makes clients that use more than their quotas wait: `ClientThrottle`.
 
 A client over its quota gets its response with the time to wait in it, and its connection is muted for that
-time, since old clients do not wait by themselves (KIP-219). A fetch over the quota gets an empty response,
-because sending the records first would make waiting pointless.
+time, since old clients do not wait by themselves (KIP-219).
 
 While no quota is set, `is_active` is false and nothing here is called for a request.
 """
 
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
 from time import perf_counter
 from typing import Final
 
@@ -16,7 +16,7 @@ from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
 from kalda.net.connection import Connection
-from kalda.security.quota.client_quotas import Client, ClientQuotas, MutationShare, Share
+from kalda.security.quota.client_quotas import Client, ClientQuotas, Share
 from kalda.security.quota.connection_rates import plain_address
 from kalda.security.quota.entity import IP, QuotaEntity
 from kalda.security.quota.rate import Window
@@ -63,37 +63,18 @@ class ClientThrottle:
 
     def produced(self, connection: Connection, client_id: str | None, size: int) -> float:
         """Count the bytes of a Produce request."""
-        share = self._client(connection, client_id).producer
-        return 0.0 if share is None else self._noted(share, share.record(size, self._clock.monotonic()))
+        return self._used(self._client(connection, client_id).producer, size)
 
     def fetched(self, connection: Connection, client_id: str | None, size: int) -> float:
-        """Count the bytes of a Fetch response; the caller sends none of them if the client must wait."""
-        share = self._client(connection, client_id).consumer
-        if share is None:
-            return 0.0
-        now = self._clock.monotonic()
-        is_unused = share.rate.per_second(now) <= 0
-        wait = share.record(size, now)
-        if is_unused:
-            # A batch may be larger than the quota of a whole window; it must leave some time.
-            return 0.0
-        if wait:
-            share.rate.record(-size, now)
-        return self._noted(share, wait)
-
-    def count_fetched(self, connection: Connection, client_id: str | None, size: int) -> None:
-        """Count bytes of a Fetch response that is sent whatever the quota; negative ones take back."""
-        share = self._client(connection, client_id).consumer
-        if share is not None:
-            share.rate.record(size, self._clock.monotonic())
+        """Count bytes of a Fetch response."""
+        return self._used(self._client(connection, client_id).consumer, size)
 
     def fetch_bytes_max(self, connection: Connection, client_id: str | None) -> float:
-        """Return how many bytes a response may have so that it could ever be sent under the quota."""
+        """Return how many bytes a response should have, so that the client waits for one sample at most."""
         share = self._client(connection, client_id).consumer
-        window = self._quotas.window
-        return float("inf") if share is None else share.limit * max(1, window.samples - 1) * window.seconds
+        return inf if share is None else share.limit * self._quotas.window.seconds
 
-    def mutations(self, connection: Connection, client_id: str | None) -> MutationShare | None:
+    def mutations(self, connection: Connection, client_id: str | None) -> Share | None:
         """Return the client's budget of changes of the cluster; None if it has no bounds."""
         return self._client(connection, client_id).mutation
 
@@ -110,12 +91,16 @@ class ClientThrottle:
         return elapsed
 
     def worked(self, connection: Connection, client_id: str | None, seconds: float) -> float:
-        """Count the time that a request took. The client waits for one sample at most, as in Kafka."""
+        """Count the time that a request took. The client waits for one sample at most, as in Kafka.
+
+        What it owes is bounded by a window: one slow request must not slow it down for hours.
+        """
         share = self._client(connection, client_id).request
+        window = self._quotas.window
         if share is None:
             return 0.0
-        wait = share.record(seconds * _PERCENT, self._clock.monotonic())
-        return self._noted(share, min(wait, self._quotas.window.seconds))
+        wait = self._used(share, seconds * _PERCENT, share.limit * window.length)
+        return min(wait, window.seconds)
 
     # Metrics.
 
@@ -156,7 +141,11 @@ class ClientThrottle:
     def _client(self, connection: Connection, client_id: str | None) -> Client:
         return self._quotas.client(connection.principal.name, client_id or "", self._clock.monotonic())
 
-    def _noted(self, share: Share, wait: float) -> float:
+    def _used(self, share: Share | None, amount: float, debt_max: float = inf) -> float:
+        if share is None:
+            return 0.0
+        now = self._clock.monotonic()
+        wait = share.use(amount, now, debt_max)
         if wait:
-            share.throttled_seconds.record(wait, self._clock.monotonic())
+            share.throttled_seconds.record(wait, now)
         return wait

@@ -8,7 +8,7 @@ from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
-from kalda.security.quota.client_quotas import ClientQuotas, MutationShare, Share
+from kalda.security.quota.client_quotas import ClientQuotas
 from kalda.security.quota.settings import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -45,10 +45,5 @@ def _rows(quotas: ClientQuotas, clock: Clock, name: str) -> Iterator[tuple[Label
     for share in quotas.shares(name):
         user, client_id = share.key
         waited = share.throttled_seconds.per_second(now) * _MILLISECONDS
-        yield (("client_id", client_id or ""), ("user", user or "")), (_used(share, now), waited)
-
-
-def _used(share: Share | MutationShare, now: float) -> float:
-    if isinstance(share, MutationShare):
-        return share.bucket.left(share.limit, now)
-    return share.rate.per_second(now)
+        used = share.left(now) if name == CONTROLLER_MUTATION_RATE else share.rate.per_second(now)
+        yield (("client_id", client_id or ""), ("user", user or "")), (used, waited)

@@ -47,10 +47,6 @@ class FetchContext(Protocol):
         """Return the error code, the session id and the partitions that the response carries."""
         ...
 
-    def withheld(self) -> tuple[int, int, TopicAnswers]:
-        """Return the same of a response without partitions, after which the client asks again."""
-        ...
-
 
 @dataclass(slots=True)
 class SessionlessContext:
@@ -61,10 +57,6 @@ class SessionlessContext:
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
         """Return everything that was read."""
         return 0, INVALID_SESSION_ID, group_by_topic(results)
-
-    def withheld(self) -> tuple[int, int, TopicAnswers]:
-        """Return nothing."""
-        return 0, INVALID_SESSION_ID, []
 
 
 @dataclass(slots=True)
@@ -77,10 +69,6 @@ class SessionErrorContext:
     def answer(self, results: Sequence[FetchAnswer]) -> tuple[int, int, TopicAnswers]:
         """Return only the error."""
         return int(self.error_code), INVALID_SESSION_ID, []
-
-    def withheld(self) -> tuple[int, int, TopicAnswers]:
-        """Return only the error."""
-        return self.answer(())
 
 
 @dataclass(slots=True)
@@ -98,10 +86,6 @@ class FullContext:
             self._privileged, self._uses_topic_ids, len(results), lambda: self._cached_partitions(results)
         )
         return 0, session_id, group_by_topic(results)
-
-    def withheld(self) -> tuple[int, int, TopicAnswers]:
-        """Return nothing; the next request may open a session."""
-        return 0, INVALID_SESSION_ID, []
 
     def _cached_partitions(self, results: Sequence[FetchAnswer]) -> "PartitionsCached":
         fields_by_partition = {(key, fields.partition): fields for key, fields in self.entries}
@@ -152,10 +136,6 @@ class IncrementalContext:
                 del partitions[name]
                 partitions[name] = cached
         return 0, session.id, group_by_topic(changed)
-
-    def withheld(self) -> tuple[int, int, TopicAnswers]:
-        """Return nothing; the session stays as it is."""
-        return self.answer(())
 
 
 @dataclass(slots=True)

@@ -99,7 +99,7 @@ def mutation_budget(
         wait = share.wait_seconds(now) if is_strict else 0.0
         is_refused = wait > 0
         if not is_refused:
-            wait = share.take(count, now)
+            wait = share.use(count, now)
         # A strict budget may be overdrawn once; only the change after that is refused, and waits.
         if (is_refused or not is_strict) and wait > context.throttle_seconds:
             share.throttled_seconds.record(wait - context.throttle_seconds, now)

@@ -9,11 +9,15 @@ gives each user or client id a share of its own. The order is Kafka's:
     users/alice                    users/<default>
 
 from the top, column by column.
+
+A share is a token bucket: it fills at the quota's rate and holds a whole window, so that a client may use
+that much at once after a pause, and the mean holds from then on (ADR 30).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from collections.abc import Iterable
+from math import inf
+from typing import Final, NamedTuple
 
 from kalda.common.sanitizer import sanitize
 from kalda.security.quota.entity import DEFAULT, QuotaEntity
@@ -34,79 +38,49 @@ ShareKey = tuple[str | None, str | None]
 
 
 class Share:
-    """What one user, client id or both used of a rate."""
+    """What one user, client id or both used of a quota."""
 
-    __slots__ = ("key", "limit", "rate", "throttled_seconds")
+    __slots__ = ("_bucket", "key", "limit", "rate", "throttled_seconds")
 
     def __init__(self, key: ShareKey, limit: float, window: Window) -> None:
         self.key: Final = key
         self.limit = limit
+        """The quota, a second."""
         self.rate: Final = SampledRate(window)
+        """What was used lately; for metrics."""
         self.throttled_seconds: Final = SampledRate(window)
+        self._bucket: Final = TokenBucket(window)
 
-    def record(self, value: float, now: float) -> float:
-        """Count `value` and return for how many seconds the client must wait."""
-        self.rate.record(value, now)
-        return self.rate.excess_seconds(self.limit, now)
+    def use(self, amount: float, now: float, debt_max: float = inf) -> float:
+        """Count `amount` and return for how many seconds the client must wait."""
+        self.rate.record(amount, now)
+        self._bucket.take(amount, self.limit, now, debt_max)
+        return self.wait_seconds(now)
 
-    def is_idle(self, now: float) -> bool:
-        """Whether forgetting the share changes nothing."""
-        return self.rate.is_idle(now)
-
-
-class MutationShare:
-    """What one user, client id or both used of a budget of changes."""
-
-    __slots__ = ("bucket", "key", "limit", "throttled_seconds")
-
-    def __init__(self, key: ShareKey, limit: float, window: Window) -> None:
-        self.key: Final = key
-        self.limit = limit
-        self.bucket: Final = TokenBucket(window)
-        self.throttled_seconds: Final = SampledRate(window)
+    def left(self, now: float) -> float:
+        """Return what may be used without a wait; below 0 if more was used."""
+        return self._bucket.left(self.limit, now)
 
     def wait_seconds(self, now: float) -> float:
-        """Return for how many seconds the budget is overdrawn."""
-        return self.bucket.wait_seconds(self.limit, now)
-
-    def take(self, mutations: float, now: float) -> float:
-        """Use up the budget and return for how many seconds the client must wait."""
-        self.bucket.take(mutations, self.limit, now)
-        return self.bucket.wait_seconds(self.limit, now)
+        """Return for how many seconds the client must wait."""
+        return self._bucket.wait_seconds(self.limit, now)
 
     def is_idle(self, now: float) -> bool:
         """Whether forgetting the share changes nothing."""
-        return self.bucket.is_idle(self.limit, now)
+        return self._bucket.is_idle(self.limit, now)
 
 
-S = TypeVar("S", Share, MutationShare)
-
-
-class Client:
+class Client(NamedTuple):
     """The shares that one user with one client id uses up; None where it is not bounded."""
 
-    __slots__ = ("consumer", "mutation", "producer", "request")
-
-    def __init__(
-        self,
-        producer: Share | None,
-        consumer: Share | None,
-        request: Share | None,
-        mutation: MutationShare | None,
-    ) -> None:
-        self.producer: Final = producer
-        self.consumer: Final = consumer
-        self.request: Final = request
-        self.mutation: Final = mutation
+    producer: Share | None
+    consumer: Share | None
+    request: Share | None
+    mutation: Share | None
 
 
-_FIELDS: Final = {
-    PRODUCER_BYTE_RATE: "producer",
-    CONSUMER_BYTE_RATE: "consumer",
-    REQUEST_PERCENTAGE: "request",
-    CONTROLLER_MUTATION_RATE: "mutation",
-}
-"""The field of `Client` for each quota."""
+_QUOTAS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE, CONTROLLER_MUTATION_RATE)
+"""The quotas in the order of the fields of `Client`."""
 
 
 class ClientQuotas:
@@ -114,17 +88,12 @@ class ClientQuotas:
 
     def __init__(self, window: Window, mutation_window: Window) -> None:
         self.window: Final = window
-        self._mutation_window: Final = mutation_window
+        self._windows: Final = {**dict.fromkeys(_QUOTAS, window), CONTROLLER_MUTATION_RATE: mutation_window}
         self._quotas: Final[dict[QuotaEntity, dict[str, float]]] = {}
         self._entity_counts: Final[Counter[str]] = Counter()
         """How many entities have a quota, by its name."""
         self._clients: Final[dict[tuple[str, str], Client]] = {}
-        self._rates: Final[dict[str, dict[ShareKey, Share]]] = {
-            PRODUCER_BYTE_RATE: {},
-            CONSUMER_BYTE_RATE: {},
-            REQUEST_PERCENTAGE: {},
-        }
-        self._mutations: Final[dict[ShareKey, MutationShare]] = {}
+        self._shares: Final[dict[str, dict[ShareKey, Share]]] = {name: {} for name in _QUOTAS}
 
     @property
     def is_empty(self) -> bool:
@@ -152,48 +121,27 @@ class ClientQuotas:
         """Return what bounds a client."""
         found = self._clients.get((user, client_id))
         if found is None:
-            counts = (len(self._clients), len(self._mutations), *map(len, self._rates.values()))
-            if max(counts) >= CLIENTS_MAX:
+            if max(len(self._clients), *map(len, self._shares.values())) >= CLIENTS_MAX:
                 self._forget_idle(now)
-            found = self._clients[user, client_id] = Client(
-                self._rate_share(PRODUCER_BYTE_RATE, user, client_id),
-                self._rate_share(CONSUMER_BYTE_RATE, user, client_id),
-                self._rate_share(REQUEST_PERCENTAGE, user, client_id),
-                self._mutation_share(user, client_id),
-            )
+            shares = (self._share(name, user, client_id) for name in _QUOTAS)
+            found = self._clients[user, client_id] = Client(*shares)
         return found
 
-    def shares(self, name: str) -> list[Share | MutationShare]:
+    def shares(self, name: str) -> list[Share]:
         """Return the shares of a quota that are in force and that a client asked for."""
-        field = _FIELDS[name]
-        found = (getattr(client, field) for client in self._clients.values())
+        field = _QUOTAS.index(name)
+        found = (client[field] for client in self._clients.values())
         return list({share.key: share for share in found if share is not None}.values())
 
-    # Resolution.
-
-    def _rate_share(self, name: str, user: str, client_id: str) -> Share | None:
-        return self._share(name, user, client_id, self._rates[name], self.window, Share)
-
-    def _mutation_share(self, user: str, client_id: str) -> MutationShare | None:
-        name, window = CONTROLLER_MUTATION_RATE, self._mutation_window
-        return self._share(name, user, client_id, self._mutations, window, MutationShare)
-
-    def _share(
-        self,
-        name: str,
-        user: str,
-        client_id: str,
-        shares: dict[ShareKey, S],
-        window: Window,
-        make: Callable[[ShareKey, float, Window], S],
-    ) -> S | None:
+    def _share(self, name: str, user: str, client_id: str) -> Share | None:
         found = self._resolve(name, user, client_id)
         if found is None:
             return None
         key, limit = found
+        shares = self._shares[name]
         share = shares.get(key)
         if share is None:
-            share = shares[key] = make(key, limit, window)
+            share = shares[key] = Share(key, limit, self._windows[name])
         share.limit = limit
         return share
 
@@ -208,9 +156,11 @@ class ClientQuotas:
     def _forget_idle(self, now: float) -> None:
         """Forget the clients, and the shares that nobody used lately; the oldest ones if all are in use."""
         self._clients.clear()
-        for shares in self._rates.values():
-            _prune(shares, lambda share: share.is_idle(now))
-        _prune(self._mutations, lambda share: share.is_idle(now))
+        for shares in self._shares.values():
+            for key in [key for key, share in shares.items() if share.is_idle(now)]:
+                del shares[key]
+            for key in list(shares)[: max(0, len(shares) - CLIENTS_MAX // 2)]:
+                del shares[key]
 
 
 def _candidates(user: str, client_id: str) -> Iterable[tuple[QuotaEntity, bool, bool]]:
@@ -221,10 +171,3 @@ def _candidates(user: str, client_id: str) -> Iterable[tuple[QuotaEntity, bool, 
         yield QuotaEntity(name), True, False
     yield QuotaEntity(client_id=client_id), False, True
     yield QuotaEntity(client_id=DEFAULT), False, True
-
-
-def _prune(shares: dict[ShareKey, S], is_idle: Callable[[S], bool]) -> None:
-    for key in [key for key, share in shares.items() if is_idle(share)]:
-        del shares[key]
-    for key in list(shares)[: max(0, len(shares) - CLIENTS_MAX // 2)]:
-        del shares[key]

@@ -1,4 +1,4 @@
-"""Measures how fast a quota is used: `SampledRate` and `TokenBucket`, as Kafka's classes of the same idea.
+"""Measures how fast something is used, and bounds it: `SampledRate` and `TokenBucket`, as in Kafka.
 
 A `SampledRate` counts in samples of fixed length, of which the last few are kept, and divides by the time
 that they cover. While there are few samples, they count as if all of them but one had passed, so that a burst
@@ -6,6 +6,7 @@ at the beginning does not look like an enormous rate.
 """
 
 from collections import deque
+from math import inf
 from typing import Final, NamedTuple
 
 
@@ -85,9 +86,9 @@ class TokenBucket:
         """None before the first use: the bucket is full then."""
         self._filled_at = 0.0
 
-    def take(self, tokens: float, rate: float, now: float) -> None:
-        """Take tokens out, even if there are not so many."""
-        self._tokens = self.left(rate, now) - tokens
+    def take(self, tokens: float, rate: float, now: float, debt_max: float = inf) -> None:
+        """Take tokens out, even if there are not so many; `debt_max` bounds by how many it is overdrawn."""
+        self._tokens = max(self.left(rate, now) - tokens, -debt_max)
 
     def left(self, rate: float, now: float) -> float:
         """Return the tokens that are left; below 0 if the bucket is overdrawn."""

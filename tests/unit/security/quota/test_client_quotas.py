@@ -85,11 +85,12 @@ def test_changed_quota_keeps_what_was_used(quotas: ClientQuotas) -> None:
     quotas.set(QuotaEntity("alice"), rate(100))
     before = quotas.client("alice", "app", 0.0).producer
     assert before is not None
-    before.record(5000, 0.0)
+    before.use(5000, 0.0)
     quotas.set(QuotaEntity("alice"), rate(1000))
     after = quotas.client("alice", "app", 0.0).producer
     assert after is before
-    assert 0.0 == after.record(0, 0.0)
+    assert 0.0 == after.wait_seconds(5.0)
+    assert after.wait_seconds(3.0) > 0
     quotas.set(QuotaEntity("alice"), {})
     assert quotas.client("alice", "app", 0.0).producer is None
     assert quotas.is_empty
@@ -102,7 +103,7 @@ def test_number_of_clients_is_bounded(quotas: ClientQuotas, monkeypatch: pytest.
     assert busy.producer is not None
     for number in itertools.count():
         now = number / 1000
-        busy.producer.record(1, now)
+        busy.producer.use(1, now)
         quotas.client("u", f"client-{number}", now)
         if number == 1000:
             break
@@ -119,7 +120,7 @@ def test_shares_stay_bounded_while_quotas_change(
     for number in range(1000):
         quotas.set(QuotaEntity(client_id=DEFAULT), rate(number + 1))
         quotas.client("u", f"client-{number}", number / 1000)
-    assert max(len(shares) for shares in quotas._rates.values()) <= 100
+    assert max(len(shares) for shares in quotas._shares.values()) <= 100
 
 
 def test_share_of_a_removed_quota_is_not_listed(quotas: ClientQuotas) -> None:

@@ -53,20 +53,6 @@ class TestSampledRate:
         rate.record(-1000, 0.5)
         assert 0.0 == rate.per_second(0.5)
 
-    @given(st.lists(st.tuples(st.floats(0.001, 3.0), st.integers(1, 10_000)), min_size=1, max_size=200))
-    def test_client_that_waits_as_it_is_bidden_stays_at_its_limit(
-        self, requests: list[tuple[float, int]]
-    ) -> None:
-        limit, now, sent = 1000.0, 0.0, 0
-        rate = SampledRate(WINDOW)
-        for pause, size in requests:
-            now += pause
-            rate.record(size, now)
-            sent += size
-            now += rate.excess_seconds(limit, now)
-        # Beyond the burst of the first window and one request, the limit holds.
-        assert sent <= limit * (now + WINDOW.length) + 10_000
-
 
 class TestTokenBucket:
     def test_bucket_is_full_at_first(self) -> None:
@@ -89,3 +75,27 @@ class TestTokenBucket:
         bucket = TokenBucket(WINDOW)
         bucket.take(22, 2.0, 0.0)
         assert 10.0 == bucket.left(10.0, 1.0)
+
+    def test_debt_can_be_bounded(self) -> None:
+        bucket = TokenBucket(WINDOW)
+        bucket.take(1000, 2.0, 0.0, debt_max=10.0)
+        assert 5.0 == bucket.wait_seconds(2.0, 0.0)
+
+    @given(
+        sizes=st.lists(st.integers(1, 1000), min_size=100, max_size=300),
+        start=st.integers(0, 60),
+    )
+    def test_client_that_waits_as_it_is_bidden_stays_at_its_limit(self, sizes: list[int], start: int) -> None:
+        """Over any 30 s after its first burst a busy client gets its quota, but for one request."""
+        limit, now = 1000.0, 0.0
+        bucket = TokenBucket(WINDOW)
+        bucket.take(limit * WINDOW.length, limit, now)
+        sent: list[tuple[float, int]] = []
+        for size in sizes * 10:
+            bucket.take(size, limit, now)
+            sent.append((now, size))
+            now += bucket.wait_seconds(limit, now)
+        if now < start + 30:
+            return
+        got = sum(size for when, size in sent if start <= when < start + 30)
+        assert limit * 30 == pytest.approx(got, abs=1000)

@@ -175,7 +175,6 @@ def _params(
     max_bytes = min(fields.max_bytes, services.config.fetch_max_bytes)
     throttle = services.access.throttle
     if throttle.is_active and fields.replica_id < 0:
-        # A larger response could never be sent under the quota.
         max_bytes = int(min(max_bytes, throttle.fetch_bytes_max(context.connection, context.client_id)))
     if fields.replica_id >= 0:
         isolation = FetchIsolation.LOG_END
@@ -267,12 +266,10 @@ def _reply(
 ) -> "list[Chunk]":
     version = context.api_version
     throttle = services.access.throttle
-    is_bounded = throttle.is_active and not params.is_follower
+    is_bounded, wait_ms = throttle.is_active and not params.is_follower, 0
     if is_bounded:
         context.throttle_seconds = throttle.fetched(context.connection, context.client_id, size)
         wait_ms = throttle_ms(throttle, context)
-        if wait_ms:
-            return _withheld(services, context, session, wait_ms, size)
     leaders: set[int] = set()
     if RECORD_BATCHES_FROM <= version < ZSTD_FROM:
         answers = [_for_old_version(services, version, answer) for answer in answers]
@@ -292,26 +289,13 @@ def _reply(
         error_code,
         session_id,
         topics,
+        throttle_time_ms=wait_ms,
         node_endpoints=node_endpoints(services, context, leaders) if leaders else (),
     )
     if is_bounded:
-        # The records were counted before.
+        # The records were counted before; the client waits for the rest after its next request.
         total = sum(chunk.size if hasattr(chunk, "size") else len(chunk) for chunk in chunks)
-        throttle.count_fetched(context.connection, context.client_id, total - size)
-    return cast("list[Chunk]", chunks)
-
-
-def _withheld(
-    services: "BrokerServices", context: RequestContext, session: FetchContext, wait_ms: int, size: int
-) -> "list[Chunk]":
-    """Respond to a client that must wait before it gets records."""
-    if not context.throttle_seconds:
-        # Another quota makes it wait.
-        services.access.throttle.count_fetched(context.connection, context.client_id, -size)
-    error_code, session_id, topics = session.withheld()
-    chunks = fetch_response(
-        context.correlation_id, context.api_version, error_code, session_id, topics, throttle_time_ms=wait_ms
-    )
+        throttle.fetched(context.connection, context.client_id, total - size)
     return cast("list[Chunk]", chunks)
 
 
