@@ -69,6 +69,8 @@ def _run(brokers: int) -> list[Figure]:
                 ("controller_mutation_rate", _MUTATION_RATE, _mutate),
             )
             for kind, value, work in kinds:
+                if work is _consume:
+                    _fill(cluster)
                 figures += _measure(cluster, admin, brokers, kind, value, work)
         return figures
 
@@ -159,10 +161,7 @@ def _produce(config: dict[str, Any], counter: "Synchronized[float]", stop: "Even
 
 def _consume(config: dict[str, Any], counter: "Synchronized[float]", stop: "Event") -> None:
     topic = str(config.pop("_topic"))
-    _fill(config, topic)
-    consumer = confluent_kafka.Consumer(
-        {**config, "group.id": "none", "enable.auto.commit": False, "queued.max.messages.kbytes": 64}
-    )
+    consumer = confluent_kafka.Consumer({**config, "group.id": "none", "enable.auto.commit": False})
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     while not stop.is_set():
         for message in consumer.consume(100, 0.2):
@@ -171,12 +170,17 @@ def _consume(config: dict[str, Any], counter: "Synchronized[float]", stop: "Even
     consumer.close()
 
 
-def _fill(config: dict[str, Any], topic: str) -> None:
-    """Write more than a consumer may read in the time."""
+def _fill(cluster: ProcessCluster) -> None:
+    """Write more than a consumer may read in the time, in small batches.
+
+    What brokers count may end in a part of a batch, which clients drop and fetch again.
+    """
+    config = {**cluster.client_config("admin", "confluent-kafka"), "batch.size": len(_RECORD)}
     producer = confluent_kafka.Producer(config)
-    for _ in range(int(_RATE * (_WARM_UP_SECONDS + _SECONDS + 30) / len(_RECORD))):
-        producer.produce(topic, _RECORD)
-    producer.flush(30)
+    for number in range(len(_ENTITIES)):
+        for _ in range(int(_RATE * (_WARM_UP_SECONDS + _SECONDS + 30) / len(_RECORD))):
+            producer.produce(f"t{number}", _RECORD)
+        assert producer.flush(60) == 0
 
 
 def _mutate(config: dict[str, Any], counter: "Synchronized[float]", stop: "Event") -> None:
