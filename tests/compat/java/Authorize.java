@@ -1,10 +1,13 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.net.InetAddress;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import kafka.security.authorizer.AclAuthorizer;
+import kafka.zk.ResourceZNode;
 import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.resource.PatternType;
 import org.apache.kafka.common.resource.ResourcePattern;
@@ -13,13 +16,16 @@ import org.apache.kafka.common.security.auth.KafkaPrincipal;
 import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.server.authorizer.Action;
 import org.apache.kafka.server.authorizer.AuthorizableRequestContext;
+import org.apache.zookeeper.data.Stat;
 
 /**
- * Asks Apache Kafka's AclAuthorizer, which reads the ACLs from ZooKeeper.
+ * Asks Apache Kafka's AclAuthorizer, which reads the ACLs from ZooKeeper or gets them as the data of znodes.
  *
  * The arguments are the address of ZooKeeper, the super users and allow.everyone.if.no.acl.found. Input: "set
- * CHROOT" loads other ACLs; "one USER HOST OPERATION TYPE NAME" and "any USER HOST OPERATION TYPE" ask. Output: a
- * line with ALLOWED or DENIED for each question.
+ * CHROOT" starts an authorizer that reads the ACLs below a chroot. "clear" forgets the ACLs that came by "acl
+ * PATTERN_TYPE TYPE NAME JSON", which puts the data of one pattern's znode into the authorizer's cache, as a change
+ * notification does. "one USER HOST OPERATION TYPE NAME" and "any USER HOST OPERATION TYPE" ask. Output: a line
+ * with ALLOWED or DENIED for each question.
  */
 public class Authorize {
     record Context(KafkaPrincipal principal, InetAddress clientAddress) implements AuthorizableRequestContext {
@@ -45,9 +51,10 @@ public class Authorize {
 
     static void answer(String[] args) throws Exception {
         AclAuthorizer authorizer = null;
+        List<ResourcePattern> cached = new ArrayList<>();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in));
         for (String line = input.readLine(); line != null; line = input.readLine()) {
-            String[] words = line.split(" ");
+            String[] words = line.split(" ", 6);
             if (words[0].equals("set")) {
                 if (authorizer != null)
                     authorizer.close();
@@ -57,6 +64,21 @@ public class Authorize {
                 config.put("allow.everyone.if.no.acl.found", args[2]);
                 authorizer = new AclAuthorizer();
                 authorizer.configure(config);
+                cached.clear();
+                continue;
+            }
+            if (words[0].equals("clear")) {
+                for (ResourcePattern pattern : cached)
+                    authorizer.updateCache(pattern, AclAuthorizer.NoAcls());
+                cached.clear();
+                continue;
+            }
+            if (words[0].equals("acl")) {
+                ResourcePattern pattern = new ResourcePattern(
+                    ResourceType.valueOf(words[2]), words[3], PatternType.valueOf(words[1]));
+                byte[] data = words[4].getBytes(StandardCharsets.UTF_8);
+                authorizer.updateCache(pattern, ResourceZNode.decode(data, new Stat()));
+                cached.add(pattern);
                 continue;
             }
             Context context = new Context(new KafkaPrincipal("User", words[1]), InetAddress.getByName(words[2]));
