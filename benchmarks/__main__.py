@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import (
+    acls,
     cleaner,
     clients,
     columnar,
@@ -48,6 +49,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "message_formats": message_formats.run,
     "mirror": mirror.run,
     "quotas": quotas.run,
+    "acls": acls.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

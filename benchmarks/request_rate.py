@@ -9,7 +9,8 @@ import select
 import socket
 import struct
 import time
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
 from benchmarks.end_to_end import Figure, create_topic
 from kalda.records.record import RecordBatchBuilder
@@ -50,36 +51,54 @@ def produce_frame(topic: str, partition: int = 0) -> bytes:
 
 def requests_per_second(host: str, port: int, frame: bytes, count: int) -> float:
     """Keep one request in flight on each of `count` connections; return answers per second."""
-    sockets = {}
-    poller = select.epoll()
-    try:
-        for _ in range(count):
-            each = socket.create_connection((host, port))
+    with Connections(host, port, frame, count) as connections:
+        connections.drive(_WARM_UP_SECONDS)
+        done, seconds = connections.drive(_SECONDS)
+        return done / seconds
+
+
+class Connections:
+    """Connections to one broker with one request in flight on each; a context manager."""
+
+    def __init__(self, host: str, port: int, frame: bytes, count: int) -> None:
+        self._frame: Final = frame
+        self._sockets: Final = [socket.create_connection((host, port)) for _ in range(count)]
+        self._poller: Final = select.epoll()
+        for each in self._sockets:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sockets[each.fileno()] = each
-            poller.register(each.fileno(), select.EPOLLIN)
-        for descriptor in sockets:
-            os.write(descriptor, frame)
-        _drive(poller, frame, _WARM_UP_SECONDS)
-        return _drive(poller, frame, _SECONDS)
-    finally:
-        poller.close()
-        for each in sockets.values():
+            self._poller.register(each.fileno(), select.EPOLLIN)
+
+    def __enter__(self) -> Self:
+        for each in self._sockets:
+            os.write(each.fileno(), self._frame)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._poller.close()
+        for each in self._sockets:
             each.close()
 
+    def drive(self, seconds: float) -> tuple[int, float]:
+        """Answer each response with the next request for a while; return the responses and the seconds.
 
-def _drive(poller: select.epoll, frame: bytes, seconds: float) -> float:
-    """Answer each response with the next request for a while; return responses per second."""
-    read, write, poll = os.read, os.write, poller.poll
-    done = 0
-    begin = time.perf_counter()
-    end = begin + seconds
-    while time.perf_counter() < end:
-        for descriptor, _ in poll(1.0):
-            # The whole answer (about 60 bytes) comes in one piece on loopback.
-            answer = read(descriptor, 4096)
-            if len(answer) < 4 or _SIZE.unpack_from(answer)[0] != len(answer) - 4:
-                raise RuntimeError(f"the broker answered {answer!r}, which is not one whole response")
-            write(descriptor, frame)
-            done += 1
-    return done / (time.perf_counter() - begin)
+        Raises:
+            RuntimeError: The broker answered anything but one whole response.
+        """
+        read, write, poll, frame = os.read, os.write, self._poller.poll, self._frame
+        done = 0
+        begin = time.perf_counter()
+        end = begin + seconds
+        while time.perf_counter() < end:
+            for descriptor, _ in poll(1.0):
+                # The whole answer (about 60 bytes) comes in one piece on loopback.
+                answer = read(descriptor, 4096)
+                if len(answer) < 4 or _SIZE.unpack_from(answer)[0] != len(answer) - 4:
+                    raise RuntimeError(f"the broker answered {answer!r}, which is not one whole response")
+                write(descriptor, frame)
+                done += 1
+        return done, time.perf_counter() - begin

@@ -35,14 +35,20 @@ NAME_LENGTH_MAX: Final = 255
 OnDenial = Callable[[Connection, AclOperation, ResourceType, str], None]
 
 
-class Decisions(dict[tuple[AclOperation, ResourceType, str | bytes], bool]):
-    """What was decided for one connection since the last change of an ACL."""
+class Decisions(dict[tuple[AclOperation, ResourceType, str], bool]):
+    """What was decided for one connection since the last change of an ACL.
 
-    __slots__ = ("generation",)
+    The sets have what Produce and Fetch ask for with every request, as it is in their frames.
+    """
+
+    __slots__ = ("generation", "readable_ids", "readable_names", "writable_names")
 
     def __init__(self, generation: int) -> None:
         super().__init__()
         self.generation: Final = generation
+        self.readable_ids: Final[set[bytes]] = set()
+        self.readable_names: Final[set[bytes]] = set()
+        self.writable_names: Final[set[bytes]] = set()
 
 
 class Authorizer:
@@ -90,7 +96,7 @@ class Authorizer:
 
         With `is_noted` a denial is logged: the client gets an error, not just a shorter list.
         """
-        decisions = self._decisions(connection)
+        decisions = self.decisions(connection)
         key = (operation, resource_type, name)
         found = decisions.get(key)
         if found is None:
@@ -102,18 +108,37 @@ class Authorizer:
                 resource_type,
                 name,
             )
-            _remember(decisions, key, found)
+            if len(decisions) >= DECISIONS_MAX:
+                decisions.clear()
+            if len(name) <= NAME_LENGTH_MAX:
+                decisions[key] = found
         if not found and is_noted:
             self._note(connection, operation, resource_type, name)
         return found
 
-    def allows_topic(self, connection: Connection, operation: AclOperation, name: bytes) -> bool:
-        """Whether a client may read or write a topic, named as in a request; for Produce and Fetch."""
-        found = self._decisions(connection).get((operation, ResourceType.TOPIC, name))
-        if found:
+    def allows_write(self, connection: Connection, name: bytes) -> bool:
+        """Whether a client may write to a topic, named as in a Produce request."""
+        decisions: Decisions | None = connection.decisions
+        if (
+            decisions is not None
+            and decisions.generation == self._generation
+            and name in decisions.writable_names
+        ):
             return True
-        found = self.allows(connection, operation, ResourceType.TOPIC, name.decode(errors="replace"))
-        _remember(self._decisions(connection), (operation, ResourceType.TOPIC, name), found)
+        found = self.allows(connection, AclOperation.WRITE, ResourceType.TOPIC, name.decode(errors="replace"))
+        if found:
+            _remember(self.decisions(connection).writable_names, name)
+        return found
+
+    def allows_read(self, connection: Connection, key: bytes, name: str, *, by_id: bool) -> bool:
+        """Whether a client may read a topic; `key` is its name or id, as in a Fetch request."""
+        decisions = self.decisions(connection)
+        readable = decisions.readable_ids if by_id else decisions.readable_names
+        if key in readable:
+            return True
+        found = self.allows(connection, AclOperation.READ, ResourceType.TOPIC, name)
+        if found:
+            _remember(readable, key)
         return found
 
     def allows_any(
@@ -142,7 +167,8 @@ class Authorizer:
             if self.allows(connection, operation, resource_type, name, is_noted=False)
         )
 
-    def _decisions(self, connection: Connection) -> Decisions:
+    def decisions(self, connection: Connection) -> Decisions:
+        """Return what is remembered of a connection: another object after each change of an ACL or login."""
         decisions: Decisions | None = connection.decisions
         if decisions is None or decisions.generation != self._generation:
             decisions = connection.decisions = Decisions(self._generation)
@@ -192,11 +218,11 @@ class Authorizer:
         self._on_entries(pattern, await self._store.change(pattern, lambda old: old - removed))
 
 
-def _remember(decisions: Decisions, key: tuple[AclOperation, ResourceType, str | bytes], found: bool) -> None:
-    if len(decisions) >= DECISIONS_MAX:
-        decisions.clear()
-    if len(key[2]) <= NAME_LENGTH_MAX:
-        decisions[key] = found
+def _remember(topics: set[bytes], key: bytes) -> None:
+    if len(topics) >= DECISIONS_MAX:
+        topics.clear()
+    if len(key) <= NAME_LENGTH_MAX:
+        topics.add(key)
 
 
 def _host(connection: Connection) -> str:

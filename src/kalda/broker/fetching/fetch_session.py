@@ -186,6 +186,9 @@ class FetchSession:
     epoch: int = INITIAL_EPOCH + 1
     watch: SessionWatch | None = None
     """Set for a follower; closed with the session."""
+    readable_by: object = None
+    """The decisions of an authorizer that let a client read every topic of the session; None if it has to be
+    asked about each."""
 
     def close(self) -> None:
         """Close the watch, as the session is dropped."""
@@ -202,6 +205,7 @@ class FetchSession:
                 cached = partitions.get(name)
                 if cached is None:
                     partitions[name] = CachedPartition(partition)
+                    self.readable_by = None
                 else:
                     cached.fields = partition
         for key, indexes in fields.forgotten:

@@ -16,6 +16,9 @@ WILDCARD_PRINCIPAL: Final = "User:*"
 class _Named(IntEnum):
     """A number of the protocol with the words of Kafka's tools and znodes."""
 
+    # That of Enum is of the name, and in Python; members are parts of keys that requests look up.
+    __hash__ = int.__hash__
+
     @property
     def title(self) -> str:
         """The name in camel case, as in JSON: ``TransactionalId``."""

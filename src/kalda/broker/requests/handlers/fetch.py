@@ -64,6 +64,8 @@ LEADER_FROM: Final = 16
 
 READ_COMMITTED: Final = 1
 
+NOTHING_DENIED: Final[dict[bytes, ErrorCode]] = {}
+
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -106,17 +108,25 @@ def _denied(
     params: FetchParams,
 ) -> dict[bytes, ErrorCode]:
     """Return the topic keys of a session that the client may not read, with their errors."""
-    connection, entries = context.connection, session.entries
-    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    connection, code = context.connection, ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if params.is_follower:
         if authorizer.allows_cluster(connection, AclOperation.CLUSTER_ACTION):
-            return {}
-        return {key: code for key, _ in entries}
+            return NOTHING_DENIED
+        return {key: code for key, _ in session.entries}
+    cached = session.session if isinstance(session, IncrementalContext) else None
+    decisions = authorizer.decisions(connection)
+    if cached is not None and cached.readable_by is decisions:
+        return NOTHING_DENIED
     denied: dict[bytes, ErrorCode] = {}
-    for key in {key for key, _ in entries}:
+    are_known = True
+    for key in {key for key, _ in session.entries}:
         name = services.metadata_cache.topic_name(UUID(bytes=key)) if params.by_id else key.decode()
-        if name is not None and not authorizer.allows_topic(connection, AclOperation.READ, name.encode()):
+        if name is None:
+            are_known = False
+        elif not authorizer.allows_read(connection, key, name, by_id=params.by_id):
             denied[key] = code
+    if cached is not None and are_known and not denied:
+        cached.readable_by = decisions
     return denied
 
 

@@ -86,6 +86,7 @@ _ZSTD: Final = int(Compression.ZSTD)
 NO_REFUSALS: Final[Refusals] = {}
 NOTHING_UNPACKED: Final[Unpacked] = {}
 Answer = tuple[bytes, PartitionProduceResult]
+NOTHING_DENIED: Final[Sequence[Answer]] = ()
 
 
 class _RefusedError(Exception):
@@ -107,7 +108,7 @@ def handle_produce(
     authorizer = access.authorizer
     if access.throttle.is_active:
         context.throttle_seconds = access.throttle.produced(context.connection, context.client_id, len(frame))
-    denied = () if authorizer is None else _take_denied(authorizer, context, fields)
+    denied = NOTHING_DENIED if authorizer is None else _take_denied(authorizer, context, fields)
     if version < RECORD_BATCHES_FROM and has_packed(fields):
         return _handle_packed(services, context, fields, denied)
     if fields.transactional_id is not None:
@@ -147,21 +148,21 @@ def handle_produce(
 
 def _take_denied(
     authorizer: "Authorizer", context: RequestContext, fields: ProduceRequestFields
-) -> "list[Answer]":
+) -> Sequence[Answer]:
     """Take the topics that the client may not write out of a request; return their results."""
     connection, topics = context.connection, fields.topics
     transactional_id = fields.transactional_id
+    if transactional_id is None and len(topics) == 1 and authorizer.allows_write(connection, topics[0][0]):
+        return NOTHING_DENIED
     if transactional_id is not None and not authorizer.allows(
         connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id.decode()
     ):
         code, fields.topics = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, []
     else:
         code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        names = {
-            name for name, _ in topics if not authorizer.allows_topic(connection, AclOperation.WRITE, name)
-        }
+        names = {name for name, _ in topics if not authorizer.allows_write(connection, name)}
         if not names:
-            return []
+            return NOTHING_DENIED
         fields.topics = [each for each in topics if each[0] not in names]
         topics = [each for each in topics if each[0] in names]
     return [
