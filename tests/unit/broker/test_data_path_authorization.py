@@ -175,3 +175,15 @@ def test_what_is_remembered_is_bounded(broker: DataPath, acls: FakeStore) -> Non
     decisions = authorizer.decisions(connection)
     assert {b"10000"} == decisions.writable_names
     assert 1 == len(decisions)
+
+
+def test_connections_of_a_client_share_what_is_remembered(broker: DataPath, acls: FakeStore) -> None:
+    authorizer = broker.services.access.authorizer
+    assert authorizer is not None
+    first = cast(Connection, broker.connection)
+    log_in(broker)
+    second = cast(Connection, broker.connection)
+    assert authorizer.decisions(first) is authorizer.decisions(second)
+    acls.allow(AclOperation.READ, TOPIC)
+    log_in(broker)
+    assert authorizer.decisions(cast(Connection, broker.connection)) is authorizer.decisions(second)

@@ -1,13 +1,14 @@
 """Decides whether a client may do what it asks for: `Authorizer`, which `authorizer.class.name` switches on.
 
-Decisions are remembered for each connection, so that a request of a client that asked before costs a look-up.
-Every change of an ACL drops all of them.
+Decisions are remembered by principal and address, so that a request of a client that asked before costs a
+look-up. Every change of an ACL drops all of them.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv6Address
 from typing import Final
+from weakref import WeakValueDictionary
 
 from kalda.broker.config import BrokerConfig
 from kalda.common.log_limiter import LogLimiter
@@ -27,7 +28,7 @@ from kalda.zk.client.acl_store import AclStore, Entries
 logger: Final = logging.getLogger(__name__)
 
 DECISIONS_MAX: Final = 10_000
-"""Decisions remembered for one connection: a few megabytes at most. Beyond, all of them are forgotten."""
+"""Decisions remembered of one client: a few megabytes at most. Beyond, all of them are forgotten."""
 
 NAME_LENGTH_MAX: Final = 255
 """Longer names are not remembered: no topic has one, and a client could fill memory with them."""
@@ -36,12 +37,12 @@ OnDenial = Callable[[Connection, AclOperation, ResourceType, str], None]
 
 
 class Decisions(dict[tuple[AclOperation, ResourceType, str], bool]):
-    """What was decided for one connection since the last change of an ACL.
+    """What was decided for the connections of one principal and address since the last change of an ACL.
 
     The sets have what Produce and Fetch ask for with every request, as it is in their frames.
     """
 
-    __slots__ = ("generation", "readable_ids", "readable_names", "writable_names")
+    __slots__ = ("__weakref__", "generation", "readable_ids", "readable_names", "writable_names")
 
     def __init__(self, generation: int) -> None:
         super().__init__()
@@ -61,6 +62,8 @@ class Authorizer:
         )
         self._store: Final = store
         self._generation = 0
+        # A client's decisions live as long as its connections.
+        self._of_clients: Final[WeakValueDictionary[tuple[str, str], Decisions]] = WeakValueDictionary()
         self._limiter: Final = LogLimiter(logger)
         self.on_denial: OnDenial | None = None
         """Called for each denial that a client notices, for the audit."""
@@ -168,10 +171,14 @@ class Authorizer:
         )
 
     def decisions(self, connection: Connection) -> Decisions:
-        """Return what is remembered of a connection: another object after each change of an ACL or login."""
+        """Return what is remembered of a client: another object after each change of an ACL or login."""
         decisions: Decisions | None = connection.decisions
         if decisions is None or decisions.generation != self._generation:
-            decisions = connection.decisions = Decisions(self._generation)
+            client = str(connection.principal), connection.peer_address
+            decisions = self._of_clients.get(client)
+            if decisions is None or decisions.generation != self._generation:
+                decisions = self._of_clients[client] = Decisions(self._generation)
+            connection.decisions = decisions
         return decisions
 
     def _note(
