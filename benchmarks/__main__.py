@@ -34,11 +34,12 @@ from benchmarks.end_to_end import Figure
 from benchmarks.footprint import memory_mb
 from kalda.testing import KaldaProcess
 
-_AGAINST_A_BROKER: Final[dict[str, Callable[[str], list[Figure]]]] = {
-    "end_to_end": end_to_end.run,
+_AGAINST_A_BROKER: Final[dict[str, Callable[[str, int], list[Figure]]]] = {
+    "end_to_end": lambda bootstrap, _: end_to_end.run(bootstrap),
     "request_rate": request_rate.run,
-    "clients": clients.run,
+    "clients": lambda bootstrap, _: clients.run(bootstrap),
 }
+"""Each is called with the bootstrap servers and the pid of one broker."""
 _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "footprint": footprint.run,
     "metrics": metrics.run,
@@ -111,14 +112,14 @@ def _compare(name: str, *, with_kafka: bool) -> None:
     with tempfile.TemporaryDirectory(prefix="kalda-bench-") as directory:
         kalda = KaldaProcess(Path(directory) / "data")
         with kalda:
-            ours = measure(kalda.bootstrap)
+            ours = measure(kalda.bootstrap, kalda.pid)
             ours.append((f"memory after {name}", memory_mb(kalda.pid), "MB"))
             ours.append((f"start before {name}", kalda.start_seconds, "s"))
     theirs: dict[str, float] = {}
     if with_kafka:
         try:
             with ApacheKafka() as kafka:
-                theirs = {label: value for label, value, _ in measure(kafka.bootstrap)}
+                theirs = {label: value for label, value, _ in measure(kafka.bootstrap, kafka.pid)}
                 theirs[f"memory after {name}"] = memory_mb(kafka.pid)
                 theirs[f"start before {name}"] = kafka.start_seconds
         except NotAvailableError as error:

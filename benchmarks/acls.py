@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import psutil
-
 from benchmarks.end_to_end import Figure, create_topic
-from benchmarks.request_rate import Connections, produce_frame
+from benchmarks.request_rate import Connections, processor_seconds, produce_frame
 from kalda import Admin
 from kalda.clients.admin.acls import (
     AccessControlEntry,
@@ -43,14 +41,14 @@ class _Side:
     """One broker under load, and what was measured in each round."""
 
     connections: Connections
-    processor: psutil.Process
+    pid: int
     rates: list[float] = field(default_factory=list)
     microseconds: list[float] = field(default_factory=list)
 
     def one_round(self, seconds: float = _ROUND_SECONDS) -> None:
-        before = sum(self.processor.cpu_times()[:2])
+        before = processor_seconds(self.pid)
         done, took = self.connections.drive(seconds)
-        used = sum(self.processor.cpu_times()[:2]) - before
+        used = processor_seconds(self.pid) - before
         self.rates.append(done / took)
         self.microseconds.append(used / done * 1e6)
 
@@ -80,7 +78,7 @@ def _compare(plain: KaldaProcess, restricted: KaldaProcess, count: int) -> list[
             host, _, port = broker.bootstrap.rpartition(":")
             connections = stack.enter_context(Connections(host, int(port), frame, count))
             connections.drive(1.0)
-            sides.append(_Side(connections, psutil.Process(broker.pid)))
+            sides.append(_Side(connections, broker.pid))
         for number in range(_ROUNDS):
             for side in sides if number % 2 else reversed(sides):
                 side.one_round()

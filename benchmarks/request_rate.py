@@ -12,6 +12,8 @@ import time
 from types import TracebackType
 from typing import Final, Self
 
+import psutil
+
 from benchmarks.end_to_end import Figure, create_topic
 from kalda.records.record import RecordBatchBuilder
 
@@ -21,19 +23,27 @@ _VERSION: Final = 7
 _SIZE: Final = struct.Struct(">i")
 
 
-def run(bootstrap: str) -> list[Figure]:
-    """Measure at each number of connections."""
+def run(bootstrap: str, pid: int) -> list[Figure]:
+    """Measure rate and the broker's processor time at each number of connections."""
     create_topic(bootstrap, "requests")
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     frame = produce_frame("requests")
-    return [
-        (
-            f"one-record produce requests, {count} connections",
-            requests_per_second(host, int(port), frame, count) / 1000,
-            "k/s",
-        )
-        for count in (1, 20, 200)
-    ]
+    figures: list[Figure] = []
+    for count in (1, 20, 200):
+        with Connections(host, int(port), frame, count) as connections:
+            connections.drive(_WARM_UP_SECONDS)
+            before = processor_seconds(pid)
+            done, seconds = connections.drive(_SECONDS)
+            used = processor_seconds(pid) - before
+        label = f"{count} connections"
+        figures.append((f"one-record produce requests, {label}", done / seconds / 1000, "k/s"))
+        figures.append((f"processor time of a produce request, {label}", used / done * 1e6, "us"))
+    return figures
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, its own and the kernel's for it."""
+    return sum(psutil.Process(pid).cpu_times()[:2])
 
 
 def produce_frame(topic: str, partition: int = 0) -> bytes:
