@@ -57,6 +57,7 @@ _UINT32: Final = struct.Struct(">I")
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
+_CODEC_MAX: Final = int(Compression.ZSTD)
 _SEQUENCE_MAX: Final = 0x7FFFFFFF
 
 
@@ -247,6 +248,24 @@ def validate_bytes(buffer: Buffer, position: int, header: BatchHeader) -> None:
         )
     if header.attributes & COMPRESSION_MASK > Compression.ZSTD:
         Compression.from_id(header.attributes & COMPRESSION_MASK)
+
+
+def is_plain_produced(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether `validate_bytes` and `validate_produced` pass a batch that is all of the buffer.
+
+    False for some batches that they pass too: those of transactions, barriers, and ones with a wrong maximum
+    timestamp or the flag of log-append time.
+    """
+    return (
+        header.magic == MAGIC
+        and 0 <= header.attributes <= _CODEC_MAX
+        and header.base_offset == 0
+        and header.record_count > 0
+        and header.record_count == header.last_offset_delta + 1
+        and (header.base_sequence >= 0 or header.producer_id < 0)
+        and header.max_timestamp >= header.base_timestamp
+        and crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]) == header.crc
+    )
 
 
 def validate_produced(header: BatchHeader) -> None:

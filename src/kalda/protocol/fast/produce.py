@@ -27,6 +27,7 @@ from kalda.protocol.fast.wire import (
 )
 from kalda.protocol.protocol_errors import ProtocolError
 
+TRANSACTIONAL_ID_FROM: Final = 3
 FLEXIBLE_FROM: Final = 9
 """The first version with compact strings and tagged fields, and so with a version 1 response header."""
 
@@ -77,9 +78,69 @@ def parse_produce_request(frame: memoryview, position: int, version: int) -> Pro
         ProtocolError: the bytes are not a request of this version.
     """
     try:
-        return _parse(frame, position, version >= FLEXIBLE_FROM, version >= 3)
+        usual = None
+        if version >= FLEXIBLE_FROM:
+            usual = _parse_usual_flexible(frame, position)
+        elif version >= TRANSACTIONAL_ID_FROM:
+            usual = _parse_usual(frame, position)
+        if usual is not None:
+            return usual
+    except (struct.error, IndexError):
+        # What is missing is found again by the parser of all requests.
+        pass
+    try:
+        return _parse(frame, position, version >= FLEXIBLE_FROM, version >= TRANSACTIONAL_ID_FROM)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"produce request v{version} ends too early: {error}") from None
+
+
+# No transactional id, acks, timeout, one topic, length of its name; then one partition, its index and size.
+_USUAL_HEAD: Final = Struct(">hhiih")
+_USUAL_TOPIC: Final = Struct(">iii")
+_USUAL_FLEXIBLE_HEAD: Final = Struct(">BhiBB")
+_USUAL_FLEXIBLE_TOPIC: Final = Struct(">Bi")
+
+
+def _parse_usual(frame: memoryview, position: int) -> ProduceRequestFields | None:
+    """Parse a request of versions 3-8 with one partition and without a transactional id; None for any other.
+
+    Raises:
+        struct.error: the frame ends too early.
+    """
+    absent, acks, timeout_ms, topics, length = _USUAL_HEAD.unpack_from(frame, position)
+    if absent != -1 or topics != 1 or length < 0:
+        return None
+    begin = position + 14
+    end = begin + length
+    partitions, index, size = _USUAL_TOPIC.unpack_from(frame, end)
+    start = end + 12
+    stop = start + size
+    if partitions != 1 or size < 0 or stop > len(frame):
+        return None
+    batch: tuple[int, memoryview | None] = index, frame[start:stop]
+    return ProduceRequestFields(None, acks, timeout_ms, [(bytes(frame[begin:end]), [batch])])
+
+
+def _parse_usual_flexible(frame: memoryview, position: int) -> ProduceRequestFields | None:
+    """Parse a flexible request with one partition and without a transactional id; None for any other.
+
+    Raises:
+        struct.error, IndexError: the frame ends too early.
+    """
+    absent, acks, timeout_ms, topics, length = _USUAL_FLEXIBLE_HEAD.unpack_from(frame, position)
+    # Counts and lengths are one more than they mean, and varints of one byte here.
+    if absent or topics != 2 or not 0 < length < 0x80:
+        return None
+    begin = position + 9
+    end = begin + length - 1
+    partitions, index = _USUAL_FLEXIBLE_TOPIC.unpack_from(frame, end)
+    size, start = read_unsigned_varint(frame, end + 5)
+    stop = start + size - 1
+    # Three sections of tagged fields end the partition, the topic and the request.
+    if partitions != 2 or not size or frame[stop] or frame[stop + 1] or frame[stop + 2]:
+        return None
+    batch: tuple[int, memoryview | None] = index, frame[start:stop]
+    return ProduceRequestFields(None, acks, timeout_ms, [(bytes(frame[begin:end]), [batch])])
 
 
 def _parse(
