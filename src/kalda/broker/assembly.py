@@ -49,6 +49,7 @@ from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.topic_responses import TopicResponses
+from kalda.broker.telemetry.assembly import EXPIRY_CHECK_INTERVAL_MS, build_client_metrics
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
 from kalda.broker.transactions.producer_ids import ProducerIds
@@ -113,6 +114,7 @@ class BrokerParts:
                 foundation.config.delegation_token_expiry_check_interval_ms,
                 self._delete_ended_tokens,
             )
+        tasks.every("client metrics", EXPIRY_CHECK_INTERVAL_MS, services.client_metrics.expire)
         tasks.run("features", foundation.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
@@ -152,6 +154,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         access=foundation.access,
         api_versions=advertised_versions(),
         broker_id=foundation.broker_id,
+        client_metrics=build_client_metrics(config, foundation.config_store, clock, foundation.metrics),
         cluster_id=foundation.cluster_id,
         config=config,
         clock=clock,

@@ -140,6 +140,7 @@ class Metrics:
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
         self._tables: list[Table] = []
+        self._sources: list[Callable[[], Iterable[Family]]] = []
 
     def counter(self, name: str, text: str, **labels: str) -> Counter:
         """Return the counter of this name and these labels, made at the first call."""
@@ -182,6 +183,13 @@ class Metrics:
             self._family(column.name, column.kind, column.help)
         self._tables.append(Table(columns, rows))
 
+    def source(self, read: Callable[[], Iterable[Family]]) -> None:
+        """Register a function that lists whole families when the metrics are collected.
+
+        It is for metrics whose names are not known before, such as those that clients push.
+        """
+        self._sources.append(read)
+
     def remove(self, name: str, **labels: str) -> None:
         """Drop an instrument, as when its topic is deleted; harmless if it is not there."""
         family = self._families.get(name)
@@ -189,8 +197,13 @@ class Metrics:
             family.samples.pop(_sorted_labels(labels), None)
 
     def families(self) -> Iterator[Family]:
-        """Iterate over everything registered, in order of first registration."""
+        """Iterate over everything registered, in order of first registration, then over the sources.
+
+        A family of a source whose name is registered is left out: a name must not appear twice.
+        """
         yield from tuple(self._families.values())
+        for read in self._sources:
+            yield from (family for family in tuple(read()) if family.name not in self._families)
 
     def tables(self) -> tuple[Table, ...]:
         """Return every table; the families of their columns are among `families`."""

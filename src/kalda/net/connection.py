@@ -77,6 +77,9 @@ Chunk: TypeAlias = bytes | bytearray | memoryview | FileRegion | PieceSource
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], None]"
 """Called with each frame, without its size prefix. The view is writable and valid during the call only."""
 
+UNKNOWN_SOFTWARE: Final = ("unknown", "unknown")
+"""The software of clients that do not say what they are, in Kafka's words."""
+
 REQUESTS_OUTSTANDING_MAX: Final = 100
 """Requests of one connection that wait for their answers. Kafka's broker takes one at a time; clients keep at
 most 5 in flight for an ordered producer. Above it reading pauses, so a peer cannot fill the purgatory."""
@@ -173,6 +176,7 @@ class Connection:
         "peer_address",
         "principal",
         "received_at",
+        "software",
     )
 
     def __init__(
@@ -194,6 +198,8 @@ class Connection:
         """The largest frame that is taken."""
         self.principal = ANONYMOUS
         """The identity of the client, once it is known."""
+        self.software = UNKNOWN_SOFTWARE
+        """The name and version of the client's software, once it has said it (KIP-511)."""
         self.decisions: Any = None
         """What an authorizer remembers of this client."""
         self.received_at = self.last_active = monotonic()

@@ -1,6 +1,7 @@
-"""Changes the settings of topics and brokers while the cluster runs (AlterConfigs, IncrementalAlterConfigs).
+"""Changes settings while the cluster runs (AlterConfigs, IncrementalAlterConfigs).
 
-It also changes the levels of this broker's loggers (KIP-412), which are not stored.
+Resources are topics, brokers, subscriptions to client metrics (KIP-714), and the levels of this broker's
+loggers (KIP-412), which are not stored.
 
 Validation is pure: it computes the new stored settings and rejects those that are not allowed. The settings
 in ZooKeeper apply to all brokers; this broker applies them at once, so that a client reads its own change.
@@ -20,17 +21,23 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
 from kalda.broker.config.broker_loggers import check_level, set_level
+from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
+from kalda.broker.config.client_metrics import ClientMetricsConfig
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, MissingFeatureError, UpdateMode
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.sanitizer import desanitize, sanitize
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
 
 logger: Final = logging.getLogger(__name__)
 
+
+_NO_LISTS: Final = ConfigDef(())
+"""As in Kafka, the lists of subscriptions are set as a whole."""
 
 SettingsCheck: TypeAlias = Callable[[Mapping[str, ConfigValue]], None]
 """Called with the values that would be in force; raises ConfigError."""
@@ -42,6 +49,7 @@ class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
     BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +109,8 @@ class ConfigAdmin:
             entity_type, entity_name, definitions = "topics", self._topic(name), TOPIC_CONFIG
         elif resource_type == ResourceType.BROKER:
             entity_type, entity_name, definitions = "brokers", self._broker(name), BROKER_CONFIG
+        elif resource_type == ResourceType.CLIENT_METRICS:
+            entity_type, entity_name, definitions = CLIENT_METRICS, _subscription(name), _NO_LISTS
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"Settings of resource type {resource_type} cannot change."
@@ -126,6 +136,8 @@ class ConfigAdmin:
     def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
         if entity_type == "topics":
             return self._config_store.topic_overrides(entity_name)
+        if entity_type == CLIENT_METRICS:
+            return self._config_store.entity(entity_type, entity_name)
         is_default = entity_name == paths.DEFAULT_ENTITY
         return self._config.dynamic_default if is_default else self._config.dynamic_broker
 
@@ -149,6 +161,9 @@ class ConfigAdmin:
             except ConfigError as error:
                 raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
             return
+        if entity_type == CLIENT_METRICS:
+            ClientMetricsConfig.parse(desanitize(entity_name), settings)
+            return
         is_default = entity_name == paths.DEFAULT_ENTITY
         try:
             for setting in settings:
@@ -168,6 +183,8 @@ class ConfigAdmin:
     def _put_in_force(self, entity_type: str, entity_name: str, settings: Mapping[str, str]) -> None:
         if entity_type == "topics":
             self._config_store.set_topic(entity_name, settings)
+        elif entity_type == CLIENT_METRICS:
+            self._config_store.set_entity(entity_type, entity_name, settings)
         elif entity_name == paths.DEFAULT_ENTITY:
             self._config_store.set_broker_default(settings)
         else:
@@ -229,6 +246,17 @@ def require_this_broker(name: str, broker_id: int) -> None:
         raise ApiError(
             ErrorCode.INVALID_REQUEST, f"Unexpected broker id: this is {broker_id}, but {name} was asked."
         )
+
+
+def _subscription(name: str) -> str:
+    """Return the name of a subscription in paths, where Kafka allows any name.
+
+    Raises:
+        ApiError: INVALID_REQUEST, it is empty.
+    """
+    if not name:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
+    return sanitize(name)
 
 
 def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bool) -> None:

@@ -68,6 +68,25 @@ def describe_broker_default(config: BrokerConfig, names: Sequence[str] | None = 
     return entries
 
 
+def describe_client_metrics(
+    settings: Mapping[str, str], names: Sequence[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe what is set of a subscription to client metrics, as Kafka does: no defaults, no types."""
+    return [
+        ConfigEntry(
+            name=name,
+            value=settings[name],
+            source=ConfigSource.DYNAMIC_CLIENT_METRICS_CONFIG,
+            is_read_only=False,
+            is_sensitive=False,
+            config_type=_TYPE_UNKNOWN,
+            synonyms=(),
+            documentation="",
+        )
+        for name in _selected(settings, names)
+    ]
+
+
 def _selected(existing: Iterable[str], names: Sequence[str] | None) -> list[str]:
     # An empty list asks for everything, as null does: old clients send it so.
     if not names:

@@ -18,6 +18,7 @@ from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.topic_responses import TopicResponses
+from kalda.broker.telemetry.client_metrics_manager import ClientMetricsManager
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.produce_gate import ProduceGate
@@ -42,6 +43,7 @@ class BrokerServices:
     """The answer to ApiVersions: every API with the versions that clients may use."""
     broker_id: int
     cluster_id: str
+    client_metrics: ClientMetricsManager
     config: BrokerConfig
     clock: Clock
     cluster_store: ClusterStore

@@ -1,6 +1,6 @@
 """GetTelemetrySubscriptions (key 71): the metrics that a client shall push, how often and how (KIP-714).
 
-Flexible from the start; there is one version. Kalda's clients send it; the broker does not serve it.
+Flexible from the start; there is one version.
 """
 
 from uuid import UUID

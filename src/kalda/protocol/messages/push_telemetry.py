@@ -1,6 +1,6 @@
 """PushTelemetry (key 72): a client's metrics, as OpenTelemetry's ``MetricsData`` (KIP-714).
 
-Flexible from the start; there is one version. Kalda's clients send it; the broker does not serve it.
+Flexible from the start; there is one version.
 """
 
 from uuid import UUID

@@ -19,6 +19,7 @@ from kalda.broker.config.definitions.quotas import QuotaConfig
 from kalda.broker.config.definitions.replication import ReplicationConfig
 from kalda.broker.config.definitions.sasl import SaslConfig
 from kalda.broker.config.definitions.server import ReadLeaseConfig, ServerConfig, ZooKeeperConfig
+from kalda.broker.config.definitions.telemetry import TelemetryConfig
 from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.broker.config.definitions.topic import TOPIC_SYNONYMS, TopicConfig
 from kalda.broker.config.definitions.without_effect import settings_without_effect
@@ -48,6 +49,7 @@ class BrokerSettings(
     AccessConfig,
     DelegationTokenConfig,
     QuotaConfig,
+    TelemetryConfig,
     ServerLogConfig,
     ReplicationConfig,
     CoordinatorConfig,

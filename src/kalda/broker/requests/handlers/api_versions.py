@@ -49,6 +49,8 @@ def handle(
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return error_response(request, ErrorCode.INVALID_REQUEST)
+    if context.api_version >= _SOFTWARE_FROM_VERSION:
+        connection.software = (request.client_software_name, request.client_software_version)
     if release is not None:
         # The features that Kalda finalizes came after the last of these releases.
         return ApiVersionsResponse(api_keys=restricted(services.api_versions, release))

@@ -2,20 +2,29 @@
 
 v0 has only whether a value is the default, v1 its source and, on request, its synonyms, v3 its type and, on
 request, its documentation. Resources are topics, this broker (by its id), the dynamic defaults of all brokers
-(by the empty name), and the loggers of this broker (KIP-412).
+(by the empty name), the loggers of this broker (KIP-412), and subscriptions to client metrics (KIP-714), of
+which those that do not exist have no settings.
 """
 
 from typing import Final
 
 from kalda.broker.config.broker_loggers import describe_loggers
+from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
 from kalda.broker.config.config_admin import ResourceType, require_this_broker
-from kalda.broker.config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
+from kalda.broker.config.describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_broker_default,
+    describe_client_metrics,
+    describe_topic,
+)
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import ConfigSource
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.sanitizer import sanitize
 from kalda.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -70,6 +79,10 @@ def _describe(services: BrokerServices, resource: DescribeConfigsResource) -> li
     if resource.resource_type == ResourceType.BROKER_LOGGER:
         require_this_broker(name, services.broker_id)
         return describe_loggers(wanted)
+    if resource.resource_type == ResourceType.CLIENT_METRICS:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
+        return describe_client_metrics(services.config_store.entity(CLIENT_METRICS, sanitize(name)), wanted)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

@@ -1,8 +1,8 @@
 """IncrementalAlterConfigs (key 44), versions 0-1: changes single dynamic settings (KIP-339).
 
 A setting is set, deleted, or, if it is a list, appended to or subtracted from. Resources are topics, brokers
-(this broker by its id, all brokers by the empty name) and the loggers of this broker (KIP-412). v1 is
-flexible.
+(this broker by its id, all brokers by the empty name), the loggers of this broker (KIP-412) and subscriptions
+to client metrics (KIP-714), which end with their last setting. v1 is flexible.
 """
 
 from typing import Final

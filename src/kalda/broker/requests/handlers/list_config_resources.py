@@ -8,11 +8,13 @@ listed.
 from collections.abc import Coroutine
 from typing import Final
 
+from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import ConfigResourceType
 from kalda.common.errors import ErrorCode
+from kalda.common.sanitizer import desanitize
 from kalda.protocol.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -28,7 +30,6 @@ _SUPPORTED: Final = frozenset(
         ConfigResourceType.GROUP,
     }
 )
-_CLIENT_METRICS_ENTITY: Final = "client-metrics"
 
 
 def handle(
@@ -57,8 +58,11 @@ async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigR
         ConfigResourceType.BROKER_LOGGER: brokers,
     }
     if ConfigResourceType.CLIENT_METRICS in wanted:
-        found = await services.cluster_store.configs(_CLIENT_METRICS_ENTITY)
-        names[ConfigResourceType.CLIENT_METRICS] = sorted(found)
+        found = await services.cluster_store.configs(CLIENT_METRICS)
+        # A subscription that was deleted leaves its empty znode.
+        names[ConfigResourceType.CLIENT_METRICS] = sorted(
+            desanitize(name) for name, settings in found.items() if settings
+        )
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=resource_type)

@@ -1,0 +1,1 @@
+"""Client metrics (KIP-714): who shall push what, and what was pushed."""

@@ -1,0 +1,187 @@
+"""Decodes OpenTelemetry's ``MetricsData`` v1, in which clients push their metrics (KIP-714).
+
+Only what clients push: gauges and sums of numbers, with attributes of text, numbers and truth values.
+Histograms and summaries are skipped. The encoder is `kalda.clients.telemetry.otlp`.
+
+What a maintainer must not break: the bytes come from anybody. Everything that is malformed raises
+`InvalidMetricsError`, nothing recurses, and the work is bounded: each field that is looked at counts, and
+points are decoded one by one, as the caller asks for them.
+"""
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kalda.broker.telemetry.client_metrics_manager import InvalidMetricsError
+
+_VARINT: Final = 0
+_FIXED64: Final = 1
+_BYTES: Final = 2
+_FIXED32: Final = 5
+_FIXED64_SIZE: Final = 8
+_FIXED32_SIZE: Final = 4
+_VARINT_BYTES_MAX: Final = 10
+_DELTA: Final = 1
+_DOUBLE: Final = struct.Struct("<d")
+_INT64: Final = struct.Struct("<q")
+
+ATTRIBUTES_MAX: Final = 32
+"""Attributes of one point or client that are read; Kafka's clients have six at most."""
+
+FIELDS_MAX: Final = 200_000
+"""Fields of one push that are looked at. A point with three attributes costs some 25 looks."""
+
+Attributes = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One value of one metric."""
+
+    name: str
+    attributes: Attributes
+    value: float
+    is_sum: bool
+    """Whether the value is a total, which is monotonic; if not, it is a gauge."""
+    is_delta: bool
+    """Whether the value is what was added since the last push."""
+
+
+def decode_metrics(data: bytes) -> Iterator[tuple[Attributes, Point]]:
+    """Return each point with the attributes of its client.
+
+    Raises:
+        InvalidMetricsError: the bytes are malformed; the points before are returned.
+    """
+    return _Decoder().points(memoryview(data))
+
+
+class _Decoder:
+    """Decodes one push; counts the fields that it looks at."""
+
+    def __init__(self) -> None:
+        self._left = FIELDS_MAX
+
+    def points(self, data: memoryview) -> Iterator[tuple[Attributes, Point]]:
+        """Return each point with the attributes of its client."""
+        for resource_metrics in self._messages(data, 1):
+            resource: Attributes = ()
+            for each in self._messages(resource_metrics, 1):
+                resource = self._attributes(each, 1)
+            for scope in self._messages(resource_metrics, 2):
+                for metric in self._messages(scope, 2):
+                    for point in self._points(metric):
+                        yield resource, point
+
+    def _points(self, metric: memoryview) -> Iterator[Point]:
+        name = ""
+        data: list[tuple[bool, memoryview]] = []
+        for field, value in self._fields(metric):
+            if field == 1:
+                name = _text(value)
+            elif field in (5, 7):
+                data.append((field == 7, _message(value)))
+        for is_sum, message in data:
+            is_delta, is_monotonic = False, False
+            for field, value in self._fields(message):
+                if field == 2 and is_sum:
+                    is_delta = value == _DELTA
+                elif field == 3 and is_sum:
+                    is_monotonic = bool(value)
+            for number in self._messages(message, 1):
+                point = self._number(number)
+                if point is not None:
+                    yield Point(name, point[1], point[0], is_sum and is_monotonic, is_delta)
+
+    def _number(self, message: memoryview) -> tuple[float, Attributes] | None:
+        """Return the value and attributes of a number; None without a value."""
+        found: float | None = None
+        for field, value in self._fields(message):
+            if field in (4, 6):
+                if not isinstance(value, memoryview) or len(value) != _FIXED64_SIZE:
+                    raise InvalidMetricsError(f"field {field} of a number has no 64 bits")
+                found = float((_DOUBLE if field == 4 else _INT64).unpack(value)[0])
+        return None if found is None else (found, self._attributes(message, 7))
+
+    def _attributes(self, message: memoryview, wanted: int) -> Attributes:
+        found: list[tuple[str, str]] = []
+        for pair in self._messages(message, wanted):
+            if len(found) == ATTRIBUTES_MAX:
+                break
+            name, text = "", None
+            for field, value in self._fields(pair):
+                if field == 1:
+                    name = _text(value)
+                elif field == 2:
+                    text = self._any_value(_message(value))
+            if text is not None:
+                found.append((name, text))
+        return tuple(found)
+
+    def _any_value(self, message: memoryview) -> str | None:
+        """Return a value as text; None for lists and maps."""
+        for field, value in self._fields(message):
+            if field == 1:
+                return _text(value)
+            if field == 2:
+                return "true" if value else "false"
+            if field == 3 and isinstance(value, int):
+                return str(value - (1 << 64) if value >> 63 else value)
+            if field == 4 and isinstance(value, memoryview) and len(value) == _FIXED64_SIZE:
+                return repr(_DOUBLE.unpack(value)[0])
+        return None
+
+    def _messages(self, message: memoryview, wanted: int) -> Iterator[memoryview]:
+        """Return the messages in one field of a message."""
+        for field, value in self._fields(message):
+            if field == wanted:
+                yield _message(value)
+
+    def _fields(self, message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+        """Return the number and value of each field; a value of fixed size is its bytes."""
+        position, end = 0, len(message)
+        while position < end:
+            self._left -= 1
+            if self._left < 0:
+                raise InvalidMetricsError(f"there are more than {FIELDS_MAX} fields")
+            key, position = _varint(message, position)
+            wire_type = key & 7
+            if wire_type == _VARINT:
+                number, position = _varint(message, position)
+                yield key >> 3, number
+                continue
+            if wire_type == _BYTES:
+                size, position = _varint(message, position)
+            elif wire_type == _FIXED64:
+                size = _FIXED64_SIZE
+            elif wire_type == _FIXED32:
+                size = _FIXED32_SIZE
+            else:
+                raise InvalidMetricsError(f"wire type {wire_type} does not exist")
+            if size > end - position:
+                raise InvalidMetricsError(f"a field of {size} bytes ends behind its message")
+            yield key >> 3, message[position : position + size]
+            position += size
+
+
+def _message(value: int | memoryview) -> memoryview:
+    if isinstance(value, int):
+        raise InvalidMetricsError("a number stands where a message or text should be")
+    return value
+
+
+def _text(value: int | memoryview) -> str:
+    try:
+        return str(_message(value), "utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidMetricsError(f"text is not UTF-8: {error}") from None
+
+
+def _varint(message: memoryview, position: int) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(message[position : position + _VARINT_BYTES_MAX]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position + index + 1
+    raise InvalidMetricsError("a number does not end")
