@@ -137,8 +137,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         ConfigError: a setting names something that does not exist here.
     """
     config, clock = foundation.config, foundation.clock
-    timer = _build_timer(foundation.clock)
-    purgatories = {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
+    timer, purgatories = _build_purgatories(clock)
     cache = MetadataCache()
     replication = build_replication(foundation, cache, purgatories, dialer, tasks)
     replicas = replication.replica_manager
@@ -218,10 +217,12 @@ def _build_dispatcher(
     return dispatcher
 
 
-def _build_timer(clock: Clock) -> LoopTimer[DelayedOperation]:
-    return LoopTimer[DelayedOperation](
-        TimingWheel(clock), asyncio.get_running_loop(), DelayedOperation.expire
-    )
+def _build_purgatories(
+    clock: Clock,
+) -> tuple[LoopTimer[DelayedOperation], dict[str, DelayedOperationPurgatory]]:
+    loop = asyncio.get_running_loop()
+    timer = LoopTimer[DelayedOperation](TimingWheel(clock), loop, DelayedOperation.expire)
+    return timer, {name: DelayedOperationPurgatory(name, timer) for name in PURGATORIES}
 
 
 @dataclass(frozen=True, slots=True)

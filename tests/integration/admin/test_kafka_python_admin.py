@@ -197,4 +197,4 @@ def test_what_is_not_served_is_not_advertised(admin: Any) -> None:
     assert (0, 12) == served["Produce"]
     assert (0, 12) == served["Metadata"]
     assert (0, 4) == served["ApiVersions"]
-    assert not {"GetTelemetrySubscriptions", "DescribeQuorum"} & served.keys()
+    assert not {"DescribeQuorum"} & served.keys()

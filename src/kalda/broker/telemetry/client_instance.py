@@ -50,6 +50,7 @@ class ClientInstance:
 
     __slots__ = (
         "expires_at",
+        "is_new",
         "is_terminating",
         "last_error",
         "last_get",
@@ -70,6 +71,8 @@ class ClientInstance:
         self.push_interval_ms: Final = push_interval_ms
         self.is_terminating = False
         """Whether the client said that its last push was the last."""
+        self.is_new = False
+        """Whether the client has got the subscription and not pushed since."""
         self.last_error = ErrorCode.NONE
         self.last_get = _NEVER
         self.last_push = _NEVER
@@ -79,11 +82,12 @@ class ClientInstance:
         """Keep the client for another while."""
         self.expires_at = now + max(EXPIRY_MS_MIN, _EXPIRY_INTERVALS * self.push_interval_ms)
 
-    def accept_get(self, now: float) -> bool:
-        """Return whether a client may ask now, and note it if so."""
-        if now - max(self.last_get, self.last_push) < self.push_interval_ms:
+    def accept_get(self, now: float, *, is_free: bool) -> bool:
+        """Return whether a client may ask now, and note it if so; `is_free` lets it ask before its time."""
+        if not is_free and now - max(self.last_get, self.last_push) < self.push_interval_ms:
             return False
         self.last_get = now
+        self.is_new = True
         return True
 
     def accept_push(self, now: float) -> bool:
@@ -92,9 +96,10 @@ class ClientInstance:
         The first push after a new subscription is taken at any time: clients spread it over 50 to 150 % of
         the interval.
         """
-        if self.last_get <= self.last_push and now - self.last_push < self.push_interval_ms:
+        if not self.is_new and now - self.last_push < self.push_interval_ms:
             return False
         self.last_push = now
+        self.is_new = False
         return True
 
 

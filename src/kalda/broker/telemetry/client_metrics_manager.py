@@ -148,7 +148,7 @@ class ClientMetricsManager:
         client_instance_id = wanted_id if wanted_id != ZERO_UUID else self._unused_id()
         now = self._now()
         instance = self._instance(client_instance_id, attributes_of, now)
-        if not instance.accept_get(now) and instance.last_error not in _FREE_GETS:
+        if not instance.accept_get(now, is_free=instance.last_error in _FREE_GETS):
             raise self._throttled()
         instance.last_error = ErrorCode.NONE
         return client_instance_id, instance

@@ -123,7 +123,7 @@ class ReceivedMetrics:
         resource: Attributes,
         point: Point,
     ) -> None:
-        name = series_name(point.name)
+        name = series_name(point.name, is_sum=point.is_sum)
         kind: Literal["counter", "gauge"] = "counter" if point.is_sum else "gauge"
         family = self._families.get(name)
         if not name or not math.isfinite(point.value) or (family is not None and family.kind != kind):
@@ -142,15 +142,16 @@ class ReceivedMetrics:
         series.value = series.value + point.value if point.is_delta else point.value
 
 
-def series_name(name: str) -> str:
+def series_name(name: str, *, is_sum: bool = False) -> str:
     """Return the name of a metric for Prometheus; empty if nothing of it can be used.
 
     >>> series_name("org.apache.kafka.consumer.fetch.manager.fetch.latency.avg")
     'kafka_client_consumer_fetch_manager_fetch_latency_avg'
     """
     stem = _NOT_IN_NAMES.sub("_", name.removeprefix(_PREFIX)[:NAME_LENGTH_MAX]).strip("_").lower()
-    # The text formats append `_total` to counters themselves.
-    stem = stem.removesuffix("_total")
+    if is_sum:
+        # The text formats append it to counters themselves.
+        stem = stem.removesuffix("_total")
     return f"kafka_client_{stem}" if stem else ""
 
 

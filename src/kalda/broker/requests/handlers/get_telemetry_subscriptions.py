@@ -37,7 +37,7 @@ def handle(
 
 
 def client_of(context: RequestContext) -> Callable[[UUID], Mapping[str, str]]:
-    """Return what tells subscriptions, and the labels of metrics, who the client is."""
+    """Return a function that gives the attributes of the client, which subscriptions match."""
     connection = context.connection
     return lambda client_instance_id: attributes_of(
         client_instance_id,
