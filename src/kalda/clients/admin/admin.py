@@ -108,6 +108,7 @@ class Admin:
     create_partitions = _blocking(AsyncAdmin.create_partitions)
     describe_configs = _blocking(AsyncAdmin.describe_configs)
     incremental_alter_configs = _blocking(AsyncAdmin.incremental_alter_configs)
+    list_client_metrics_resources = _blocking(AsyncAdmin.list_client_metrics_resources)
     list_config_resources = _blocking(AsyncAdmin.list_config_resources)
     list_groups = _blocking(AsyncAdmin.list_groups)
     list_consumer_groups = _blocking(AsyncAdmin.list_consumer_groups)

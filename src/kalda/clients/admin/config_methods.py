@@ -78,3 +78,15 @@ class ConfigMethods(AdminMethods):
         from kalda.clients.admin.config_calls import ListConfigResources
 
         return await self._run_one(ListConfigResources(types), timeout_ms)
+
+    async def list_client_metrics_resources(self, *, timeout_ms: int | None = None) -> list[str]:
+        """List the names of subscriptions to the metrics of clients (brokers 3.7 and newer, KIP-714).
+
+        Args:
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Raises:
+            ClientError: the broker has no subscriptions, or did not answer in time.
+        """
+        found = await self.list_config_resources([ConfigResourceType.CLIENT_METRICS], timeout_ms=timeout_ms)
+        return [each.name for each in found]

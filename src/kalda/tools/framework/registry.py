@@ -70,6 +70,10 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     "quotas": ToolEntry(
         f"{_TOOLS}.quotas:quotas", "List, set and remove quotas of users, client ids and addresses."
     ),
+    "client-metrics": ToolEntry(
+        f"{_TOOLS}.client_metrics:client_metrics",
+        "List, set and delete subscriptions to the metrics of clients (KIP-714).",
+    ),
     "delegation-tokens": ToolEntry(
         f"{_TOOLS}.delegation_tokens:delegation_tokens", "Create, list, renew and end delegation tokens."
     ),
