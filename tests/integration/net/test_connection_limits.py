@@ -109,7 +109,7 @@ async def served_in(client: Client, seconds: float, listener: str = "CLIENTS") -
 
 
 async def test_accepting_pauses_above_a_rate_without_spinning(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = ServerConfig(max_connection_creation_rate=10, quota_window=Window(2))
+    config = ServerConfig(max_connection_creation_rate=10, quota_window=Window(1))
     async with serving(config) as client:
         turns = 0
         accept = client.server._on_acceptable
@@ -120,7 +120,7 @@ async def test_accepting_pauses_above_a_rate_without_spinning(monkeypatch: pytes
             accept(sock)
 
         monkeypatch.setattr(client.server, "_on_acceptable", counted)
-        # One sample of the window at the beginning at once, and then the rate.
+        # What a window of one sample holds at once, and then the rate.
         served = await served_in(client, 2.0)
         assert 10 <= served <= 40
         assert turns <= served + 1
@@ -131,7 +131,7 @@ async def test_accepting_pauses_above_a_rate_without_spinning(monkeypatch: pytes
 async def test_a_listener_has_its_own_rate_and_brokers_do_not_wait_for_the_brokers_rate() -> None:
     rates = {"CLIENTS": 5, "BROKERS": 1000}
     config = ServerConfig(
-        max_connection_creation_rate=5, listener_max_connection_creation_rate=rates, quota_window=Window(2)
+        max_connection_creation_rate=5, listener_max_connection_creation_rate=rates, quota_window=Window(1)
     )
     async with serving(config) as client:
         assert 45 > await served_in(client, 0.3)
@@ -139,7 +139,7 @@ async def test_a_listener_has_its_own_rate_and_brokers_do_not_wait_for_the_broke
 
 
 async def test_an_address_above_its_rate_is_closed_after_a_delay_and_others_are_served() -> None:
-    async with serving(ServerConfig(quota_window=Window(2))) as client:
+    async with serving(ServerConfig(quota_window=Window(1))) as client:
         client.server.rates.set_ip_rate("127.0.0.2", 2)
         served = [await client.is_served(await client.connect(source="127.0.0.2")) for _ in range(2)]
         assert [True, True] == served

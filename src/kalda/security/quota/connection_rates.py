@@ -5,6 +5,8 @@ The server asks before it serves a connection that it accepted:
     refuse_seconds   how long to keep a connection of an address above its rate before closing it
     pause_seconds    how long the listener must then not accept
 
+Each limit is a token bucket that holds a whole window, like the other quotas (ADR 30).
+
 A connection that is refused for its address counts for nobody, so that one address cannot stop a listener.
 What comes through the inter-broker listener does not count for the broker as long as there are others.
 """
@@ -13,7 +15,7 @@ from collections.abc import Iterator
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
-from kalda.security.quota.rate import SampledRate, Window
+from kalda.security.quota.rate import SampledRate, TokenBucket, Window
 
 UNLIMITED: Final = 2**31 - 1
 """The value of each limit that bounds nothing."""
@@ -38,6 +40,16 @@ def plain_address(text: str) -> str:
     return str(address.ipv4_mapped or address)
 
 
+class _Rate(SampledRate):
+    """How fast connections came lately, for metrics, and what is left of their limit."""
+
+    __slots__ = ("bucket",)
+
+    def __init__(self, window: Window) -> None:
+        super().__init__(window)
+        self.bucket: Final = TokenBucket(window)
+
+
 class ListenerRate:
     """How fast one listener accepts, and how long it or its clients had to wait."""
 
@@ -45,7 +57,7 @@ class ListenerRate:
 
     def __init__(self, window: Window) -> None:
         self.limit = UNLIMITED
-        self.rate: Final = SampledRate(window)
+        self.rate: Final = _Rate(window)
         self.throttled: Final = MeanOfWaits(window)
         """Seconds for which accepting paused."""
         self.ip_throttled: Final = MeanOfWaits(window)
@@ -80,11 +92,11 @@ class ConnectionRates:
         self._window: Final = window
         self._protected: Final = protected
         self._limit = UNLIMITED
-        self._rate: Final = SampledRate(window)
+        self._rate: Final = _Rate(window)
         self._listeners: Final[dict[str, ListenerRate]] = {}
         self._ip_default = UNLIMITED
         self._ip_limits: Final[dict[str, int]] = {}
-        self._ips: Final[dict[str, SampledRate]] = {}
+        self._ips: Final[dict[str, _Rate]] = {}
         """The address that connected least recently first."""
 
     def is_protected(self, listener: str) -> bool:
@@ -133,14 +145,17 @@ class ConnectionRates:
         limit = self.ip_limit(ip)
         if limit == UNLIMITED:
             return 0.0
-        rate = self._ips.pop(ip, None) or SampledRate(self._window)
+        rate = self._ips.pop(ip, None) or _Rate(self._window)
         self._ips[ip] = rate
         if len(self._ips) > ADDRESSES_MAX:
             del self._ips[next(iter(self._ips))]
-        wait = self._recorded(rate, limit, now)
-        if wait:
-            rate.record(-1, now)
-            self._listeners[listener].ip_throttled.record(wait, now)
+        missing = 1 - rate.bucket.left(limit, now)
+        if missing <= 0:
+            rate.bucket.take(1, limit, now)
+            rate.record(1, now)
+            return 0.0
+        wait = self._at_most_one_sample(missing / limit if limit > 0 else self._window.length)
+        self._listeners[listener].ip_throttled.record(wait, now)
         return wait
 
     def pause_seconds(self, listener: str, now: float) -> float:
@@ -152,12 +167,18 @@ class ConnectionRates:
             own.throttled.record(wait, now)
         return wait
 
-    def _recorded(self, rate: SampledRate, limit: int, now: float) -> float:
-        """Count one connection; return the wait, which is one sample at most as in Kafka."""
+    def _recorded(self, rate: _Rate, limit: int, now: float) -> float:
+        """Count one connection and return the wait."""
         rate.record(1, now)
         if limit == UNLIMITED:
             return 0.0
-        return min(rate.excess_seconds(limit, now), self._window.seconds)
+        # Pauses end before the debt is paid, and several listeners overdraw the broker's limit together.
+        rate.bucket.take(1, limit, now, limit * self._window.length)
+        return self._at_most_one_sample(rate.bucket.wait_seconds(limit, now))
+
+    def _at_most_one_sample(self, wait: float) -> float:
+        """Bound a wait as Kafka does."""
+        return min(wait, self._window.seconds)
 
     # Figures.
 

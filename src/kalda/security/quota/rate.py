@@ -1,8 +1,8 @@
-"""Measures how fast something is used, and bounds it: `SampledRate` and `TokenBucket`, as in Kafka.
+"""Measures how fast something is used with a `SampledRate`, and bounds it with a `TokenBucket`.
 
-A `SampledRate` counts in samples of fixed length, of which the last few are kept, and divides by the time
-that they cover. While there are few samples, they count as if all of them but one had passed, so that a burst
-at the beginning does not look like an enormous rate.
+A `SampledRate` counts in samples of fixed length as in Kafka, of which the last few are kept, and divides by
+the time that they cover. While there are few samples, they count as if all of them but one had passed, so
+that a burst at the beginning does not look like an enormous rate.
 """
 
 from collections import deque
@@ -45,21 +45,10 @@ class SampledRate:
     def per_second(self, now: float) -> float:
         """Return the rate."""
         self._forget(now)
-        return self._total / self.covered(now)
-
-    def covered(self, now: float) -> float:
-        """Return the seconds that the rate is a mean over."""
         samples, window = self._samples, self._window
         elapsed = now - samples[0][0] if samples else 0.0
         missing = window.samples - 1 - int(elapsed / window.seconds)
-        return elapsed + max(0, missing) * window.seconds or window.seconds
-
-    def excess_seconds(self, limit: float, now: float) -> float:
-        """Return after how many seconds without use the rate is down to `limit`; 0 if it is not above."""
-        rate = self.per_second(now)
-        if rate <= limit:
-            return 0.0
-        return (rate - limit) / limit * self.covered(now) if limit > 0 else self._window.length
+        return self._total / (elapsed + max(0, missing) * window.seconds or window.seconds)
 
     def is_idle(self, now: float) -> bool:
         """Whether nothing was counted in the whole window."""

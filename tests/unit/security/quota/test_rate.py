@@ -30,23 +30,6 @@ class TestSampledRate:
         assert 0.0 == rate.per_second(11.0)
         assert rate.is_idle(11.0)
 
-    def test_excess_is_the_time_after_which_the_rate_is_the_limit(self) -> None:
-        rate = SampledRate(WINDOW)
-        rate.record(3000, 0.0)
-        wait = rate.excess_seconds(100.0, 0.0)
-        # 300 a second over the 10 that count; 200 too much, so twice as long again.
-        assert 20.0 == wait
-
-    def test_no_wait_at_the_limit(self) -> None:
-        rate = SampledRate(WINDOW)
-        rate.record(1000, 0.0)
-        assert 0.0 == rate.excess_seconds(100.0, 0.0)
-
-    def test_limit_of_zero_waits_for_a_window(self) -> None:
-        rate = SampledRate(WINDOW)
-        rate.record(1, 0.0)
-        assert 11.0 == rate.excess_seconds(0.0, 0.0)
-
     def test_taking_back_leaves_nothing(self) -> None:
         rate = SampledRate(WINDOW)
         rate.record(1000, 0.0)
