@@ -9,7 +9,6 @@ While no quota is set, `is_active` is false and nothing here is called for a req
 import logging
 from collections.abc import Callable, Mapping
 from math import inf
-from time import perf_counter
 from typing import Final
 
 from kalda.broker.config import BrokerConfig, ConfigStore
@@ -41,7 +40,11 @@ class ClientThrottle:
         self.limits_time = False
         """Whether the time that requests take is bounded, so that it must be measured."""
         self._on_active: Callable[[], None] | None = None
-        self._began = 0.0
+        self._is_timing = False
+        self._mark = 0.0
+        """The monotonic time until which all work is counted."""
+        self._payer: Share | None = None
+        """The share that pays for the rest of the request that is being handled."""
         self._ip_rates: Final[dict[str | None, int | None]] = {}
         self._on_ip_rate: Callable[[str | None, int | None], None] | None = None
         config_store.on_entity_change(self._on_entity_change)
@@ -80,27 +83,61 @@ class ClientThrottle:
 
     # The time that requests take.
 
-    def begin(self) -> None:
-        """Note that the broker begins to work for a request."""
-        self._began = perf_counter()
+    def begin(self, received_at: float) -> bool:
+        """Begin to measure a request that came at a monotonic time; False if one is being measured."""
+        if self._is_timing:
+            return False
+        self._is_timing = True
+        # Requests that came together are handled one after the other.
+        self._mark = max(self._mark, received_at)
+        self._payer = None
+        return True
 
     def elapsed(self) -> float:
-        """Return the seconds since `begin`, and begin again."""
-        now = perf_counter()
-        elapsed, self._began = now - self._began, now
+        """Return the seconds since `begin` that were not returned before."""
+        now = self._clock.monotonic()
+        elapsed, self._mark = now - self._mark, now
         return elapsed
 
-    def worked(self, connection: Connection, client_id: str | None, seconds: float) -> float:
-        """Count the time that a request took. The client waits for one sample at most, as in Kafka.
+    def end(self) -> None:
+        """End what `begin` began: the client of `worked` pays for the time since then, mostly the send."""
+        self._is_timing = False
+        seconds = self.elapsed()
+        if self._payer is not None:
+            self._pay(self._payer, seconds)
 
-        What it owes is bounded by a window: one slow request must not slow it down for hours.
+    def worked(self, connection: Connection, client_id: str | None) -> float:
+        """Count the time of the request that is measured; return for how long the client must wait."""
+        share = self._payer = self._client(connection, client_id).request
+        return self._wait(share, self.elapsed())
+
+    def worked_before(self, connection: Connection, client_id: str | None, seconds: float) -> float:
+        """Count the time that was measured until a request began to wait, as `worked`."""
+        return self._wait(self._client(connection, client_id).request, seconds)
+
+    def sent(self, connection: Connection, client_id: str | None, seconds: float) -> None:
+        """Count the time that the response of a request that waited took.
+
+        It is sent while the request is handled that completed it, which does not pay for it.
         """
+        self._mark += seconds
         share = self._client(connection, client_id).request
-        window = self._quotas.window
+        if share is not None:
+            self._pay(share, seconds)
+
+    def _wait(self, share: Share | None, seconds: float) -> float:
+        """The client waits for one sample at most, as in Kafka."""
         if share is None:
             return 0.0
-        wait = self._used(share, seconds * _PERCENT, share.limit * window.length)
-        return min(wait, window.seconds)
+        wait = self._pay(share, seconds)
+        if wait:
+            share.throttled_seconds.record(wait, self._clock.monotonic())
+        return min(wait, self._quotas.window.seconds)
+
+    def _pay(self, share: Share, seconds: float) -> float:
+        """What a client owes is bounded by a window: one slow request must not slow it down for hours."""
+        now, debt_max = self._clock.monotonic(), share.limit * self._quotas.window.length
+        return share.use(seconds * _PERCENT, now, debt_max)
 
     # Metrics.
 
@@ -141,11 +178,11 @@ class ClientThrottle:
     def _client(self, connection: Connection, client_id: str | None) -> Client:
         return self._quotas.client(connection.principal.name, client_id or "", self._clock.monotonic())
 
-    def _used(self, share: Share | None, amount: float, debt_max: float = inf) -> float:
+    def _used(self, share: Share | None, amount: float) -> float:
         if share is None:
             return 0.0
         now = self._clock.monotonic()
-        wait = share.use(amount, now, debt_max)
+        wait = share.use(amount, now)
         if wait:
             share.throttled_seconds.record(wait, now)
         return wait

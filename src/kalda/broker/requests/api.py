@@ -54,6 +54,7 @@ class RequestContext:
         "correlation_id",
         "message",
         "parked_at",
+        "pays_for_response",
         "received_at",
         "throttle_seconds",
         "ticket",
@@ -87,6 +88,8 @@ class RequestContext:
         """Monotonic seconds at which the request began to wait; 0 if it did not."""
         self.busy_seconds = 0.0
         """For how long the broker worked for the request until it began to wait; measured for quotas only."""
+        self.pays_for_response = False
+        """Whether the sending of the response counts too, where the request waited."""
         self.throttle_seconds = 0.0
         """How long the client must wait after the response, because it used more than a quota."""
 

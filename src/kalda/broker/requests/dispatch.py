@@ -112,8 +112,13 @@ class Dispatcher:
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; the frame handler of `kalda.net.server.Server`."""
-        if self._timer is not None:
-            self._timer.begin()
+        timer = self._timer
+        if timer is not None and timer.begin(connection.received_at):
+            try:
+                self.on_frame(connection, frame)
+            finally:
+                timer.end()
+            return
         try:
             api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
             api = self._apis.get(api_key)
@@ -271,7 +276,7 @@ class Dispatcher:
             self._reply(context, response)
 
     def _reply(self, context: RequestContext, response: object, error: Exception | None = None) -> None:
-        """Send the response of a parked request. A failure here closes this connection and nothing else."""
+        """Answer a parked request. A failure here closes this connection and nothing else."""
         try:
             if error is not None:
                 response = self._error_response(context, error)
@@ -282,7 +287,17 @@ class Dispatcher:
         if reply is None:
             self._close_unanswered(context)
         else:
-            context.connection.reply(context.ticket, reply)
+            self._send_later(context, reply)
+
+    def _send_later(self, context: RequestContext, reply: RawReply | tuple[Chunk, ...]) -> None:
+        """Send the response of a parked request."""
+        connection = context.connection
+        if self._timer is None or not context.pays_for_response:
+            connection.reply(context.ticket, reply)
+            return
+        began = monotonic()
+        connection.reply(context.ticket, reply)
+        self._timer.sent(connection, context.client_id, monotonic() - began)
 
     def _close_unanswered(self, context: RequestContext) -> None:
         context.connection.close(f"{context.api.title} cannot be answered", logging.WARNING)
@@ -359,7 +374,7 @@ class Dispatcher:
             context.connection.close("internal error", logging.DEBUG)
             return
         reply = done.value
-        context.connection.reply(context.ticket, NO_REPLY if reply is None else reply)
+        self._send_later(context, NO_REPLY if reply is None else reply)
 
     # Handlers that are coroutines.
 

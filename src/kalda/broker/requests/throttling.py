@@ -38,8 +38,13 @@ def throttle_ms(throttle: "ClientThrottle", context: RequestContext) -> int:
     """Return how long the client must wait, in milliseconds, and mute its connection for that time."""
     seconds = context.throttle_seconds
     if throttle.limits_time:
-        busy = context.busy_seconds if context.parked_at else throttle.elapsed()
-        seconds = max(seconds, throttle.worked(context.connection, context.client_id, busy))
+        connection, client_id = context.connection, context.client_id
+        if context.parked_at:
+            context.pays_for_response = True
+            wait = throttle.worked_before(connection, client_id, context.busy_seconds)
+        else:
+            wait = throttle.worked(connection, client_id)
+        seconds = max(seconds, wait)
     if not seconds:
         return 0
     context.connection.mute(seconds)
