@@ -151,7 +151,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
     )
     services = BrokerServices(
         access=foundation.access,
-        api_versions=advertised_versions(),
+        api_versions=advertised_versions(shows_metrics=config.metrics_port is not None),
         broker_id=foundation.broker_id,
         client_metrics=build_client_metrics(config, foundation.config_store, clock, foundation.metrics),
         cluster_id=foundation.cluster_id,

@@ -43,6 +43,13 @@ def test_exactly_what_is_registered_is_told(version: int) -> None:
     ]
 
 
+def test_clients_are_not_asked_for_metrics_that_are_shown_nowhere() -> None:
+    """librdkafka logs a line about its telemetry at each start if a broker has the APIs."""
+    telemetry = {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
+    shown = {each.api_key for each in advertised_versions()}
+    assert telemetry == shown - {each.api_key for each in advertised_versions(shows_metrics=False)}
+
+
 @pytest.mark.parametrize("name", ["kalda", "apache-kafka-java", "librdkafka", "Kalda"])
 def test_kaldas_own_apis_are_announced_to_its_clients_only(name: str) -> None:
     """Tools of Kafka would print them as unknown; a client that does not ask cannot be confused."""

@@ -6,6 +6,8 @@ here and returns the same list for ApiVersions, but for Kalda's own APIs, which 
 request of any other API closes the connection.
 """
 
+from typing import Final
+
 from kalda.broker.requests.api import ApiHandler
 from kalda.broker.requests.handlers import (
     acquire_read_lease,
@@ -73,6 +75,7 @@ from kalda.broker.requests.handlers import (
     update_metadata,
     write_txn_markers,
 )
+from kalda.common.api_keys import ApiKey
 from kalda.protocol.messages.api_versions import ApiVersion
 
 HANDLERS: tuple[ApiHandler, ...] = (
@@ -144,10 +147,17 @@ HANDLERS: tuple[ApiHandler, ...] = (
 """Every handler of this broker, by ascending API key."""
 
 
-def advertised_versions() -> tuple[ApiVersion, ...]:
+_TELEMETRY: Final = frozenset((ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY))
+
+
+def advertised_versions(*, shows_metrics: bool = True) -> tuple[ApiVersion, ...]:
     """Return each API with the versions that ApiVersions advertises, by ascending key.
 
-    Kalda's own APIs come last; `api_versions` leaves them out for other software.
+    Kalda's own APIs come last; `api_versions` leaves them out for other software. A broker that shows its
+    metrics nowhere does not ask clients for theirs, as a broker of Kafka without a telemetry receiver.
     """
-    ranges = sorted((handler.key, handler.versions_advertised) for handler in HANDLERS)
+    left_out = frozenset() if shows_metrics else _TELEMETRY
+    ranges = sorted(
+        (handler.key, handler.versions_advertised) for handler in HANDLERS if handler.key not in left_out
+    )
     return tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges)
