@@ -379,7 +379,13 @@ def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Serv
     config = foundation.config
     server = Server(_server_config(config), early_requests.on_frame)
     foundation.config_store.on_broker_change(lambda _: server.reconfigure(_server_config(config)))
-    foundation.access.throttle.on_ip_rate(server.rates.set_ip_rate)
+    throttle = foundation.access.throttle
+    throttle.on_ip_rate(server.rates.set_ip_rate)
+
+    def measure_turns() -> None:
+        server.turn_ended = throttle.end if throttle.limits_time else None
+
+    throttle.on_change(measure_turns)
     return server
 
 

@@ -115,6 +115,8 @@ class ConnectionOwner(Protocol):
     frame_bytes_max: int
     bytes_in: int
     bytes_out: int
+    turn_ended: Callable[[], None] | None
+    """Called, if it is set, when the requests that came together were handled and their responses written."""
 
     def peer_speaks(self, connection: "Connection", protocol: ForeignProtocol) -> None:
         """Log that a peer sent another protocol than Kafka's."""
@@ -203,7 +205,7 @@ class Connection:
         self.decisions: Any = None
         """What an authorizer remembers of this client."""
         self.received_at = self.last_active = monotonic()
-        """Monotonic seconds: when the frame at hand arrived, and when bytes last moved either way."""
+        """Monotonic seconds: when the frame at hand could be read, and when bytes last moved either way."""
         self._owner = owner
         self._handle = handle
         self._outstanding: list[Ticket] = []
@@ -502,6 +504,8 @@ class Connection:
             self._stash = bytes(data[position:end])
         if self._out and not self._blocked:
             self._transmit()
+        if self._owner.turn_ended is not None:
+            self._owner.turn_ended()
         if invariants.enabled:
             self.check_invariants()
 
@@ -521,6 +525,8 @@ class Connection:
         self._corked = False
         self._owner.buffers.give_back(buffer)
         self._flush()
+        if self._owner.turn_ended is not None:
+            self._owner.turn_ended()
 
     def _begin_large(self, begun: memoryview, size: int) -> None:
         self._large_size = size + SIZE_BYTES
@@ -582,6 +588,7 @@ class Connection:
         """
         if not self._may_handle():
             return
+        self.last_active = monotonic()
         stash = self._stash
         if stash is not None:
             self._stash = None

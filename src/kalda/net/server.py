@@ -20,7 +20,7 @@ import heapq
 import logging
 import socket
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import monotonic
 from typing import Final
@@ -137,6 +137,7 @@ class Server:
         self.frame_bytes_max: int = config.socket_request_max_bytes
         self.bytes_in = 0
         self.bytes_out = 0
+        self.turn_ended: Callable[[], None] | None = None
         self._config = config
         self._on_frame = on_frame
         """Handles the frames of connections accepted from now on; open ones keep their handler."""

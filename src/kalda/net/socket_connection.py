@@ -62,6 +62,7 @@ class SocketConnection(Connection):
             # Checked only here, because a peer that waits for its reply sends nothing and needs no pausing.
             self._pause()
             return
+        self.received_at = self.last_active = monotonic()
         try:
             if self._large is not None:
                 self._read_large(self._large)
@@ -86,7 +87,6 @@ class SocketConnection(Connection):
         if not count:
             self.close("the peer closed the connection", logging.DEBUG)
             return
-        self.received_at = self.last_active = monotonic()
         self._owner.bytes_in += count
         try:
             self._received(self._shared, kept + count)
@@ -100,7 +100,6 @@ class SocketConnection(Connection):
         if not count:
             self.close("the peer closed the connection in the middle of a request", logging.DEBUG)
             return
-        self.received_at = self.last_active = monotonic()
         self._owner.bytes_in += count
         try:
             self._large_received(count)

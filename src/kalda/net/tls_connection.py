@@ -96,6 +96,7 @@ class TlsConnection(Connection):
             self._pause()
             return
         scratch = self._owner.buffers.scratch
+        self.received_at = self.last_active = monotonic()
         try:
             count = self._socket.recv_into(scratch)
         except (BlockingIOError, InterruptedError):
@@ -106,7 +107,6 @@ class TlsConnection(Connection):
         if not count:
             self.close("the peer closed the connection", logging.DEBUG)
             return
-        self.received_at = self.last_active = monotonic()
         self._owner.bytes_in += count
         self._channel.receive(scratch[:count])
         if not self._channel.is_established and not self._shake_hands(scratch[:count]):

@@ -39,19 +39,18 @@ class ClientThrottle:
         """Whether any client is bounded."""
         self.limits_time = False
         """Whether the time that requests take is bounded, so that it must be measured."""
-        self._on_active: Callable[[], None] | None = None
-        self._is_timing = False
+        self._listeners: Final[list[Callable[[], None]]] = []
         self._mark = 0.0
         """The monotonic time until which all work is counted."""
         self._payer: Share | None = None
-        """The share that pays for the rest of the request that is being handled."""
+        """The share that pays for the work since the mark."""
         self._ip_rates: Final[dict[str | None, int | None]] = {}
         self._on_ip_rate: Callable[[str | None, int | None], None] | None = None
         config_store.on_entity_change(self._on_entity_change)
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Call the listener when `is_active` or `limits_time` may have changed."""
-        self._on_active = listener
+        self._listeners.append(listener)
 
     def on_ip_rate(self, listener: Callable[[str | None, int | None], None]) -> None:
         """Call the listener with each address and its rate of connections, those before too.
@@ -83,15 +82,13 @@ class ClientThrottle:
 
     # The time that requests take.
 
-    def begin(self, received_at: float) -> bool:
-        """Begin to measure a request that came at a monotonic time; False if one is being measured."""
-        if self._is_timing:
-            return False
-        self._is_timing = True
-        # Requests that came together are handled one after the other.
-        self._mark = max(self._mark, received_at)
-        self._payer = None
-        return True
+    def begin(self, turn_began: float) -> None:
+        """Begin to measure a request.
+
+        `turn_began` is the monotonic time at which the connection got its turn: when its bytes were received,
+        or when it went on after a wait. Requests that came together are handled one after the other.
+        """
+        self._mark = max(self._mark, turn_began)
 
     def elapsed(self) -> float:
         """Return the seconds since `begin` that were not returned before."""
@@ -100,11 +97,10 @@ class ClientThrottle:
         return elapsed
 
     def end(self) -> None:
-        """End what `begin` began: the client of `worked` pays for the time since then, mostly the send."""
-        self._is_timing = False
-        seconds = self.elapsed()
-        if self._payer is not None:
-            self._pay(self._payer, seconds)
+        """End the turn of a connection: the client of the last request pays for what was sent."""
+        payer, self._payer = self._payer, None
+        if payer is not None:
+            self._pay(payer, self.elapsed())
 
     def worked(self, connection: Connection, client_id: str | None) -> float:
         """Count the time of the request that is measured; return for how long the client must wait."""
@@ -160,8 +156,8 @@ class ClientThrottle:
         self._quotas.set(entity, quotas)
         self.is_active = not self._quotas.is_empty
         self.limits_time = self._quotas.has(REQUEST_PERCENTAGE)
-        if self._on_active is not None:
-            self._on_active()
+        for listener in self._listeners:
+            listener()
 
     def _set_ip_rate(self, entity: QuotaEntity, rate: float | None) -> None:
         address = entity.names[IP]

@@ -112,13 +112,8 @@ class Dispatcher:
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one request; the frame handler of `kalda.net.server.Server`."""
-        timer = self._timer
-        if timer is not None and timer.begin(connection.received_at):
-            try:
-                self.on_frame(connection, frame)
-            finally:
-                timer.end()
-            return
+        if self._timer is not None:
+            self._timer.begin(connection.last_active)
         try:
             api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
             api = self._apis.get(api_key)
