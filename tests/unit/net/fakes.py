@@ -107,7 +107,7 @@ class Owner:
         self.frame_bytes_max = frame_bytes_max
         self.bytes_in = 0
         self.bytes_out = 0
-        self.turn_ended = None
+        self.turn_ended: Callable[[], None] | None = None
         self.closed: list[str] = []
         self.foreign: list[ForeignProtocol] = []
 
