@@ -17,7 +17,7 @@ handled. Every limit on the memory of a connection depends on it.
 
 import logging
 from asyncio import TimerHandle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from mmap import mmap
 from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
@@ -179,6 +179,7 @@ class Connection:
         "principal",
         "received_at",
         "software",
+        "writable_names",
     )
 
     def __init__(
@@ -204,6 +205,8 @@ class Connection:
         """The name and version of the client's software, once it has said it (KIP-511)."""
         self.decisions: Any = None
         """What an authorizer remembers of this client."""
+        self.writable_names: Collection[bytes] = ()
+        """The topics that `decisions` let the client write to."""
         self.received_at = self.last_active = monotonic()
         """Monotonic seconds: when the frame at hand could be read, and when bytes last moved either way."""
         self._owner = owner

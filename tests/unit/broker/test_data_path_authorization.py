@@ -78,7 +78,8 @@ def broker(tmp_path: Path, acls: FakeStore) -> Iterator[DataPath]:
 def log_in(broker: DataPath) -> Any:
     """Make the next requests those of another connection; return the one before."""
     before, connection = broker.connection, cast("Any", FakeConnection())
-    connection.principal, connection.decisions, connection.peer_address = ANONYMOUS, None, "127.0.0.1"
+    connection.principal, connection.peer_address = ANONYMOUS, "127.0.0.1"
+    connection.decisions, connection.writable_names = None, ()
     broker.connection = connection
     return before
 

@@ -83,6 +83,9 @@ class Authorizer:
     def _on_entries(self, pattern: ResourcePattern, entries: Entries) -> None:
         self._rules.set(pattern, entries)
         self._generation += 1
+        for decisions in self._of_clients.values():
+            # Produce looks here without comparing generations.
+            decisions.writable_names.clear()
 
     # Decisions.
 
@@ -120,14 +123,10 @@ class Authorizer:
         return found
 
     def allows_write(self, connection: Connection, name: bytes) -> bool:
-        """Whether a client may write to a topic, named as in a Produce request."""
-        decisions: Decisions | None = connection.decisions
-        if (
-            decisions is not None
-            and decisions.generation == self._generation
-            and name in decisions.writable_names
-        ):
-            return True
+        """Whether a client may write to a topic, named as in a Produce request.
+
+        `Connection.writable_names` has the names for which it is known.
+        """
         found = self.allows(connection, AclOperation.WRITE, ResourceType.TOPIC, name.decode(errors="replace"))
         if found:
             _remember(self.decisions(connection).writable_names, name)
@@ -179,6 +178,7 @@ class Authorizer:
             if decisions is None or decisions.generation != self._generation:
                 decisions = self._of_clients[client] = Decisions(self._generation)
             connection.decisions = decisions
+            connection.writable_names = decisions.writable_names
         return decisions
 
     def _note(

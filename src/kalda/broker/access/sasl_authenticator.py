@@ -210,7 +210,7 @@ class SaslAuthenticator:
         self._server = None
         self._has_raw_tokens = False
         connection.principal = principal
-        connection.decisions = None
+        connection.decisions, connection.writable_names = None, ()
         self._serve = self._rules.frame_handler()
         if lifetime_ms is None:
             connection.handle_with(self._serve)

@@ -108,14 +108,20 @@ def handle_produce(
     authorizer = access.authorizer
     if access.throttle.is_active:
         context.throttle_seconds = access.throttle.produced(context.connection, context.client_id, len(frame))
-    denied = NOTHING_DENIED if authorizer is None else _take_denied(authorizer, context, fields)
+    topics = fields.topics
+    denied = NOTHING_DENIED
+    if authorizer is not None and (
+        fields.transactional_id is not None
+        or len(topics) != 1
+        or topics[0][0] not in context.connection.writable_names
+    ):
+        denied = _take_denied(authorizer, context, fields)
     if version < RECORD_BATCHES_FROM and has_packed(fields):
         return _handle_packed(services, context, fields, denied)
     if fields.transactional_id is not None:
         return _handle_transactional(services, context, fields, denied)
     if denied:
         return _handle_general(services, context, fields, denied=denied)
-    topics = fields.topics
     if len(topics) == 1 and len(topics[0][1]) == 1 and fields.acks in (1, ACKS_ALL):
         name = topics[0][0]
         index, records = topics[0][1][0]
@@ -152,8 +158,6 @@ def _take_denied(
     """Take the topics that the client may not write out of a request; return their results."""
     connection, topics = context.connection, fields.topics
     transactional_id = fields.transactional_id
-    if transactional_id is None and len(topics) == 1 and authorizer.allows_write(connection, topics[0][0]):
-        return NOTHING_DENIED
     if transactional_id is not None and not authorizer.allows(
         connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id.decode()
     ):
