@@ -6,7 +6,6 @@ topics: compacted ones (every record needs a key), ones with bounds on timestamp
 """
 
 import time
-from contextlib import suppress
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -369,14 +368,21 @@ def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader) -> None
     """Correct the maximum timestamp of a batch that is below its first record's timestamp.
 
     Otherwise lookups by time would skip its records. Compressed batches are not opened for this.
+
+    Raises:
+        InvalidTimestampError: a record has a timestamp above the largest one.
     """
     if header.attributes & COMPRESSION_MASK:
         return
-    with suppress(CorruptRecordError, InvalidRecordError, NeedMoreBytes):
+    try:
         newest = max(record.timestamp for record in iter_records(records, 0, header))
-        if newest > header.max_timestamp and not header.attributes & LOG_APPEND_TIME_FLAG:
-            set_max_timestamp(records, 0, newest)
-            header.max_timestamp = newest
+    except (CorruptRecordError, InvalidRecordError, NeedMoreBytes):
+        return
+    if newest > INT64_MAX:
+        raise InvalidTimestampError(f"a record has timestamp {newest}; the largest is {INT64_MAX}")
+    if newest > header.max_timestamp and not header.attributes & LOG_APPEND_TIME_FLAG:
+        set_max_timestamp(records, 0, newest)
+        header.max_timestamp = newest
 
 
 def _target_compression(config: LogConfig) -> Compression | None:

@@ -1,5 +1,6 @@
 """The fast Produce and Fetch codecs must agree with the general codec in every version."""
 
+import struct
 import uuid
 from dataclasses import dataclass
 from typing import Any, cast
@@ -16,7 +17,10 @@ from kalda.protocol.fast.fetch import (
     parse_fetch_request,
 )
 from kalda.protocol.fast.produce import (
+    FLEXIBLE_FROM,
+    TRANSACTIONAL_ID_FROM,
     PartitionProduceResult,
+    _parse,
     parse_produce_request,
     produce_response,
     single_success_response,
@@ -96,6 +100,29 @@ def test_a_cut_produce_request_is_a_protocol_error_and_bytes_behind_it_are_passe
     with pytest.raises(ProtocolError):
         parse_produce_request(memoryview(body[:cut]), 0, version)
     parse_produce_request(memoryview(body + b"\0"), 0, version)
+
+
+@given(produce_requests(), st.lists(st.tuples(st.integers(0, 60), st.integers(0, 255)), max_size=3))
+def test_altered_produce_requests_are_read_as_the_parser_of_all_requests_reads_them(
+    case: tuple[produce.ProduceRequest, int], altered: list[tuple[int, int]]
+) -> None:
+    """The parser of the usual request accepts and refuses nothing that the other one does not."""
+    request, version = case
+    frame = bytearray(codec.encode(request, version))
+    for position, byte in altered:
+        frame[position % len(frame)] = byte
+    flexible, has_transactional_id = version >= FLEXIBLE_FROM, version >= TRANSACTIONAL_ID_FROM
+    try:
+        general = _parse(memoryview(frame), 0, flexible, has_transactional_id)
+    except (ProtocolError, IndexError, struct.error):
+        with pytest.raises(ProtocolError):
+            parse_produce_request(memoryview(frame), 0, version)
+        return
+
+    fields = parse_produce_request(memoryview(frame), 0, version)
+
+    expected = (general.transactional_id, general.acks, general.timeout_ms, general.topics)
+    assert expected == (fields.transactional_id, fields.acks, fields.timeout_ms, fields.topics)
 
 
 @given(st.binary(max_size=200), PRODUCE_VERSIONS, FETCH_VERSIONS)
