@@ -10,9 +10,13 @@ import pytest
 
 from kalda.broker.access.authorizer import DECISIONS_MAX, NAME_LENGTH_MAX, Authorizer
 from kalda.broker.config import BrokerConfig
+from kalda.broker.requests.handlers.fetch import handle_fetch
+from kalda.broker.requests.handlers.produce import handle_produce
 from kalda.common.errors import ErrorCode
 from kalda.net.connection import Connection
-from kalda.protocol.messages.fetch import FetchResponse
+from kalda.protocol import codec
+from kalda.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kalda.security.acl.model import (
     CLUSTER_NAME,
     AccessControlEntry,
@@ -163,6 +167,29 @@ def test_a_readers_session_does_not_serve_a_follower(broker: DataPath, acls: Fak
     broker.fetch({}, session_epoch=3, **as_follower)
     acls.allow(None, TOPIC)
     assert [DENIED] == codes(broker.fetch({}, session_id=session, session_epoch=4))
+
+
+def test_names_that_are_not_utf_8_are_denied(broker: DataPath) -> None:
+    """They are refused as other names are, and do not fail as a bug of the broker would."""
+    context = broker.context(11)
+    fetch = FetchRequest(topics=[FetchTopic(topic="~~~", partitions=[FetchPartition(partition=0)])])
+    frame = bytearray(codec.encode(fetch, 11).replace(b"~~~", b"\xff\xff\xff"))
+    reply = handle_fetch(broker.services, context, memoryview(frame), 0)
+    assert b"\xff\xff\xff" in b"".join(cast("Any", reply))
+
+    produce = ProduceRequest(
+        transactional_id="~~~",
+        acks=1,
+        topic_data=[
+            TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=0, records=batch())])
+        ],
+    )
+    frame = bytearray(codec.encode(produce, 9).replace(b"~~~", b"\xff\xff\xff"))
+    answer = broker.produce_response(
+        handle_produce(broker.services, broker.context(9, "test"), memoryview(frame), 0)
+    )
+    code = answer.responses[0].partition_responses[0].error_code
+    assert ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED == code
 
 
 def test_what_is_remembered_is_bounded(broker: DataPath, acls: FakeStore) -> None:

@@ -117,10 +117,8 @@ def offset_fetch(call: Call) -> Any:
 
     def amend(response: Any) -> None:
         for group in response.groups:
-            if group.group_id in denied:
-                group.topics = [*group.topics, *denied[group.group_id]]
-            else:
-                group.topics = _visible(call, group.topics)
+            # Also where topics were named: a request may name a group twice, once for all of its topics.
+            group.topics = [*_visible(call, group.topics), *denied.get(group.group_id, ())]
         response.groups = [*response.groups, *refused]
 
     call.amends.append(amend)

@@ -157,18 +157,17 @@ def _hide_configs(call: Call, response: Any) -> None:
 
 
 def delete_topics(call: Call) -> Any:
-    """Demand DELETE on each topic; an id does not show the name of a topic without DESCRIBE."""
+    """Demand DELETE on each topic, and DESCRIBE too on one that is named by its id, which shows its name."""
     request, cache = call.request, call.services.metadata_cache
     refused = []
     states, names = [], []
     for state in request.topics:
-        name = state.name if state.topic_id == ZERO_UUID else cache.topic_name(state.topic_id)
-        if name is None or call.allows(AclOperation.DELETE, TOPIC, name):
+        by_id = state.topic_id != ZERO_UUID
+        name = cache.topic_name(state.topic_id) if by_id else state.name
+        is_visible = not by_id or name is None or call.allows(AclOperation.DESCRIBE, TOPIC, name)
+        if name is None or (is_visible and call.allows(AclOperation.DELETE, TOPIC, name)):
             states.append(state)
             continue
-        is_visible = state.topic_id == ZERO_UUID or call.allows(
-            AclOperation.DESCRIBE, TOPIC, name, is_noted=False
-        )
         refused.append(
             DeletableTopicResult(
                 name=name if is_visible else None,

@@ -3,7 +3,9 @@
 from typing import Any, Final
 
 from kalda.broker.requests.access.check import Call, Check, each, whole
+from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
 from kalda.security.acl.model import AclOperation, ResourceType
 
 TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
@@ -41,7 +43,8 @@ def write_txn_markers(call: Call) -> Any:
 def add_partitions_to_txn(call: Call) -> Any:
     """Demand WRITE on the transactional id and every topic, of clients; CLUSTER_ACTION of brokers.
 
-    One topic that is denied keeps all others away: they get OPERATION_NOT_ATTEMPTED.
+    One topic that is denied keeps all others away: they get OPERATION_NOT_ATTEMPTED, or the error of a
+    partition that does not exist.
     """
     request = call.request
     if call.context.api_version >= _OF_BROKERS_FROM:
@@ -53,15 +56,21 @@ def add_partitions_to_txn(call: Call) -> Any:
     denied = {
         topic.name
         for topic in request.v3_and_below_topics
-        if not call.allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
+        if topic.name in INTERNAL_TOPICS
+        or not call.allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
     }
     if not denied:
         return None
     response = call.refusal(ErrorCode.OPERATION_NOT_ATTEMPTED)
     for topic in response.results_by_topic_v3_and_below:
-        if topic.name in denied:
-            for partition in topic.results_by_partition:
+        for partition in topic.results_by_partition:
+            if topic.name in denied:
                 partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif (
+                call.services.metadata_cache.partition(TopicPartition(topic.name, partition.partition_index))
+                is None
+            ):
+                partition.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return response
 
 

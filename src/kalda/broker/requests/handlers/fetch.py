@@ -120,7 +120,11 @@ def _denied(
     denied: dict[bytes, ErrorCode] = {}
     are_known = True
     for key in {key for key, _ in session.entries}:
-        name = services.metadata_cache.topic_name(UUID(bytes=key)) if params.by_id else key.decode()
+        name = (
+            services.metadata_cache.topic_name(UUID(bytes=key))
+            if params.by_id
+            else key.decode(errors="replace")
+        )
         if name is None:
             are_known = False
         elif not authorizer.allows_read(connection, key, name, by_id=params.by_id):

@@ -118,7 +118,7 @@ def handle_produce(
         denied = _take_denied(authorizer, context, fields)
     if version < RECORD_BATCHES_FROM and has_packed(fields):
         return _handle_packed(services, context, fields, denied)
-    if fields.transactional_id is not None:
+    if fields.transactional_id is not None and fields.topics:
         return _handle_transactional(services, context, fields, denied)
     if denied:
         return _handle_general(services, context, fields, denied=denied)
@@ -159,7 +159,10 @@ def _take_denied(
     connection, topics = context.connection, fields.topics
     transactional_id = fields.transactional_id
     if transactional_id is not None and not authorizer.allows(
-        connection, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id.decode()
+        connection,
+        AclOperation.WRITE,
+        ResourceType.TRANSACTIONAL_ID,
+        transactional_id.decode(errors="replace"),
     ):
         code, fields.topics = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, []
     else:

@@ -1,0 +1,127 @@
+"""What checks of requests refuse and hide, where the answer depends on more than one permission."""
+
+import uuid
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kalda.broker.requests.access import groups, topics, transactions
+from kalda.broker.requests.access.check import Call
+from kalda.broker.requests.handlers import HANDLERS
+from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kalda.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kalda.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponseTopics,
+)
+from kalda.security.acl.model import AclOperation, ResourceType
+
+TOPIC, GROUP, TXN = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+Op = AclOperation
+Permission = tuple[AclOperation, ResourceType, str]
+ORDERS_ID = uuid.UUID(int=7)
+
+
+class FakeAuthorizer:
+    def __init__(self, *allowed: Permission) -> None:
+        self._allowed = allowed
+
+    def allows(
+        self, _: object, operation: AclOperation, kind: ResourceType, name: str, *, is_noted: bool = True
+    ) -> bool:
+        return (operation, kind, name) in self._allowed
+
+
+class FakeCache:
+    """Knows partition 0 of the topic orders."""
+
+    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+        return "orders" if topic_id == ORDERS_ID else None
+
+    def partition(self, partition: TopicPartition) -> object | None:
+        return object() if partition == TopicPartition("orders", 0) else None
+
+
+def call(key: ApiKey, version: int, request: object, *allowed: Permission) -> Call:
+    (handler,) = [each for each in HANDLERS if each.key is key]
+    context = SimpleNamespace(connection=None, api_version=version, api=SimpleNamespace(handler=handler))
+    services = SimpleNamespace(metadata_cache=FakeCache())
+    return Call(
+        cast("Any", services), cast("Any", FakeAuthorizer(*allowed)), cast("Any", context), request, []
+    )
+
+
+def test_a_group_that_is_named_twice_shows_no_hidden_topic() -> None:
+    """Once with topics and once for all of them: the second answer is filtered as well."""
+    twice = [
+        OffsetFetchRequestGroup(group_id="g", topics=[OffsetFetchRequestTopics(name="orders")]),
+        OffsetFetchRequestGroup(group_id="g", topics=None),
+    ]
+    fetch = call(
+        ApiKey.OFFSET_FETCH,
+        8,
+        OffsetFetchRequest(groups=twice),
+        (Op.DESCRIBE, GROUP, "g"),
+        (Op.DESCRIBE, TOPIC, "orders"),
+    )
+    assert groups.offset_fetch(fetch) is None
+    found = [
+        OffsetFetchResponseGroup(
+            group_id="g", topics=[OffsetFetchResponseTopics(name=name) for name in names]
+        )
+        for names in (["orders"], ["hidden", "orders"])
+    ]
+    response = OffsetFetchResponse(groups=found)
+    for amend in fetch.amends:
+        amend(response)
+    assert [["orders"], ["orders"]] == [[topic.name for topic in group.topics] for group in response.groups]
+
+
+def test_an_id_needs_describe_beside_delete() -> None:
+    """The answer has the topic's name, so that Kafka demands both."""
+    allowed = (Op.DELETE, TOPIC, "orders")
+    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=None, topic_id=ORDERS_ID)])
+    delete = call(ApiKey.DELETE_TOPICS, 6, request, allowed)
+    assert topics.delete_topics(delete) is None
+    assert [] == delete.request.topics
+    response = DeleteTopicsResponse()
+    for amend in delete.amends:
+        amend(response)
+    (refused,) = response.responses
+    assert (None, ErrorCode.TOPIC_AUTHORIZATION_FAILED) == (refused.name, refused.error_code)
+
+    visible = call(ApiKey.DELETE_TOPICS, 6, request, allowed, (Op.DESCRIBE, TOPIC, "orders"))
+    assert topics.delete_topics(visible) is None
+    assert request.topics == visible.request.topics
+
+
+def test_a_denied_topic_keeps_others_out_of_a_transaction() -> None:
+    named = [
+        AddPartitionsToTxnTopic(name=name, partitions=[0])
+        for name in ("denied", "orders", "gone", "__consumer_offsets")
+    ]
+    request = AddPartitionsToTxnRequest(v3_and_below_transactional_id="x", v3_and_below_topics=named)
+    names = ("orders", "gone", "__consumer_offsets")
+    add = call(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        3,
+        request,
+        (Op.WRITE, TXN, "x"),
+        *((Op.WRITE, TOPIC, name) for name in names),
+    )
+    response = transactions.add_partitions_to_txn(add)
+    assert {
+        "denied": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "orders": ErrorCode.OPERATION_NOT_ATTEMPTED,
+        "gone": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        "__consumer_offsets": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    } == {
+        topic.name: topic.results_by_partition[0].partition_error_code
+        for topic in response.results_by_topic_v3_and_below
+    }
