@@ -33,6 +33,9 @@ EXEMPT: Final = frozenset(
 )
 """Requests of brokers and of logins, which no quota bounds."""
 
+_WAIT_MS_MAX: Final = 2**31 - 1
+"""The longest time that a response can name: a quota of a byte a second makes one batch last for weeks."""
+
 
 def throttle_ms(throttle: "ClientThrottle", context: RequestContext) -> int:
     """Return how long the client must wait, in milliseconds, and mute its connection for that time."""
@@ -48,7 +51,7 @@ def throttle_ms(throttle: "ClientThrottle", context: RequestContext) -> int:
     if not seconds:
         return 0
     context.connection.mute(seconds)
-    return ceil(seconds * 1000)
+    return min(ceil(seconds * 1000), _WAIT_MS_MAX)
 
 
 def throttle_response(throttle: "ClientThrottle", context: RequestContext, response: object) -> object:

@@ -20,7 +20,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from kalda.common.sanitizer import sanitize
-from kalda.security.quota.entity import DEFAULT, QuotaEntity
+from kalda.security.quota.entity import CLIENT_ID_LENGTH_MAX, DEFAULT, QuotaEntity
 from kalda.security.quota.rate import SampledRate, TokenBucket, Window
 from kalda.security.quota.settings import (
     CONSUMER_BYTE_RATE,
@@ -119,6 +119,7 @@ class ClientQuotas:
 
     def client(self, user: str, client_id: str, now: float) -> Client:
         """Return what bounds a client."""
+        client_id = client_id[:CLIENT_ID_LENGTH_MAX]
         found = self._clients.get((user, client_id))
         if found is None:
             if max(len(self._clients), *map(len, self._shares.values())) >= CLIENTS_MAX:

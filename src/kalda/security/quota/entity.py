@@ -22,6 +22,11 @@ IPS: Final = "ips"
 """The types of entities in ZooKeeper, below ``/config``."""
 
 
+CLIENT_ID_LENGTH_MAX: Final = 255
+"""Characters of a client id that tell clients apart. Peers may send 32,767, and what is kept of each client
+must be bounded."""
+
+
 class QuotaEntity(NamedTuple):
     """A user and a client id, one of them, or an address."""
 
@@ -44,6 +49,11 @@ class QuotaEntity(NamedTuple):
                 raise ValueError(f"Unhandled client quota entity type: {entity_type}; allowed are {allowed}")
             if name in ("", ".", ".."):
                 raise ValueError(f'{entity_type} "{name}" cannot have a quota: it cannot stand in a path')
+            if entity_type == CLIENT_ID and len(name or "") > CLIENT_ID_LENGTH_MAX:
+                raise ValueError(
+                    f"a {CLIENT_ID} of {len(name or '')} characters cannot have a quota; "
+                    f"at most {CLIENT_ID_LENGTH_MAX} are compared"
+                )
         if IP in names and len(names) > 1:
             raise ValueError(f"Invalid quota entity combination: {', '.join(names)}; {IP} stands alone")
         parts = {entity_type: _path_name(name) for entity_type, name in names.items()}

@@ -123,6 +123,15 @@ def test_shares_stay_bounded_while_quotas_change(
     assert max(len(shares) for shares in quotas._shares.values()) <= 100
 
 
+def test_long_client_ids_are_not_kept_whole(quotas: ClientQuotas) -> None:
+    """20,000 clients with ids of 32 KB each would take 600 MB."""
+    quotas.set(QuotaEntity(client_id=DEFAULT), rate(7))
+    share = quotas.client("alice", "a" * 32_000, 0.0).producer
+    assert share is not None
+    assert (None, "a" * 255) == share.key
+    assert share is quotas.client("alice", "a" * 255, 0.0).producer
+
+
 def test_share_of_a_removed_quota_is_not_listed(quotas: ClientQuotas) -> None:
     quotas.set(QuotaEntity("alice"), rate(100))
     quotas.client("alice", "a", 0.0)

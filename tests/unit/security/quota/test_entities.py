@@ -54,6 +54,7 @@ def test_paths_are_those_of_kafka(wanted: dict[str, str | None], location: tuple
         ({"group": "g"}, "Unhandled client quota entity type: group"),
         ({"user": ""}, 'user "" cannot have a quota'),
         ({"client-id": ".."}, 'client-id ".." cannot have a quota'),
+        ({"client-id": "a" * 256}, "a client-id of 256 characters cannot have a quota; at most 255"),
         ({"user": "alice", "ip": "192.0.2.7"}, "Invalid quota entity combination: user, ip"),
     ],
 )

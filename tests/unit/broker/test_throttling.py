@@ -1,0 +1,60 @@
+"""How long a response tells a client to wait, at the ends of the range."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kalda.broker.access.client_throttle import ClientThrottle
+from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.requests.throttling import throttle_ms
+from kalda.common.clock import ManualClock
+from kalda.net.connection import Connection
+from kalda.security.principal import ANONYMOUS
+
+
+class FakeConnection:
+    principal = ANONYMOUS
+
+    def __init__(self) -> None:
+        self.muted: list[float] = []
+
+    def mute(self, seconds: float) -> None:
+        self.muted.append(seconds)
+
+
+@pytest.fixture
+def connection() -> FakeConnection:
+    return FakeConnection()
+
+
+def throttled(connection: FakeConnection, quota: str, size: int) -> int:
+    """Return the milliseconds that a client with a quota waits after a request of that size."""
+    config = BrokerConfig.from_properties({"broker.id": "0"})
+    store = ConfigStore(config)
+    throttle = ClientThrottle(config, store, ManualClock())
+    store.set_entity("clients", "<default>", {"producer_byte_rate": quota})
+    seconds = throttle.produced(cast(Connection, connection), "app", size)
+    context: Any = SimpleNamespace(connection=connection, throttle_seconds=seconds, parked_at=0.0)
+    return throttle_ms(throttle, context)
+
+
+def test_a_wait_is_at_most_what_a_response_can_name(connection: FakeConnection) -> None:
+    """Beyond 32 bits the response could not be encoded, though the records were appended."""
+    assert 2**31 - 1 == throttled(connection, "1", 100_000_000)
+    assert [100_000_000 - 11.0] == connection.muted
+
+
+@pytest.mark.parametrize("quota", ["1e308", "9223372036854775807"])
+def test_a_huge_quota_bounds_nothing(connection: FakeConnection, quota: str) -> None:
+    assert 0 == throttled(connection, quota, 100_000_000)
+
+
+@pytest.mark.parametrize("quota", ["nan", "inf", "-1", "", "fast"])
+def test_what_is_no_quota_bounds_nothing(connection: FakeConnection, quota: str) -> None:
+    """Other programs may write anything into the znode of an entity."""
+    assert 0 == throttled(connection, quota, 100_000_000)
+
+
+def test_a_quota_of_zero_makes_a_client_wait_for_a_window_at_a_time(connection: FakeConnection) -> None:
+    assert 11_000 == throttled(connection, "0", 1)
