@@ -165,7 +165,8 @@ class ClientMetricsManager:
         instance = self._instance(push.client_instance_id, attributes_of, now)
         try:
             self._check(push, instance, now)
-            if push.metrics:
+            # What nobody subscribed to is not worth its decoding: everybody may push.
+            if push.metrics and instance.metrics:
                 self._export(push, attributes_of(push.client_instance_id))
         except ApiError as error:
             instance.last_error = error.code

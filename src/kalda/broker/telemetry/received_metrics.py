@@ -45,6 +45,7 @@ VALUE_LENGTH_MAX: Final = 128
 NAME_LENGTH_MAX: Final = 160
 
 _PREFIX: Final = "org.apache.kafka."
+_TOTAL: Final = "_total"
 _NOT_IN_NAMES: Final = re.compile(r"[^a-zA-Z0-9_]+")
 
 
@@ -123,7 +124,7 @@ class ReceivedMetrics:
         resource: Attributes,
         point: Point,
     ) -> None:
-        name = series_name(point.name, is_sum=point.is_sum)
+        name = series_name(point.name)
         kind: Literal["counter", "gauge"] = "counter" if point.is_sum else "gauge"
         family = self._families.get(name)
         if not name or not math.isfinite(point.value) or (family is not None and family.kind != kind):
@@ -142,16 +143,16 @@ class ReceivedMetrics:
         series.value = series.value + point.value if point.is_delta else point.value
 
 
-def series_name(name: str, *, is_sum: bool = False) -> str:
+def series_name(name: str) -> str:
     """Return the name of a metric for Prometheus; empty if nothing of it can be used.
 
     >>> series_name("org.apache.kafka.consumer.fetch.manager.fetch.latency.avg")
     'kafka_client_consumer_fetch_manager_fetch_latency_avg'
     """
     stem = _NOT_IN_NAMES.sub("_", name.removeprefix(_PREFIX)[:NAME_LENGTH_MAX]).strip("_").lower()
-    if is_sum:
-        # The text formats append it to counters themselves.
-        stem = stem.removesuffix("_total")
+    # The text formats append it to counters themselves, and a gauge must not have a counter's name.
+    while stem.endswith(_TOTAL):
+        stem = stem.removesuffix(_TOTAL)
     return f"kafka_client_{stem}" if stem else ""
 
 

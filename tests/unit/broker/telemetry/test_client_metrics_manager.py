@@ -215,6 +215,13 @@ def test_a_push_without_metrics_is_taken(broker: Broker) -> None:
     assert [] == broker.received.pushed
 
 
+def test_metrics_that_nobody_subscribed_to_are_not_decoded(broker: Broker) -> None:
+    """Everybody may push under any id, and decoding takes the broker's time."""
+    broker.subscribe("all")
+    assert ErrorCode.NONE == broker.push(broker.get()[1])
+    assert [] == broker.received.pushed
+
+
 def test_silent_clients_are_forgotten_after_a_minute_at_least(broker: Broker) -> None:
     broker.get()
     broker.clock.advance(59)

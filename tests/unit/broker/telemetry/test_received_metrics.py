@@ -139,6 +139,8 @@ def test_text_is_escaped(endpoint: Endpoint) -> None:
     [
         ("org.apache.kafka.consumer.fetch.latency.avg", "kafka_client_consumer_fetch_latency_avg"),
         ("librdkafka.Some-thing", "kafka_client_librdkafka_some_thing"),
+        ("org.apache.kafka.producer.record.send.total", "kafka_client_producer_record_send"),
+        ("a.total.total", "kafka_client_a"),
         ("...", ""),
         ("", ""),
     ],
@@ -150,6 +152,15 @@ def test_names_become_prometheus_names(name: str, expected: str) -> None:
 def test_a_name_keeps_its_kind_and_numbers_that_are_none_are_left_out(endpoint: Endpoint) -> None:
     endpoint.push(gauge("a", 1), total("a", 1), gauge("b", float("nan")), gauge("c", float("inf")))
     assert (1, 3) == (len(endpoint.lines), endpoint.received.dropped)
+
+
+def test_a_gauge_cannot_have_the_name_of_a_counter(endpoint: Endpoint) -> None:
+    """Two metrics of one name make Prometheus drop samples, of other clients too."""
+    endpoint.push(total("a", 1))
+    endpoint.push(gauge("a.total", 7))
+    (line,) = endpoint.lines
+    assert line.startswith("kafka_client_producer_a_total{")
+    assert line.endswith(" 1.0")
 
 
 def test_a_registered_name_of_the_broker_wins(endpoint: Endpoint) -> None:
