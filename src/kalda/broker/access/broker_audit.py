@@ -1,8 +1,10 @@
 """Audits one broker: the logins of its clients, the requests it denied, the changes it made."""
 
 from typing import Any, Final
+from uuid import UUID
 
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import uuid_to_text
 from kalda.net.connection import Connection
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.security.audit import DENIED, FAILURE, SUCCESS, AuditLog
@@ -33,7 +35,7 @@ CHANGES: Final = frozenset(
 )
 """The requests by which administrators change a cluster."""
 
-_NAMES: Final = ("name", "resource_name", "user", "group_id", "group")
+_NAMES: Final = ("name", "resource_name", "resource_name_filter", "user", "group_id", "group", "topic_id")
 _LISTS: Final = (
     "topics",
     "resources",
@@ -101,7 +103,8 @@ class BrokerAudit:
 
 def _names_of(request: Any) -> list[str]:
     """Return the names of what a request changes, the first of them."""
-    found: list[str] = []
+    group_id = getattr(request, "group_id", None)
+    found: list[str] = [] if group_id is None else [group_id]
     for field in _LISTS:
         for item in getattr(request, field, None) or ():
             if isinstance(item, str):
@@ -110,7 +113,7 @@ def _names_of(request: Any) -> list[str]:
                 name = _entity_name(getattr(item, "entity", ())) or next(
                     (each for name in _NAMES if (each := getattr(item, name, None))), None
                 )
-                found += [] if name is None else [str(name)]
+                found += [] if name is None else [uuid_to_text(name) if isinstance(name, UUID) else str(name)]
     return list(dict.fromkeys(found))[:_NAMES_MAX]
 
 
