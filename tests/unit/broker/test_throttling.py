@@ -1,5 +1,6 @@
 """How long a response tells a client to wait, at the ends of the range."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from kalda.broker.requests.throttling import throttle_ms
 from kalda.common.clock import ManualClock
 from kalda.net.connection import Connection
 from kalda.security.principal import ANONYMOUS
+from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
 
 class FakeConnection:
@@ -28,12 +30,18 @@ def connection() -> FakeConnection:
     return FakeConnection()
 
 
-def throttled(connection: FakeConnection, quota: str, size: int) -> int:
-    """Return the milliseconds that a client with a quota waits after a request of that size."""
+def throttle_with(**quotas: str) -> ClientThrottle:
+    """Return the quotas of a broker, where every client id has these."""
     config = BrokerConfig.from_properties({"broker.id": "0"})
     store = ConfigStore(config)
     throttle = ClientThrottle(config, store, ManualClock())
-    store.set_entity("clients", "<default>", {"producer_byte_rate": quota})
+    store.set_entity("clients", "<default>", quotas)
+    return throttle
+
+
+def throttled(connection: FakeConnection, quota: str, size: int) -> int:
+    """Return the milliseconds that a client with a quota waits after a request of that size."""
+    throttle = throttle_with(producer_byte_rate=quota)
     seconds = throttle.produced(cast(Connection, connection), "app", size)
     context: Any = SimpleNamespace(connection=connection, throttle_seconds=seconds, parked_at=0.0)
     return throttle_ms(throttle, context)
@@ -58,3 +66,19 @@ def test_what_is_no_quota_bounds_nothing(connection: FakeConnection, quota: str)
 
 def test_a_quota_of_zero_makes_a_client_wait_for_a_window_at_a_time(connection: FakeConnection) -> None:
     assert 11_000 == throttled(connection, "0", 1)
+
+
+def test_requests_without_acks_use_up_the_time_of_a_client(
+    tmp_path: Path, connection: FakeConnection
+) -> None:
+    """They have no response, so that only the muted connection slows their client down."""
+    broker = DataPath(tmp_path)
+    broker.host(leadership())
+    throttle = throttle_with(request_percentage="0.000001")
+    object.__setattr__(broker.services.access, "throttle", throttle)
+    broker.connection = cast("Any", connection)
+    throttle.begin()
+    assert broker.produce_request(batch(), acks=0) is None
+    broker.close()
+    (seconds,) = connection.muted
+    assert 0 < seconds <= 1

@@ -280,8 +280,10 @@ def _handle_general(
             answers.append((name, _appended(index, info)))
     if acks == 0:
         _close_on_error(context, answers)
-        if context.throttle_seconds:
-            context.connection.mute(context.throttle_seconds)
+        throttle = services.access.throttle
+        if throttle.is_active:
+            # No response could name the time; the connection is muted for it.
+            throttle_ms(throttle, context)
         return None
     if waits:
         return _wait(services, context, fields.timeout_ms, answers, waits)
