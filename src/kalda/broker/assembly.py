@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.control_plane.channel import ControllerChannel
+from kalda.broker.control_plane.channel import ControllerChannel, ControllerRoute
 from kalda.broker.control_plane.controlled_shutdown import ControlledShutdown
 from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.fetching.fetch_session import FetchSessionCache
@@ -58,7 +58,6 @@ from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
-from kalda.net.peer.dialer import Dialer
 from kalda.net.server import Server, ServerConfig
 from kalda.security.quota.rate import Window
 from kalda.storage.background import BackgroundExecutor
@@ -130,7 +129,7 @@ class BrokerParts:
             self.metrics_server.close_nowait()
 
 
-def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -> BrokerParts:
+def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
     """Make the parts of a broker; `tasks` runs handlers and replica fetchers.
 
     Raises:
@@ -139,15 +138,15 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
     config, clock = foundation.config, foundation.clock
     timer, purgatories = _build_purgatories(clock)
     cache = MetadataCache()
-    replication = build_replication(foundation, cache, purgatories, dialer, tasks)
+    replication = build_replication(foundation, cache, purgatories, tasks)
     replicas = replication.replica_manager
-    control = _build_control(foundation, dialer, cache, replicas)
+    control = _build_control(foundation, cache, replicas)
     topic_admin = _build_topic_admin(foundation, cache, purgatories["topic"], control.controller)
     internal_topics = InternalTopics(config, clock, cache, replicas, topic_admin)
     groups = build_group_coordinator(foundation, cache, internal_topics)
     producer_ids = ProducerIds(foundation.broker_id, foundation.cluster_store)
     transactions = build_transactions(
-        foundation, dialer, cache, replicas, purgatories["produce"], internal_topics, producer_ids
+        foundation, cache, replicas, purgatories["produce"], internal_topics, producer_ids
     )
     services = BrokerServices(
         access=foundation.access,
@@ -193,7 +192,7 @@ def assemble(foundation: Foundation, dialer: Dialer, tasks: asyncio.TaskGroup) -
         controller_channel=control.channel,
         replication=replication,
         transactions=transactions,
-        remote_end_offsets=_build_remote_end_offsets(foundation, cache, dialer),
+        remote_end_offsets=_build_remote_end_offsets(foundation, cache),
         service_tasks=ServiceTasks(tasks),
         health=health,
         metrics_server=_build_metrics_server(foundation, health),
@@ -234,9 +233,7 @@ class _Control:
     controller: ControllerDriver
 
 
-def _build_control(
-    foundation: Foundation, dialer: Dialer, cache: MetadataCache, replicas: ReplicaManager
-) -> _Control:
+def _build_control(foundation: Foundation, cache: MetadataCache, replicas: ReplicaManager) -> _Control:
     config, logs = foundation.config, foundation.log_manager
     requests = ControllerRequests(
         foundation.cluster_store,
@@ -246,11 +243,14 @@ def _build_control(
         has_log=lambda partition: logs.get(partition) is not None,
         broker_epoch=lambda: foundation.registration.broker_epoch,
     )
+    routes = [ControllerRoute(config.inter_broker_listener_name, foundation.dialer)]
+    if config.control_plane_listener_name is not None:
+        assert foundation.control_plane_dialer is not None, "a control plane without a dialer"
+        routes.insert(0, ControllerRoute(config.control_plane_listener_name, foundation.control_plane_dialer))
     channel = ControllerChannel(
         foundation.broker_id,
         requests,
-        dialer,
-        listener=config.inter_broker_listener_name,
+        routes,
         timeout_ms=config.controller_socket_timeout_ms,
     )
     return _Control(requests, channel, _build_controller(foundation, channel))
@@ -276,14 +276,12 @@ def _build_topic_admin(
     return admin
 
 
-def _build_remote_end_offsets(
-    foundation: Foundation, cache: MetadataCache, dialer: Dialer
-) -> RemoteEndOffsets:
+def _build_remote_end_offsets(foundation: Foundation, cache: MetadataCache) -> RemoteEndOffsets:
     return RemoteEndOffsets(
         foundation.broker_id,
         cache,
         foundation.clock,
-        dialer,
+        foundation.dialer,
         listener=foundation.config.inter_broker_listener_name,
         timeout_ms=foundation.config.request_timeout_ms,
     )
@@ -311,7 +309,7 @@ def _build_lease_grants(foundation: Foundation, replicas: ReplicaManager) -> Lea
     return grants
 
 
-def build_controlled_shutdown(parts: BrokerParts, dialer: Dialer) -> ControlledShutdown:
+def build_controlled_shutdown(parts: BrokerParts) -> ControlledShutdown:
     """Make what hands the leaderships of a stopping broker over."""
     foundation, services = parts.foundation, parts.services
     return ControlledShutdown(
@@ -319,7 +317,7 @@ def build_controlled_shutdown(parts: BrokerParts, dialer: Dialer) -> ControlledS
         foundation.config,
         services.metadata_cache,
         services.controller,
-        dialer,
+        foundation.dialer,
         broker_epoch=lambda: foundation.registration.broker_epoch,
         stop_following=lambda: services.controller_requests.stop_following(
             parts.replication.fetchers.unfollow

@@ -85,7 +85,7 @@ class BrokerServer:
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given."""
         self._config: Final = config
-        self._dialer: Dialer = dialer if dialer is not None else TcpDialer()
+        self._dialer: Final = dialer if dialer is not None else TcpDialer()
         self._file_system: Final = file_system
         self._clock: Final = clock
         self._executor: Final = executor
@@ -109,8 +109,10 @@ class BrokerServer:
 
     @property
     def bootstrap(self) -> str:
-        """The first advertised address, ``host:port``; known after `start`."""
-        first = self._registration_info(self.services.broker_id).endpoints[0]
+        """The first advertised address for clients, ``host:port``; known after `start`."""
+        control_plane = self._config.control_plane_listener_name
+        endpoints = self._registration_info(self.services.broker_id).endpoints
+        first = next(each for each in endpoints if each.listener != control_plane)
         return f"{first.host}:{first.port}"
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -130,8 +132,7 @@ class BrokerServer:
     async def _start(self, tasks: asyncio.TaskGroup, undo: contextlib.AsyncExitStack) -> BrokerParts:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
         foundation = await self._lay_foundation(undo)
-        self._dialer = foundation.access.dialer(self._dialer, self._config.inter_broker_listener_name)
-        parts = self._parts = assemble(foundation, self._dialer, tasks)
+        parts = self._parts = assemble(foundation, tasks)
         undo.push_async_callback(self._undo_assembly, parts)
         self._ports = await self._bind(parts.server, foundation.access)
         # From now on the controller can reach this broker; requests of clients wait.
@@ -242,13 +243,6 @@ class BrokerServer:
             if directory not in stored:
                 write_meta_properties(self._file_system, directory, MetaProperties(cluster_id, broker_id))
         logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
-        registration = BrokerRegistration(
-            cluster_store,
-            lambda: self._registration_info(broker_id),
-            clock=self._clock,
-            session_timeout_ms=config.zookeeper_session_timeout_ms,
-            session_file=SessionFile(self._file_system, log_manager.live_directories),
-        )
         return Foundation(
             broker_id=broker_id,
             cluster_id=cluster_id,
@@ -259,8 +253,23 @@ class BrokerServer:
             cluster_store=cluster_store,
             features=features,
             log_manager=log_manager,
-            registration=registration,
+            registration=self._registration(broker_id, log_manager),
             access=access,
+            dialer=access.dialer(self._dialer, config.inter_broker_listener_name),
+            control_plane_dialer=(
+                None
+                if config.control_plane_listener_name is None
+                else access.dialer(self._dialer, config.control_plane_listener_name)
+            ),
+        )
+
+    def _registration(self, broker_id: int, log_manager: LogManager) -> BrokerRegistration:
+        return BrokerRegistration(
+            self._cluster_store,
+            lambda: self._registration_info(broker_id),
+            clock=self._clock,
+            session_timeout_ms=self._config.zookeeper_session_timeout_ms,
+            session_file=SessionFile(self._file_system, log_manager.live_directories),
         )
 
     async def _check_cluster_exists(self, stored: Mapping[str, MetaProperties]) -> None:
@@ -304,8 +313,7 @@ class BrokerServer:
         )
 
     async def _serve_metrics(self, parts: BrokerParts) -> None:
-        first = self._registration_info(self.services.broker_id).endpoints[0]
-        register_broker_info(parts.foundation.metrics, self.services.broker_id, f"{first.host}:{first.port}")
+        register_broker_info(parts.foundation.metrics, self.services.broker_id, self.bootstrap)
         if parts.metrics_server is None:
             return
         host, port = self._config.listeners[0].host, self._config.metrics_port
@@ -330,7 +338,7 @@ class BrokerServer:
 
     async def _hand_over(self, hurried: asyncio.Event, silent: asyncio.Future[None]) -> None:
         """Have the controller move the leaderships of this broker; log those that it still has."""
-        moving = asyncio.ensure_future(build_controlled_shutdown(self.parts, self._dialer).run())
+        moving = asyncio.ensure_future(build_controlled_shutdown(self.parts).run())
         hurry = asyncio.ensure_future(hurried.wait())
         try:
             await asyncio.wait(

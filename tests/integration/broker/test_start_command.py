@@ -101,7 +101,7 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         (["--set", "num.partitions=zero"], "`num.partitions`=zero"),
         (["--set", "no.such.setting=1"], "`no.such.setting`"),
         (["--set", "num.partitions"], "num.partitions"),
-        (["--brokers", "3", "--set", "listeners=PLAINTEXT://:9092"], "`listeners`"),
+        (["--brokers", "3", "--set", "log.dirs=/a"], "`log.dirs`"),
         (["--brokers", "3", "--port", "65534"], "--brokers=3"),
         (["--port", "9093", "--set", "listeners=PLAINTEXT://127.0.0.1:9092"], "--port=9093 and `listeners`"),
         (["--set", "ssl.engine.factory.class=X"], "`ssl.engine.factory.class`=X needs TLS"),

@@ -58,6 +58,8 @@ class Logins:
                 for mechanism in self.mechanisms(listener.name):
                     self._check(listener.name, mechanism)
         self.outgoing(config.inter_broker_listener_name)
+        if config.control_plane_listener_name is not None:
+            self.outgoing(config.control_plane_listener_name)
 
     def attach(self, server: Server) -> None:
         """Set the server whose clients log in; before the first of them does."""

@@ -180,8 +180,10 @@ class BrokerConfig(BrokerSettings):
         if get["advertised.listeners"]:
             advertised = parse_listeners("advertised.listeners", str(get["advertised.listeners"]), protocols)
         _check_advertised(listeners, advertised)
+        inter_broker = _inter_broker_listener(get, advertised)
         return {
-            "inter_broker_listener_name": _inter_broker_listener(get, advertised),
+            "control_plane_listener_name": _control_plane_listener(get, advertised, inter_broker),
+            "inter_broker_listener_name": inter_broker,
             "kalda_as_version": _releases(values, listeners),
             "listeners": listeners,
             "advertised_listeners": advertised,
@@ -436,6 +438,8 @@ def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[Lis
     else:
         setting = "security.inter.broker.protocol"
         found = [listener.name for listener in advertised if listener.security_protocol == get[setting]]
+        # Kafka knows only the listener with the protocol's name.
+        found.sort(key=lambda name: name != get[setting])
     if not found:
         names = ", ".join(listener.name for listener in advertised)
         raise ConfigError(
@@ -444,6 +448,27 @@ def _inter_broker_listener(get: Mapping[str, ConfigValue], advertised: tuple[Lis
             f"those are {names}",
         )
     return found[0]
+
+
+def _control_plane_listener(
+    get: Mapping[str, ConfigValue], advertised: tuple[ListenerConfig, ...], inter_broker: str
+) -> str | None:
+    setting = "control.plane.listener.name"
+    if get[setting] is None:
+        return None
+    name = str(get[setting]).upper()
+    names = [listener.name for listener in advertised]
+    if name not in names:
+        raise ConfigError(
+            setting, f"`{setting}`={name} matches no advertised listener; those are {', '.join(names)}"
+        )
+    if name == inter_broker:
+        raise ConfigError(
+            setting,
+            f"`{setting}`={name} is the inter-broker listener; name another advertised listener, or remove "
+            "the setting",
+        )
+    return name
 
 
 def _connection_overrides(text: str) -> dict[str, int]:

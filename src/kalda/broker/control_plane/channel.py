@@ -6,7 +6,7 @@ again when it failed, when the broker registered again, or when its endpoint cha
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
@@ -46,17 +46,32 @@ class _Link(NamedTuple):
     epoch: int
 
 
+class ControllerRoute(NamedTuple):
+    """A listener of brokers on which the controller sends its requests, and how to connect to it."""
+
+    listener: str
+    dialer: Dialer
+
+
 class ControllerChannel:
     """Delivers the controller's requests to brokers; a `kalda.controller.ports.BrokerChannel`."""
 
     def __init__(
-        self, broker_id: int, requests: ControllerRequests, dialer: Dialer, *, listener: str, timeout_ms: int
+        self,
+        broker_id: int,
+        requests: ControllerRequests,
+        routes: Sequence[ControllerRoute],
+        *,
+        timeout_ms: int,
     ) -> None:
-        """`listener` is the inter-broker listener; `requests` receives those for this broker."""
+        """Use the first of the `routes` whose listener a broker has; the last is the inter-broker listener.
+
+        `requests` receives the requests for this broker.
+        """
         self._broker_id: Final = broker_id
         self._requests: Final = requests
-        self._dialer: Final = dialer
-        self._listener: Final = listener
+        self._routes: Final = tuple(routes)
+        self._listener: Final = routes[-1].listener
         self._timeout_seconds: Final = timeout_ms / 1000
         self._links: Final[dict[int, _Link]] = {}
         self._brokers: dict[int, BrokerInfo] = {}
@@ -118,22 +133,28 @@ class ControllerChannel:
 
     async def _link(self, broker: BrokerInfo) -> _Link:
         """Return the connection to a broker under its present registration; open one if there is none."""
-        endpoint = broker.endpoint(self._listener)
-        if endpoint is None:
-            raise ConnectionError(f"broker {broker.id} has no listener {self._listener}")
+        endpoint, dialer = self._way(broker)
         link = self._links.get(broker.id)
         if link is not None:
             if not link.connection.is_closed and (link.endpoint, link.epoch) == (endpoint, broker.epoch):
                 return link
             link.connection.close()
             del self._links[broker.id]
-        connection = await self._dialer.dial(
+        connection = await dialer.dial(
             endpoint.host,
             endpoint.port,
             DialOptions(client_id=str(self._broker_id), timeout_seconds=self._timeout_seconds),
         )
         link = self._links[broker.id] = _Link(connection, endpoint, broker.epoch)
         return link
+
+    def _way(self, broker: BrokerInfo) -> tuple[ListenerEndpoint, Dialer]:
+        # A broker that was not restarted since the control plane was set up has the last listener only.
+        for route in self._routes:
+            endpoint = broker.endpoint(route.listener)
+            if endpoint is not None:
+                return endpoint, route.dialer
+        raise ConnectionError(f"broker {broker.id} has no listener {self._listener}")
 
 
 def _split(request: BrokerRequest) -> Iterator[BrokerRequest]:

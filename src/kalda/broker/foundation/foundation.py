@@ -12,6 +12,7 @@ from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.registration import BrokerRegistration
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
+from kalda.net.peer.dialer import Dialer
 from kalda.storage.log_manager import LogManager
 from kalda.zk.client.cluster_store import ClusterStore
 
@@ -31,3 +32,7 @@ class Foundation:
     log_manager: LogManager
     registration: BrokerRegistration
     access: BrokerAccess
+    dialer: Dialer
+    """Connects to the inter-broker listener of other brokers."""
+    control_plane_dialer: Dialer | None
+    """Connects to the listener that ``control.plane.listener.name`` names; None if it names none."""

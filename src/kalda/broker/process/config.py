@@ -4,8 +4,10 @@ An option and a setting with the same meaning must agree; otherwise the command 
 """
 
 import dataclasses
+import re
 import socket
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +20,15 @@ from kalda.zk.server.config import ZooKeeperConfig
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092
 
-PER_BROKER: Final = ("broker.id", "node.id", "listeners", "advertised.listeners", "log.dirs", "log.dir")
-"""Settings that differ between the brokers of a cluster, so they cannot be set for several at once."""
+_LISTENERS: Final = ("listeners", "advertised.listeners")
+_ONE_BROKER_ONLY: Final = ("broker.id", "node.id", "log.dirs", "log.dir")
+"""Settings that cannot be given for several brokers at once."""
+
+PER_BROKER: Final = (*_LISTENERS, *_ONE_BROKER_ONLY)
+"""Settings that differ between the brokers of a cluster."""
+
+_PORT: Final = re.compile(r":(\d+)\s*(?=,|$)")
+"""The port of one entry of `listeners`."""
 
 
 def small_cluster_settings(brokers: int) -> dict[str, str]:
@@ -70,8 +79,10 @@ def started_properties(
 ) -> dict[str, str]:
     """Return the settings of one broker of `kalda start` as text.
 
+    Broker n listens on the ports of ``listeners`` plus n.
+
     Raises:
-        ConfigError: `properties` sets one of `PER_BROKER` for several brokers.
+        ConfigError: `properties` sets for several brokers what only one can have.
     """
     first = DEFAULT_PORT if port is None else port
     protocol = "SASL_SSL" if is_secure else "PLAINTEXT"
@@ -85,6 +96,9 @@ def started_properties(
     if brokers > 1:
         refuse_kraft(properties)
         _require_shared(properties, brokers)
+        for name in _LISTENERS:
+            if name in properties:
+                settings[name] = _shifted(name, properties[name], broker_id, brokers)
         # One rack per machine: a cluster over several machines spreads replicas over the machines.
         settings.setdefault("broker.rack", socket.gethostname())
         metrics_port = properties.get("metrics.port", "")
@@ -183,10 +197,26 @@ def _disagreement(option: str, value: object, name: str, properties: Mapping[str
 
 
 def _require_shared(properties: Mapping[str, str], brokers: int) -> None:
-    for name in PER_BROKER:
+    for name in _ONE_BROKER_ONLY:
         if name in properties:
             raise ConfigError(
                 name,
                 f"`{name}` cannot be the same for {brokers} brokers; leave it out, or run each broker with "
                 "`kalda broker`",
             )
+
+
+def _shifted(name: str, listeners: str, broker_id: int, brokers: int) -> str:
+    """Return the listeners of one of several brokers; 0 stays, since the system chooses the port.
+
+    ``A://h:9092,B://h:9192`` of broker 1 -> ``A://h:9093,B://h:9193``
+    """
+    ports = sorted(int(match[1]) for match in _PORT.finditer(listeners) if int(match[1]))
+    for low, high in pairwise(ports):
+        if high - low < brokers:
+            raise ConfigError(
+                name,
+                f"`{name}`: ports {low} and {high} are too close for {brokers} brokers, which use the ports "
+                f"from each on; leave at least {brokers} between them",
+            )
+    return _PORT.sub(lambda match: f":{int(match[1]) + broker_id if int(match[1]) else 0}", listeners)

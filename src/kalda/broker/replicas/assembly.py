@@ -21,7 +21,6 @@ from kalda.broker.replicas.replication_quota import (
 )
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import BrokerEndpoint
-from kalda.net.peer.dialer import Dialer
 from kalda.zk.client.isr_store import IsrStore
 
 
@@ -56,7 +55,6 @@ def build_replication(
     foundation: Foundation,
     cache: MetadataCache,
     purgatories: dict[str, DelayedOperationPurgatory],
-    dialer: Dialer,
     tasks: asyncio.TaskGroup,
 ) -> Replication:
     """Make the replica manager and the fetchers; `tasks` runs the fetchers.
@@ -69,12 +67,14 @@ def build_replication(
     def find_broker(broker_id: int) -> BrokerEndpoint | None:
         return cache.endpoint(broker_id, config.inter_broker_listener_name)
 
-    missing = MissingRecords(broker_id, foundation.log_manager.resources, dialer, find_broker, clock)
+    missing = MissingRecords(
+        broker_id, foundation.log_manager.resources, foundation.dialer, find_broker, clock
+    )
     isr_changes = IsrChanges(IsrStore(foundation.cluster_store.zookeeper), clock)
     fetchers = ReplicaFetcherManager(
         broker_id,
         config,
-        dialer=dialer,
+        dialer=foundation.dialer,
         find_broker=find_broker,
         quota=_quota(foundation, FOLLOWER_REPLICAS),
         wake=lambda partition: replicas.wake(partition),

@@ -22,7 +22,6 @@ from kalda.common.metrics import Metrics, metric_name
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
-from kalda.net.peer.dialer import Dialer
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
@@ -58,7 +57,6 @@ class Transactions:
 
 def build_transactions(
     foundation: Foundation,
-    dialer: Dialer,
     cache: MetadataCache,
     replicas: ReplicaManager,
     produce_purgatory: DelayedOperationPurgatory,
@@ -76,7 +74,7 @@ def build_transactions(
         cache,
         marker_appends,
         foundation.clock,
-        dialer,
+        foundation.dialer,
         listener=listener,
         timeout_ms=timeout_ms,
     )
@@ -99,7 +97,7 @@ def build_transactions(
         transaction_version=lambda: features.transaction_version,
     )
     verification = TransactionVerification(
-        foundation.broker_id, cache, coordinator, dialer, listener=listener, timeout_ms=timeout_ms
+        foundation.broker_id, cache, coordinator, foundation.dialer, listener=listener, timeout_ms=timeout_ms
     )
     gate = ProduceGate(
         replicas, verification, is_verifying=lambda: config.transaction_partition_verification_enable

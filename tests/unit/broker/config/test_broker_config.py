@@ -101,6 +101,8 @@ def test_broker_id_and_node_id_are_one() -> None:
         ({"advertised.listeners": "SSL://host:1"}, "is not among `listeners`"),
         ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "clients cannot connect"),
         ({"inter.broker.listener.name": "INSIDE"}, "matches no advertised listener; those are PLAINTEXT"),
+        ({"control.plane.listener.name": "CONTROL"}, "matches no advertised listener; those are PLAINTEXT"),
+        ({"control.plane.listener.name": "plaintext"}, "PLAINTEXT is the inter-broker listener"),
         ({"metrics.port": "-1"}, "an int, 0 to 65535"),
     ],
 )

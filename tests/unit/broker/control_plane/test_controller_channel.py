@@ -6,7 +6,11 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.control_plane.channel import PARTITIONS_PER_REQUEST, ControllerChannel
+from kalda.broker.control_plane.channel import (
+    PARTITIONS_PER_REQUEST,
+    ControllerChannel,
+    ControllerRoute,
+)
 from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -52,6 +56,16 @@ class FakePeer:
         self.is_closed = True
 
 
+class ControlDialer:
+    """The dialer of the control plane: its connections are noted with the host in upper case."""
+
+    def __init__(self, harness: "ChannelHarness") -> None:
+        self.harness = harness
+
+    async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
+        return await self.harness.dial(host.upper(), port, options)
+
+
 class ChannelHarness:
     """A channel of broker 0, its own requests, and the peers that it dials."""
 
@@ -63,7 +77,10 @@ class ChannelHarness:
         self.refusal: ErrorCode | None = None
         self.answer: Callable[[Message], Awaitable[Message]] = self.all_well
         self.channel = ControllerChannel(
-            OURS, cast("ControllerRequests", self), self, listener="INTERNAL", timeout_ms=7000
+            OURS,
+            cast("ControllerRequests", self),
+            [ControllerRoute("CONTROL", ControlDialer(self)), ControllerRoute("INTERNAL", self)],
+            timeout_ms=7000,
         )
 
     async def apply(self, request: BrokerRequest, broker_epoch: int) -> dict[TopicPartition, ErrorCode]:
@@ -96,6 +113,31 @@ async def test_the_own_broker_is_called() -> None:
     assert {} == await harness.channel.send(info(OURS, epoch=6), stop(PARTITION))
     assert [(stop(PARTITION), 6)] == harness.applied
     assert [] == harness.dialled
+
+
+async def test_a_broker_with_a_control_plane_gets_its_requests_there() -> None:
+    """A broker that was not restarted since it was set up has the inter-broker listener only (KIP-291)."""
+    harness = ChannelHarness()
+    both = BrokerInfo(
+        OTHER,
+        (ListenerEndpoint("INTERNAL", "data", 1), ListenerEndpoint("CONTROL", "control", 2, "SSL")),
+        epoch=5,
+    )
+    for broker in (info(OTHER), both, both):
+        await harness.channel.send(broker, stop(PARTITION))
+    assert [("host1", 9092), ("CONTROL", 2)] == harness.dialled
+
+
+async def test_leaders_are_named_with_the_listener_of_replication() -> None:
+    harness = ChannelHarness()
+    both = BrokerInfo(
+        OTHER, (ListenerEndpoint("CONTROL", "control", 2), ListenerEndpoint("INTERNAL", "data", 1)), epoch=5
+    )
+    await harness.channel.send(both, UpdateMetadata(OURS, 3, [], [both]))
+    await harness.channel.send(both, LeaderAndIsr(OURS, 3, [role("a", 0, leader=OTHER)]))
+    request = harness.asked[-1]
+    assert isinstance(request, LeaderAndIsrRequest)
+    assert [("data", 1)] == [(each.host_name, each.port) for each in request.live_leaders]
 
 
 async def test_one_connection_serves_while_the_registration_stands() -> None:

@@ -42,7 +42,33 @@ def test_a_free_port_is_free_for_each() -> None:
     assert [0, 0] == [config.listeners[0].port for config in configs]
 
 
-@pytest.mark.parametrize("name", ["broker.id", "listeners", "log.dirs"])
+def test_listeners_of_several_brokers_move_by_the_brokers_id() -> None:
+    """So that a file with a listener of the control plane starts several brokers, too."""
+    settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:9092, CONTROL://[::1]:9192,OTHER://:0",
+        "advertised.listeners": "PLAINTEXT://a:9092,CONTROL://a:1",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT,OTHER:PLAINTEXT",
+        "control.plane.listener.name": "CONTROL",
+    }
+    configs = [started_config(DIRECTORY, None, settings, broker_id=each, brokers=3) for each in range(3)]
+    assert [[9092, 9192, 0], [9093, 9193, 0], [9094, 9194, 0]] == [
+        [listener.port for listener in config.listeners] for config in configs
+    ]
+    assert [[9092, 1], [9093, 2], [9094, 3]] == [
+        [listener.port for listener in config.advertised_listeners] for config in configs
+    ]
+    assert ["PLAINTEXT://127.0.0.1:9093", "CONTROL://[::1]:9193", "OTHER://:0"] == [
+        str(listener) for listener in configs[1].listeners
+    ]
+
+
+def test_listeners_whose_ports_would_meet_are_refused() -> None:
+    settings = {"listeners": "PLAINTEXT://:9092,SSL://:9094"}
+    with pytest.raises(ConfigError, match="ports 9092 and 9094 are too close for 3 brokers"):
+        started_config(DIRECTORY, None, settings, brokers=3)
+
+
+@pytest.mark.parametrize("name", ["broker.id", "log.dirs"])
 def test_what_only_one_broker_can_have_is_refused_for_several(name: str) -> None:
     with pytest.raises(ConfigError, match=f"`{name}`.*kalda broker"):
         started_config(DIRECTORY, 9092, {name: "1"}, brokers=2)

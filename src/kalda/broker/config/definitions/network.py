@@ -23,6 +23,13 @@ class SocketServerConfig(Settings):
         "The addresses that clients connect to, where they differ from `listeners`.",
         importance=HIGH,
     ).computed_as(tuple[ListenerConfig, ...])
+    control_plane_listener_name = string(
+        None,
+        "The listener on which the controller sends its requests to brokers, apart from the traffic of "
+        "clients and replication. It must be advertised and differ from `inter.broker.listener.name`. Unset, "
+        "these requests use the inter-broker listener.",
+        importance=HIGH,
+    )
     connections_max_idle_ms = long(600_000, "A connection that carried nothing for this long is closed.")
     fetch_max_bytes = integer(
         57_671_680,
