@@ -27,6 +27,7 @@ from kalda.common.config_def import (
     refuse_missing_features,
 )
 from kalda.protocol.releases import find_release
+from kalda.security.password_encoder import KEY_BITS
 from kalda.security.sasl.jaas import JaasConfig, JaasError
 from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.storage.log_config import LogConfig
@@ -52,7 +53,7 @@ class BrokerConfig(BrokerSettings):
         self._static_values = _parse(self.static)
         self._values: dict[str, ConfigValue] = {}
         self.topics: Final = TopicConfigs(self.value)
-        self._set_values(self._static_values)
+        self._set_values(self._static_values, self._static_derived())
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -126,10 +127,11 @@ class BrokerConfig(BrokerSettings):
         Raises:
             ConfigError: the outcome is not allowed; nothing changed then.
         """
-        values = self.validated(broker, default)
+        values = self._merged(broker, default)
+        derived = self._derive(values)
         before = self._values
         self.dynamic_broker, self.dynamic_default = dict(broker), dict(default)
-        self._set_values(values)
+        self._set_values(values, derived)
         names = before.keys() | values.keys()
         return frozenset(name for name in names if before.get(name) != values.get(name))
 
@@ -139,12 +141,27 @@ class BrokerConfig(BrokerSettings):
         Raises:
             ConfigError: the outcome is not allowed.
         """
-        values = {**self._static_values, **_parse(default), **_parse(broker)}
+        values = self._merged(broker, default)
         self._derive(values)
         return values
 
-    def _set_values(self, values: dict[str, ConfigValue]) -> None:
-        derived = self._derive(values)
+    def check_alone(self, name: str, text: str) -> None:
+        """Check a dynamic setting without regard to others.
+
+        Raises:
+            ConfigError: its value is never allowed, or there is no such setting.
+        """
+        refuse_missing_features([(find_key(name), value) for value in _parse({name: text}).values()])
+
+    def _merged(self, broker: Mapping[str, str], default: Mapping[str, str]) -> dict[str, ConfigValue]:
+        return {**self._static_values, **_parse(default), **_parse(broker)}
+
+    def _static_derived(self) -> dict[str, object]:
+        # With a secret, the passwords of stores may be among the dynamic settings, which are read later.
+        has_stored_passwords = self._static_values.get("password.encoder.secret") is not None
+        return self._derive(self._static_values, checks_tls=not has_stored_passwords)
+
+    def _set_values(self, values: dict[str, ConfigValue], derived: dict[str, object]) -> None:
         self._values = values
         self.topics.refresh()
         vars(self).update(
@@ -152,7 +169,7 @@ class BrokerConfig(BrokerSettings):
         )
         vars(self).update(derived)
 
-    def _derive(self, values: dict[str, ConfigValue]) -> dict[str, object]:
+    def _derive(self, values: dict[str, ConfigValue], *, checks_tls: bool = True) -> dict[str, object]:
         """Check what single values cannot show and compute the attributes that are not plain values."""
         get = {**BROKER_CONFIG.defaults, **values}
         refuse_missing_features(
@@ -174,7 +191,7 @@ class BrokerConfig(BrokerSettings):
         require_distinct_ports("listeners", listeners)
         require_served("listeners", listeners)
         for listener in listeners:
-            if listener.uses_tls:
+            if listener.uses_tls and checks_tls:
                 tls_settings(values, listener.name)
         advertised = listeners
         if get["advertised.listeners"]:
@@ -366,6 +383,13 @@ def _check_together(get: Mapping[str, ConfigValue]) -> None:
         "max.connections.per.ip",
         number("max.connections.per.ip") > 0 or bool(get["max.connections.per.ip.overrides"]),
         "0 only together with `max.connections.per.ip.overrides`",
+    )
+    bits = KEY_BITS[str(get["password.encoder.cipher.algorithm"])]
+    require(
+        "password.encoder.key.length",
+        number("password.encoder.key.length") in bits,
+        f"{' or '.join(map(str, bits))} with `password.encoder.cipher.algorithm`="
+        f"{get['password.encoder.cipher.algorithm']}",
     )
     for name in ("default.replication.factor", "connections.max.idle.ms"):
         require(name, number(name) >= -1, "at least -1")

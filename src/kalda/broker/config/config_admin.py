@@ -24,8 +24,16 @@ from kalda.broker.config.broker_loggers import check_level, set_level
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
 from kalda.broker.config.client_metrics import ClientMetricsConfig
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
+from kalda.broker.config.stored_passwords import is_password
 from kalda.broker.metadata.metadata_cache import MetadataCache
-from kalda.common.config_def import ConfigDef, ConfigType, ConfigValue, MissingFeatureError, UpdateMode
+from kalda.common.config_def import (
+    HIDDEN,
+    ConfigDef,
+    ConfigType,
+    ConfigValue,
+    MissingFeatureError,
+    UpdateMode,
+)
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import desanitize, sanitize
@@ -117,11 +125,16 @@ class ConfigAdmin:
             )
         async with self._lock:
             stored = await self._stored(entity_type, entity_name) if keeps_others else {}
-            changed = changed_settings(stored, changes, definitions)
+            passwords = self._config_store.passwords
+            current = passwords.decoded(stored) if entity_type == "brokers" else stored
+            changed = changed_settings(current, changes, definitions)
             self._validate(entity_type, entity_name, changed)
             if validate_only:
                 return
-            await self._cluster.set_config(entity_type, entity_name, changed)
+            persistent: Mapping[str, str] = changed
+            if entity_type == "brokers":
+                persistent = passwords.encoded(changed, stored, {change.name for change in changes})
+            await self._cluster.set_config(entity_type, entity_name, persistent)
         logger.info("%s/%s: %s", entity_type, entity_name, ", ".join(_loggable(changes)))
         self._put_in_force(entity_type, entity_name, changed)
 
@@ -131,7 +144,12 @@ class ConfigAdmin:
         except SchemaError as error:
             # The znode was edited by hand. The change applies to the settings in force, which clients see.
             logger.error("a change of settings replaces a znode that cannot be read: %s", error)
-            return self._in_force(entity_type, entity_name)
+            in_force = self._in_force(entity_type, entity_name)
+            return (
+                self._config_store.passwords.encoded(in_force, {}, ())
+                if entity_type == "brokers"
+                else in_force
+            )
 
     def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
         if entity_type == "topics":
@@ -168,6 +186,7 @@ class ConfigAdmin:
         try:
             for setting in settings:
                 _require_dynamic(setting, is_default=is_default)
+            self._config_store.passwords.require_secret(settings)
             if is_default:
                 values = self._config.validated(self._config.dynamic_broker, settings)
             else:
@@ -337,8 +356,6 @@ def _require_dynamic(name: str, *, is_default: bool) -> None:
         raise ConfigError(
             name, f"`{name}` cannot change while the broker runs; set it in its file and restart"
         )
-    if key.type.is_sensitive:
-        raise ConfigError(name, f"`{name}` is a password, which cannot be set dynamically yet")
     if key.update_mode is UpdateMode.PER_BROKER:
         # All of these are security settings, which Kafka changes for one listener of one broker at a time.
         if is_default:
@@ -368,5 +385,7 @@ def _check_cleaner_threads(current: int, values: Mapping[str, ConfigValue]) -> N
 
 
 def _loggable(changes: Iterable[ConfigChangeRequest]) -> list[str]:
-    # Values may be logged: _require_dynamic rejects changes of secrets.
-    return [f"{change.operation.name.lower()} {change.name}={change.value}" for change in changes]
+    return [
+        f"{each.operation.name.lower()} {each.name}={HIDDEN if is_password(each.name) else each.value}"
+        for each in changes
+    ]

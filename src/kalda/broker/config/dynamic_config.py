@@ -13,6 +13,7 @@ from typing import Final
 
 from kalda.broker.config.broker_config import BrokerConfig, has_effect
 from kalda.broker.config.definitions import TOPIC_SYNONYMS
+from kalda.broker.config.stored_passwords import StoredPasswords
 from kalda.common.config_def import ConfigError
 from kalda.storage.log_config import LogConfig
 from kalda.zk.client import paths
@@ -48,6 +49,7 @@ class ConfigStore:
         self._topics: dict[str, Mapping[str, str]] = {}
         self._topic_listeners: list[TopicListener] = []
         self._broker_listeners: list[BrokerListener] = []
+        self.passwords: Final = StoredPasswords(config)
         self._entity_listeners: list[EntityListener] = []
         self._broker: Mapping[str, str] = _NOTHING
         self._default: Mapping[str, str] = _NOTHING
@@ -64,8 +66,14 @@ class ConfigStore:
         """
         self._changes = await cluster.watch_config_changes(lambda change: self._on_change(change, broker_id))
         brokers = await cluster.configs(_BROKERS)
-        self.set_broker_default(brokers.get(paths.DEFAULT_ENTITY, _NOTHING))
-        self.set_broker(brokers.get(str(broker_id), _NOTHING))
+        stored = brokers.get(str(broker_id), _NOTHING)
+        reencoded = self.passwords.reencoded(stored)
+        if reencoded is not None:
+            await cluster.set_config(_BROKERS, str(broker_id), reencoded)
+            logger.info("stored passwords are encrypted with the new `password.encoder.secret`")
+            stored = reencoded
+        # Together: a setting of this broker may need one of all brokers.
+        self._apply(self.passwords.decoded(stored), brokers.get(paths.DEFAULT_ENTITY, _NOTHING))
         for topic, overrides in (await cluster.configs(_TOPICS)).items():
             self.set_topic(topic, overrides)
         for entity_type in _ENTITY_TYPES:
@@ -158,14 +166,15 @@ class ConfigStore:
             listener(topic, log_config)
 
     def set_broker(self, settings: Mapping[str, str]) -> None:
-        """Put this broker's own dynamic settings in force."""
-        self._apply(self._accepted_settings(settings), self._default)
+        """Put this broker's own dynamic settings in force; passwords are plain."""
+        self._apply(settings, self._default)
 
     def set_broker_default(self, settings: Mapping[str, str]) -> None:
         """Put the dynamic settings of all brokers in force."""
-        self._apply(self._broker, self._accepted_settings(settings))
+        self._apply(self._broker, settings)
 
     def _apply(self, broker: Mapping[str, str], default: Mapping[str, str]) -> None:
+        broker, default = self._accepted_settings(broker, default)
         try:
             changed = self._config.apply_dynamic(broker, default)
         except ConfigError as error:
@@ -194,7 +203,7 @@ class ConfigStore:
         elif change.entity_type == _BROKERS and change.entity_name == paths.DEFAULT_ENTITY:
             self.set_broker_default(change.config)
         elif change.entity_type == _BROKERS and change.entity_name == str(broker_id):
-            self.set_broker(change.config)
+            self.set_broker(self.passwords.decoded(change.config))
         elif change.entity_type in _ENTITY_TYPES:
             self.set_entity(change.entity_type, change.entity_name, change.config)
 
@@ -209,13 +218,41 @@ class ConfigStore:
                 accepted[name] = text
         return accepted
 
-    def _accepted_settings(self, settings: Mapping[str, str]) -> dict[str, str]:
+    def _accepted_settings(
+        self, broker: Mapping[str, str], default: Mapping[str, str]
+    ) -> tuple[Mapping[str, str], Mapping[str, str]]:
+        """Return the settings without those that are not allowed."""
+        broker, default = self._allowed_alone(broker), self._allowed_alone(default)
+        problem = self._problem(broker, default)
+        if problem is None:
+            return broker, default
+        # One setting that contradicts others must not keep the rest out.
+        for name in broker:
+            rest = {other: text for other, text in broker.items() if other != name}
+            if self._problem(rest, default) is None:
+                logger.error("the dynamic setting `%s` is left out: %s", name, problem)
+                return rest, default
+        for name in default:
+            rest = {other: text for other, text in default.items() if other != name}
+            if self._problem(broker, rest) is None:
+                logger.error("the dynamic setting `%s` is left out: %s", name, problem)
+                return broker, rest
+        return broker, default
+
+    def _allowed_alone(self, settings: Mapping[str, str]) -> dict[str, str]:
         accepted = {}
         for name, text in settings.items():
             try:
-                self._config.validated({name: text}, {})
+                self._config.check_alone(name, text)
             except ConfigError as error:
                 logger.error("a dynamic setting is left out: %s", error)
             else:
                 accepted[name] = text
         return accepted
+
+    def _problem(self, broker: Mapping[str, str], default: Mapping[str, str]) -> ConfigError | None:
+        try:
+            self._config.validated(broker, default)
+        except ConfigError as error:
+            return error
+        return None

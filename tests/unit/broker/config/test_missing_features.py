@@ -104,7 +104,6 @@ def test_what_relaxes_or_shapes_tls_protects_nothing() -> None:
         {
             "ssl.endpoint.identification.algorithm": "",
             "ssl.keystore.type": "PKCS12",
-            "password.encoder.secret": "unused, since passwords cannot be stored",
             "zookeeper.ssl.endpoint.identification.algorithm": "",
         }
     )
@@ -117,14 +116,14 @@ def test_only_settings_without_effect_are_marked_but_for_limits_of_listeners() -
     assert [] == [key.name for key in TOPIC_CONFIG if key.requires is not None]
 
 
-def test_credentials_without_effect_are_refused_but_for_those_that_protect_what_is_refused() -> None:
+def test_credentials_without_effect_are_refused() -> None:
     """A new password setting must be thought of."""
     unmarked = {
         key.name
         for key in BROKER_CONFIG
         if key.type is ConfigType.PASSWORD and key.requires is None and not has_effect(key.name)
     }
-    assert {"password.encoder.old.secret", "password.encoder.secret"} == unmarked
+    assert set() == unmarked
 
 
 def test_the_file_that_kafka_3_ships_is_accepted() -> None:
@@ -175,7 +174,6 @@ def test_what_differs_from_the_defaults_is_shown_without_secrets() -> None:
     ] == differing_settings(config)
     assert [
         "listener.name.inside.num.network.threads",
-        "password.encoder.secret",
         "rsm.config.key",
     ] == settings_without_effect(config)
 

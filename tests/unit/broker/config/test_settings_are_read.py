@@ -6,6 +6,7 @@ from pathlib import Path
 import kalda
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.broker.config.definitions.passwords import PasswordEncoderConfig
 from kalda.broker.config.definitions.sasl import SaslConfig
 from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.common.config_def import ConfigKey
@@ -51,6 +52,8 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         "offsets.retention.minutes",
         "producer.id.expiration.ms",
         "security.inter.broker.protocol",
+        # Read by `StoredPasswords`.
+        *(key.name for key in PasswordEncoderConfig.definitions().values()),
         # Read for each listener, by name.
         *(key.name for key in TlsConfig.definitions().values()),
         *(CLIENT_SETTINGS - {LOGIN_FILE}),

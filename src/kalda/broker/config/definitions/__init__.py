@@ -15,6 +15,7 @@ from kalda.broker.config.definitions.coordinators import CoordinatorConfig
 from kalda.broker.config.definitions.delegation_tokens import DelegationTokenConfig
 from kalda.broker.config.definitions.log import ServerLogConfig
 from kalda.broker.config.definitions.network import SocketServerConfig
+from kalda.broker.config.definitions.passwords import PasswordEncoderConfig
 from kalda.broker.config.definitions.quotas import QuotaConfig
 from kalda.broker.config.definitions.replication import ReplicationConfig
 from kalda.broker.config.definitions.sasl import SaslConfig
@@ -48,6 +49,7 @@ class BrokerSettings(
     SaslConfig,
     AccessConfig,
     DelegationTokenConfig,
+    PasswordEncoderConfig,
     QuotaConfig,
     TelemetryConfig,
     ServerLogConfig,
