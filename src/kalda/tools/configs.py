@@ -17,9 +17,20 @@ from kalda.tools.framework.output import Json
 from kalda.tools.framework.results import error_json, raise_for
 from kalda.tools.framework.tables import Table
 from kalda.tools.framework.values import parse_settings, split_settings
+from kalda.tools.framework.zookeeper_security import zookeeper_security_option
+from kalda.tools.stored_configs import alter_in_zookeeper, describe_in_zookeeper
 
 if TYPE_CHECKING:
     from kalda.clients.admin.configs import AlterConfigOp, ConfigEntry, ConfigResource
+    from kalda.clients.errors import ClientError
+
+_zookeeper_option = click.option(
+    "--zookeeper",
+    metavar="HOST:PORT[,…]",
+    help="Read and write ZooKeeper instead of asking a broker: settings of brokers that do not run, such as "
+    "passwords before the first start. Passwords are encrypted with `password.encoder.secret` among "
+    "--add-config, which is not stored.",
+)
 
 configs = noun("Describe and alter settings of topics, brokers and groups.")
 
@@ -28,13 +39,22 @@ configs = noun("Describe and alter settings of topics, brokers and groups.")
 @entity_options
 @click.option("--all", "is_all", is_flag=True, help="Also settings that nobody changed, with their defaults.")
 @click.option("--name", "names", multiple=True, metavar="KEY", help="Only this setting; repeatable.")
-async def describe(tool: Tool, /, is_all: bool, names: tuple[str, ...], **entities: object) -> None:
+@_zookeeper_option
+@zookeeper_security_option
+async def describe(
+    tool: Tool, /, is_all: bool, names: tuple[str, ...], zookeeper: str | None, **entities: object
+) -> None:
     """Describe settings.
 
     By default, only the settings that were set for the entity itself are shown. Without a name, all entities
     of the type are shown: `kalda configs describe --entity-type topics`.
     """
     wanted = Entities.of_options(entities)
+    if zookeeper is not None:
+        if is_all:
+            raise ToolUsageError("--all needs a broker to ask; leave --zookeeper out")
+        _show_stored(tool, await describe_in_zookeeper(zookeeper, wanted), names)
+        return
     async with tool.admin() as admin:
         resources = await wanted.resources(admin)
         described = await admin.describe_configs(
@@ -80,6 +100,8 @@ async def describe(tool: Tool, /, is_all: bool, names: tuple[str, ...], **entiti
     "--subtract", multiple=True, metavar="KEY=VALUE", help="Take a value out of a list; repeatable."
 )
 @click.option("--dry-run", is_flag=True, help="Check only whether the changes are allowed.")
+@_zookeeper_option
+@zookeeper_security_option
 async def alter(
     tool: Tool,
     /,
@@ -89,13 +111,14 @@ async def alter(
     append: tuple[str, ...],
     subtract: tuple[str, ...],
     dry_run: bool,
+    zookeeper: str | None,
     **entities: object,
 ) -> None:
     """Alter settings.
 
     The settings of one entity change together or not at all; other settings stay.
     """
-    from kalda.clients.admin.configs import AlterConfigOp
+    from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
 
     wanted = Entities.of_options(entities, is_name_needed=True)
     changes = [
@@ -108,22 +131,51 @@ async def alter(
         ),
     ]
     _check_changes(changes)
-    async with tool.admin() as admin:
-        resources = await wanted.resources(admin)
-        altered = await admin.incremental_alter_configs(
-            dict.fromkeys(resources, changes), validate_only=dry_run
-        )
+    errors: Mapping[ConfigResource, ClientError] = {}
+    if zookeeper is None:
+        async with tool.admin() as admin:
+            resources = await wanted.resources(admin)
+            altered = await admin.incremental_alter_configs(
+                dict.fromkeys(resources, changes), validate_only=dry_run
+            )
+        errors = altered.errors
+    else:
+        names = await alter_in_zookeeper(zookeeper, wanted, changes, is_dry=dry_run)
+        resources = [ConfigResource(ConfigResourceType.BROKER, name) for name in names]
     verb = "Would alter" if dry_run else "Altered"
     tool.output.result(
         {
             "entities": [
-                {**entity_json(resource), "error": error_json(altered.errors.get(resource))}
-                for resource in resources
+                {**entity_json(resource), "error": error_json(errors.get(resource))} for resource in resources
             ]
         },
-        *(f"{verb} settings of {resource}." for resource in altered.results),
+        *(f"{verb} settings of {resource}." for resource in resources if resource not in errors),
     )
-    raise_for(tool.output, altered.errors.values())
+    raise_for(tool.output, errors.values())
+
+
+def _show_stored(tool: Tool, stored: Mapping[str, Mapping[str, str | None]], names: tuple[str, ...]) -> None:
+    """Show brokers' settings as they are stored; passwords have no value."""
+    from kalda.clients.admin.configs import ConfigResource, ConfigResourceType
+
+    rows = []
+    document: list[Json] = []
+    for broker, settings in stored.items():
+        resource = ConfigResource(ConfigResourceType.BROKER, broker)
+        shown = {name: settings[name] for name in sorted(settings) if not names or name in names}
+        source = f"DYNAMIC_{'' if broker else 'DEFAULT_'}BROKER_CONFIG"
+        entries: list[Json] = [
+            {"name": name, "value": value, "source": source, "is_sensitive": value is None}
+            for name, value in shown.items()
+        ]
+        document.append({**entity_json(resource), "configs": entries})
+        rows += [
+            (*entity_text(resource), name, source, ["sensitive"] if value is None else [], value)
+            for name, value in shown.items()
+        ]
+    tool.output.result(
+        {"entities": document}, Table(("TYPE", "ENTITY", "NAME", "SOURCE", "FLAGS", "VALUE"), rows)
+    )
 
 
 def _added(assignments: tuple[str, ...], file: Path | None) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import ConfigStore
-from kalda.broker.config.config_admin import ConfigChangeRequest, changed_settings
+from kalda.broker.config.change_rules import ConfigChangeRequest, changed_settings
 from kalda.broker.config.definitions import TOPIC_CONFIG
 from kalda.broker.requests.handlers import alter_configs, describe_configs, incremental_alter_configs
 from kalda.common.config_values import AlterConfigOpType

@@ -13,26 +13,28 @@ broker INVALID_REQUEST. A value that requires a feature that Kalda lacks is INVA
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
-from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
 from kalda.broker.config.broker_loggers import check_level, set_level
+from kalda.broker.config.change_rules import (
+    ConfigChangeRequest,
+    changed_settings,
+    check_cleaner_threads,
+    loggable,
+    require_dynamic,
+    require_values,
+)
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
 from kalda.broker.config.client_metrics import ClientMetricsConfig
 from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
-from kalda.broker.config.stored_passwords import is_password
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.config_def import (
-    HIDDEN,
     ConfigDef,
-    ConfigType,
     ConfigValue,
     MissingFeatureError,
-    UpdateMode,
 )
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
@@ -58,15 +60,6 @@ class ResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigChangeRequest:
-    """A change of one setting; DELETE ignores `value`."""
-
-    name: str
-    operation: AlterConfigOpType
-    value: str | None
 
 
 class ConfigAdmin:
@@ -108,7 +101,7 @@ class ConfigAdmin:
             ApiError: a change is not allowed, or the resource does not exist.
             ZooKeeperError: the settings could not be read or written.
         """
-        _require_values(changes)
+        require_values(changes)
         if resource_type == ResourceType.BROKER_LOGGER and keeps_others:
             require_this_broker(name, self._broker_id)
             _change_loggers(changes, validate_only=validate_only)
@@ -135,7 +128,7 @@ class ConfigAdmin:
             if entity_type == "brokers":
                 persistent = passwords.encoded(changed, stored, {change.name for change in changes})
             await self._cluster.set_config(entity_type, entity_name, persistent)
-        logger.info("%s/%s: %s", entity_type, entity_name, ", ".join(_loggable(changes)))
+        logger.info("%s/%s: %s", entity_type, entity_name, ", ".join(loggable(changes)))
         self._put_in_force(entity_type, entity_name, changed)
 
     async def _stored(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
@@ -185,13 +178,13 @@ class ConfigAdmin:
         is_default = entity_name == paths.DEFAULT_ENTITY
         try:
             for setting in settings:
-                _require_dynamic(setting, is_default=is_default)
+                require_dynamic(setting, is_default=is_default)
             self._config_store.passwords.require_secret(settings)
             if is_default:
                 values = self._config.validated(self._config.dynamic_broker, settings)
             else:
                 values = self._config.validated(settings, self._config.dynamic_default)
-            _check_cleaner_threads(self._config.log_cleaner_threads, values)
+            check_cleaner_threads(self._config.log_cleaner_threads, values)
             for check in self._checks:
                 check(values)
         except MissingFeatureError as error:
@@ -292,100 +285,3 @@ def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bo
         return
     for name, level in levels.items():
         set_level(name, level)
-
-
-def changed_settings(
-    stored: Mapping[str, str], changes: Iterable[ConfigChangeRequest], definitions: ConfigDef
-) -> dict[str, str]:
-    """Return the stored settings after the changes.
-
-    APPEND and SUBTRACT change lists, starting from the default if nothing is stored (KIP-339):
-    ``cleanup.policy`` unset, APPEND ``compact`` -> ``delete,compact``.
-
-    Raises:
-        ApiError: INVALID_CONFIG, a list operation on a setting that is not a list.
-    """
-    changed = dict(stored)
-    for change in changes:
-        if change.operation is AlterConfigOpType.DELETE:
-            changed.pop(change.name, None)
-            continue
-        assert change.value is not None, f"{change.name} has no value"
-        if change.operation is AlterConfigOpType.SET:
-            changed[change.name] = change.value
-            continue
-        key = definitions.keys.get(change.name)
-        if key is None or key.type is not ConfigType.LIST:
-            raise ApiError(
-                ErrorCode.INVALID_CONFIG,
-                f"`{change.name}` is not a list, so {change.operation.name.lower()} is not possible.",
-            )
-        text = changed.get(change.name, key.format(key.default) or "")
-        current = text.split(",") if text else []
-        operands = change.value.split(",")
-        if change.operation is AlterConfigOpType.APPEND:
-            current += [operand for operand in operands if operand not in current]
-        else:
-            current = [element for element in current if element not in operands]
-        changed[change.name] = ",".join(current)
-    return changed
-
-
-def _require_values(changes: Sequence[ConfigChangeRequest]) -> None:
-    names = [change.name for change in changes]
-    if len(set(names)) != len(names):
-        raise ApiError(ErrorCode.INVALID_REQUEST, "A setting is named twice for one resource.")
-    without = [
-        change.name
-        for change in changes
-        if change.value is None and change.operation is not AlterConfigOpType.DELETE
-    ]
-    if without:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"A value is missing for: {', '.join(without)}")
-
-
-def _require_dynamic(name: str, *, is_default: bool) -> None:
-    """Check that a setting can change while a broker runs, and for all brokers at once if it should.
-
-    Raises:
-        ConfigError: it cannot.
-    """
-    key = find_key(name)
-    of_listener = name.startswith(LISTENER_PREFIX)
-    if key.update_mode is UpdateMode.READ_ONLY:
-        raise ConfigError(
-            name, f"`{name}` cannot change while the broker runs; set it in its file and restart"
-        )
-    if key.update_mode is UpdateMode.PER_BROKER:
-        # All of these are security settings, which Kafka changes for one listener of one broker at a time.
-        if is_default:
-            raise ConfigError(name, f"`{name}` can be changed per broker only; name the broker's id")
-        if not of_listener:
-            raise ConfigError(
-                name, f"`{name}` can be changed per listener only; write {LISTENER_PREFIX}<name>."
-            )
-
-
-def _check_cleaner_threads(current: int, values: Mapping[str, ConfigValue]) -> None:
-    """Check that the number of cleaner threads changes by a factor of two at most, as in Kafka.
-
-    Raises:
-        ConfigError: it changes by more, or becomes 0.
-    """
-    name = "log.cleaner.threads"
-    wanted = values.get(name, BROKER_CONFIG.defaults[name])
-    assert isinstance(wanted, int), f"{name} is {wanted!r}, not a number"
-    if wanted == current:
-        return
-    low, high = max(1, current // 2), 2 * current
-    if not low <= wanted <= high:
-        raise ConfigError(
-            name, f"`{name}`={wanted} is not allowed: from {current} it may go to {low} to {high} at a time"
-        )
-
-
-def _loggable(changes: Iterable[ConfigChangeRequest]) -> list[str]:
-    return [
-        f"{each.operation.name.lower()} {each.name}={HIDDEN if is_password(each.name) else each.value}"
-        for each in changes
-    ]

@@ -44,6 +44,11 @@ class StoredPasswords:
         self._encoder: Final = None if secret is None else PasswordEncoder(secret, encoding)
         self._old: Final = None if old is None else PasswordEncoder(old, encoding)
 
+    @property
+    def has_secret(self) -> bool:
+        """Whether passwords can be stored and read."""
+        return self._encoder is not None
+
     def decoded(self, stored: Mapping[str, str]) -> dict[str, str]:
         """Return stored settings with plain passwords; what cannot be decrypted is logged and left out."""
         settings = {}

@@ -6,7 +6,8 @@ IncrementalAlterConfigs replaces this API (KIP-339). v1 throttles after the resp
 
 from typing import Final
 
-from kalda.broker.config.config_admin import ConfigChangeRequest, alter_each, resource_response
+from kalda.broker.config.change_rules import ConfigChangeRequest
+from kalda.broker.config.config_admin import alter_each, resource_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

@@ -7,7 +7,8 @@ to client metrics (KIP-714), which end with their last setting. v1 is flexible.
 
 from typing import Final
 
-from kalda.broker.config.config_admin import ConfigChangeRequest, alter_each, resource_response
+from kalda.broker.config.change_rules import ConfigChangeRequest
+from kalda.broker.config.config_admin import alter_each, resource_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
