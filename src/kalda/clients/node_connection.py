@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda.clients.config.common_config import CommonClientConfig
-from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError
+from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.metrics.network_metrics import ConnectionMetrics
 from kalda.clients.retry import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
@@ -60,6 +60,8 @@ class NodeConnection:
         )
         self._connection: PipelinedConnection | None = None
         self._connecting: asyncio.Task[PipelinedConnection] | None = None
+        self._renewing: asyncio.Task[None] | None = None
+        """Logs in again over the open connection, which takes no other request meanwhile."""
         self._failures = 0
         """Attempts to connect that failed in a row."""
         self._not_before = 0.0
@@ -70,8 +72,8 @@ class NodeConnection:
     @property
     def is_ready(self) -> bool:
         """Whether a request can be sent now."""
-        self._retire()
-        return self._connection is not None and self.delay() <= 0
+        self._maybe_renew_login()
+        return self._connection is not None and self._renewing is None and self.delay() <= 0
 
     @property
     def versions(self) -> NodeApiVersions:
@@ -105,6 +107,8 @@ class NodeConnection:
                     wait = self.delay()
                     if wait > 0:
                         await self._sleep(wait)
+                    elif self._renewing is not None:
+                        await asyncio.wait((self._renewing,))
                     elif self._connection is None:
                         await self._wait_connected()
         except TimeoutError:
@@ -151,38 +155,53 @@ class NodeConnection:
         """Close the connection and give up an attempt to connect; callers of `ready` get an error."""
         self._is_closed = True
         self._closed.set()
-        if self._connecting is not None:
-            self._connecting.cancel()
+        for task in (self._connecting, self._renewing):
+            if task is not None:
+                task.cancel()
         if self._connection is not None:
             self._connection.close()
 
     async def wait_closed(self) -> None:
-        """Wait until the attempt to connect that `close` gave up has ended."""
-        if self._connecting is not None:
-            await asyncio.wait((self._connecting,))
+        """Wait until the attempt to connect, or to log in again, that `close` gave up has ended."""
+        tasks = [task for task in (self._connecting, self._renewing) if task is not None]
+        if tasks:
+            await asyncio.wait(tasks)
 
     def close_if_idle(self, idle_seconds: float) -> None:
         """Close the connection when nothing is in flight and it was not used for `idle_seconds`."""
         connection = self._connection
-        if connection is None or connection.in_flight_count:
+        if connection is None or connection.in_flight_count or self._renewing is not None:
             return
-        if asyncio.get_running_loop().time() - connection.last_used >= idle_seconds:
-            self._close_unused(connection)
-
-    def _retire(self) -> None:
-        """Close a connection whose session ends soon and that waits for nothing; the next logs in again."""
-        connection = self._connection
-        if connection is None or connection.retire_at is None or connection.in_flight_count:
+        if asyncio.get_running_loop().time() - connection.last_used < idle_seconds:
             return
-        if asyncio.get_running_loop().time() >= connection.retire_at:
-            self._close_unused(connection)
-
-    def _close_unused(self, connection: PipelinedConnection) -> None:
         # Not a failure: no back-off before the next attempt.
         self._connection = None
         connection.close()
         if self.metrics is not None:
             self.metrics.connection_closed()
+
+    def _maybe_renew_login(self) -> None:
+        """Begin to log in again if the session ends soon."""
+        connection = self._connection
+        if connection is None or connection.renew_at is None or self._renewing is not None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= connection.renew_at:
+            self._renewing = loop.create_task(
+                self._renew_login(connection), name=f"log in again at {self.peer}"
+            )
+
+    async def _renew_login(self, connection: PipelinedConnection) -> None:
+        try:
+            await connection.renew_login(self._config.request_timeout_ms / 1000)
+        except ClientError as error:
+            # Nothing is in flight. The next request opens another connection, and gets its error.
+            connection.close(error)
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            self._renewing = None
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the time is up or the connection is closed for good."""

@@ -11,6 +11,7 @@ flight fails with the cause. A late response must never be taken for the respons
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from itertools import islice
 from typing import Final, Self
 
@@ -101,8 +102,9 @@ class PipelinedConnection:
         self._on_closed: Final = on_closed
         self._on_read: Final = on_read
         self._timer: asyncio.TimerHandle | None = None
-        self.retire_at: float | None = None
-        """When to open another connection, in the loop's seconds, as the session ends soon; None if never."""
+        self._new_login: Callable[[], SaslClient] | None = None
+        self.renew_at: float | None = None
+        """When to log in again, in the loop's seconds, as the session ends soon; None if never."""
         self.last_used = self._loop.time()
         """When a request was last sent or a response received, in the loop's seconds."""
         self._loop.add_reader(sock.fileno(), self._on_readable)
@@ -146,7 +148,8 @@ class PipelinedConnection:
                 try:
                     await connection._negotiate(timeout_seconds)
                     if login is not None:
-                        await connection._log_in(login(host), timeout_seconds)
+                        connection._new_login = partial(login, host)
+                        await connection._log_in(timeout_seconds)
                 except BaseException:
                     connection.close()
                     raise
@@ -257,6 +260,20 @@ class PipelinedConnection:
         if self._on_closed is not None:
             self._on_closed(self)
 
+    async def renew_login(self, timeout_seconds: float) -> None:
+        """Log in again behind the requests in flight (KIP-368); the caller sends none meanwhile.
+
+        `timeout_seconds` bounds each exchange of the login, not the wait for the requests in flight.
+
+        Raises:
+            SaslAuthenticationError: the broker refused the login; the connection cannot be used any more.
+            ClientError: the connection was lost.
+        """
+        while pending := [each.future for each in self._in_flight if not each.future.done()]:
+            # Responses come in order, so the last one is the one to wait for.
+            await asyncio.wait(pending[-1:])
+        await self._log_in(timeout_seconds)
+
     async def _negotiate(self, timeout_seconds: float) -> None:
         negotiation = ApiVersionsNegotiation(self.peer)
         versions = None
@@ -266,13 +283,13 @@ class PipelinedConnection:
             versions = negotiation.received(response)
         self.versions = versions
 
-    async def _log_in(self, client: SaslClient, timeout_seconds: float) -> None:
+    async def _log_in(self, timeout_seconds: float) -> None:
         def exchange(request: Message, version: int) -> "asyncio.Future[Message]":
             return self.send(request, version, timeout_seconds)
 
-        renew_seconds = await log_in(self.peer, client, exchange, self.versions.latest)
-        if renew_seconds is not None:
-            self.retire_at = self._loop.time() + renew_seconds
+        assert self._new_login is not None, "a login without a mechanism"
+        renew_seconds = await log_in(self.peer, self._new_login(), exchange, self.versions.latest)
+        self.renew_at = None if renew_seconds is None else self._loop.time() + renew_seconds
 
     def _write(self, parts: list[Buffer]) -> None:
         size = sum(map(len, parts))

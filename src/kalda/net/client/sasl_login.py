@@ -5,6 +5,7 @@ token and GSSAPI a ticket.
 """
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -22,8 +23,9 @@ NewLogin: TypeAlias = Callable[[str], SaslClient]
 Exchange: TypeAlias = Callable[[Message, int], Awaitable[Message]]
 """Sends a request in a version and returns its response."""
 
-RENEW_FACTOR: Final = 0.85
-"""The part of a session's life after which a client logs in again, as Kafka's clients do at the earliest."""
+_RENEW_FROM: Final = 0.85
+_RENEW_TO: Final = 0.95
+"""The parts of a session's life between which a client logs in again, as Kafka's clients do."""
 
 _HANDSHAKE_VERSION: Final = 1
 
@@ -69,4 +71,9 @@ async def log_in(
                 break
     except SaslError as error:
         raise SaslAuthenticationError(f"the login at broker {peer} failed: {error}") from None
-    return lifetime_ms / 1000 * RENEW_FACTOR if lifetime_ms > 0 else None
+    return renewal_seconds(lifetime_ms / 1000) if lifetime_ms > 0 else None
+
+
+def renewal_seconds(lifetime_seconds: float) -> float:
+    """Return after how many seconds of a session to log in again: not at once with other clients."""
+    return lifetime_seconds * random.uniform(_RENEW_FROM, _RENEW_TO)
