@@ -1,18 +1,28 @@
 """Reads small documents over HTTP, as identity providers serve tokens and keys; blocks."""
 
+import http.client
+import io
 import json
+import socket
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import Final
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 DOCUMENT_BYTES_MAX: Final = 1024 * 1024
 """Far above the documents of providers; a hostile one could send without end."""
 
 TIMEOUT_SECONDS: Final = 10.0
 """How long a provider may be silent, where no setting says it."""
+
+ANSWER_SECONDS_MAX: Final = 30.0
+"""How long an answer may take as a whole: one that comes byte by byte is never silent."""
 
 _FINAL_STATUS: Final = frozenset(
     {400, 401, 402, 403, 404, 405, 406, 407, 409, 410, 411, 413, 414, 415, 501, 505}
@@ -42,7 +52,7 @@ def read_document(
         DocumentError: it could not be read.
     """
     assert urlsplit(url).scheme in ("http", "https"), f"not an address of HTTP: {_shown(url)}"
-    handlers = [_NoRedirects(), urllib.request.HTTPSHandler(context=tls)]
+    handlers = [_NoRedirects(), _TimedHttpHandler(), _TimedHttpsHandler(context=tls)]
     sent = {"Accept": "application/json", "Cache-Control": "no-cache", **(headers or {})}
     request = urllib.request.Request(url, data=body, headers=sent)
     try:
@@ -55,12 +65,76 @@ def read_document(
             f"{_shown(url)} answered with status {error.code}{text}",
             is_retriable=error.code not in _FINAL_STATUS,
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        if isinstance(error, http.client.HTTPException):
+            reason = f"the answer is no HTTP ({type(error).__name__})"
         raise DocumentError(f"{_shown(url)} could not be read: {reason}", is_retriable=True) from None
     if len(document) > DOCUMENT_BYTES_MAX:
         raise DocumentError(f"{_shown(url)} sent more than {DOCUMENT_BYTES_MAX} bytes", is_retriable=False)
     return document
+
+
+class _TimedFile(io.RawIOBase):
+    """Reads from a socket until the answer as a whole takes too long."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: Final = sock
+        # Keeps the socket open, which urllib closes when the headers are read.
+        self._file: Final = sock.makefile("rb", buffering=0)
+        self._silence: Final = sock.gettimeout() or TIMEOUT_SECONDS
+        self._deadline: Final = monotonic() + ANSWER_SECONDS_MAX
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "WriteableBuffer") -> int | None:
+        left = self._deadline - monotonic()
+        if left <= 0:
+            raise TimeoutError(f"the answer takes longer than {ANSWER_SECONDS_MAX:g} s")
+        self._sock.settimeout(min(left, self._silence))
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _TimedSocket:
+    """Stands for a socket where `http.client` makes the file of an answer."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: Final = sock
+
+    def makefile(self, _: str) -> io.BufferedReader:
+        return io.BufferedReader(_TimedFile(self._sock))
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+        super().__init__(cast("socket.socket", _TimedSocket(sock)), *arguments, **options)
+
+
+class _TimedConnection(http.client.HTTPConnection):
+    response_class = _TimedResponse
+
+
+class _TimedTlsConnection(http.client.HTTPSConnection):
+    response_class = _TimedResponse
+
+
+class _TimedHttpHandler(urllib.request.HTTPHandler):
+    def http_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TimedConnection, request)
+
+
+class _TimedHttpsHandler(urllib.request.HTTPSHandler):
+    def __init__(self, context: ssl.SSLContext | None) -> None:
+        super().__init__(context=context)
+        self._tls: Final = context
+
+    def https_open(self, request: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(_TimedTlsConnection, request, context=self._tls)
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):

@@ -10,7 +10,7 @@ from kalda.broker.config import BrokerConfig
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError, ConfigValue
 from kalda.net.client.oauth_login import provider_tls
-from kalda.net.http_document import DocumentError, read_document
+from kalda.net.http_document import DOCUMENT_BYTES_MAX, DocumentError, read_document
 from kalda.security.sasl.bearer_token import BearerToken, UnsecuredVerifier, VerifyToken
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.mechanism import OAUTHBEARER
@@ -62,7 +62,7 @@ class BearerTokens:
             read = _reader(str(url), _timeout(value), options)
         except LoginConfigError as error:
             raise ConfigError(_URL_SETTING, f"listener {listener}: {error}") from None
-        self.keys = keys = BearerKeys(listener, read, _times(value), clock)
+        self.keys = keys = BearerKeys(listener, read, _times(value), clock, _file_state(str(url)))
         signed = SignedVerifier(lambda: keys.current, _rules(value))
 
         def verify(token: str) -> BearerToken:
@@ -106,15 +106,43 @@ def _number(value: ConfigValue) -> int:
 
 def _reader(url: str, timeout_seconds: float | None, options: Mapping[str, str]) -> Callable[[], KeySet]:
     parts = urlsplit(url)
-    if parts.scheme == "file":
-        path = Path(unquote(parts.path))
-        return lambda: _key_set(url, path.read_bytes)
+    path = _file(url)
+    if path is not None:
+        return lambda: _key_set(url, lambda: _read_file(path))
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise LoginConfigError(f"`{_URL_SETTING}`={url} has none of https, http and file")
     tls = provider_tls(options)
     if timeout_seconds is None:
         return lambda: _key_set(url, lambda: read_document(url, tls=tls))
     return lambda: _key_set(url, lambda: read_document(url, timeout_seconds=timeout_seconds, tls=tls))
+
+
+def _read_file(path: Path) -> bytes:
+    with path.open("rb") as file:
+        data = file.read(DOCUMENT_BYTES_MAX + 1)
+    if len(data) > DOCUMENT_BYTES_MAX:
+        raise ValueError(f"it has more than {DOCUMENT_BYTES_MAX} bytes")
+    return data
+
+
+def _file(url: str) -> Path | None:
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def _file_state(url: str) -> Callable[[], object] | None:
+    path = _file(url)
+    if path is None:
+        return None
+
+    def state() -> object:
+        try:
+            stat = path.stat()
+        except OSError:
+            return None
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+    return state
 
 
 def _key_set(url: str, read: Callable[[], bytes]) -> KeySet:
