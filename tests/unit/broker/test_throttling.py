@@ -30,18 +30,18 @@ def connection() -> FakeConnection:
     return FakeConnection()
 
 
-def throttle_with(**quotas: str) -> ClientThrottle:
+def throttle_with(clock: ManualClock, **quotas: str) -> ClientThrottle:
     """Return the quotas of a broker, where every client id has these."""
     config = BrokerConfig.from_properties({"broker.id": "0"})
     store = ConfigStore(config)
-    throttle = ClientThrottle(config, store, ManualClock())
+    throttle = ClientThrottle(config, store, clock)
     store.set_entity("clients", "<default>", quotas)
     return throttle
 
 
 def throttled(connection: FakeConnection, quota: str, size: int) -> int:
     """Return the milliseconds that a client with a quota waits after a request of that size."""
-    throttle = throttle_with(producer_byte_rate=quota)
+    throttle = throttle_with(ManualClock(), producer_byte_rate=quota)
     seconds = throttle.produced(cast(Connection, connection), "app", size)
     context: Any = SimpleNamespace(connection=connection, throttle_seconds=seconds, parked_at=0.0)
     return throttle_ms(throttle, context)
@@ -74,10 +74,12 @@ def test_requests_without_acks_use_up_the_time_of_a_client(
     """They have no response, so that only the muted connection slows their client down."""
     broker = DataPath(tmp_path)
     broker.host(leadership())
-    throttle = throttle_with(request_percentage="0.000001")
+    clock = ManualClock()
+    throttle = throttle_with(clock, request_percentage="0.000001")
     object.__setattr__(broker.services.access, "throttle", throttle)
     broker.connection = cast("Any", connection)
-    throttle.begin()
+    throttle.begin(clock.monotonic())
+    clock.advance(0.001)
     assert broker.produce_request(batch(), acks=0) is None
     broker.close()
     (seconds,) = connection.muted
