@@ -23,8 +23,8 @@ IPS: Final = "ips"
 
 
 CLIENT_ID_LENGTH_MAX: Final = 255
-"""Characters of a client id that tell clients apart. Peers may send 32,767, and what is kept of each client
-must be bounded."""
+"""Characters of a client id by which clients are distinguished. Peers may send 32,767, and what is kept of
+each client must be bounded."""
 
 
 class QuotaEntity(NamedTuple):
