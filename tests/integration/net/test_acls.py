@@ -3,9 +3,9 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -414,21 +414,33 @@ def error_codes(value: object) -> set[int]:
     return codes - {0}
 
 
-def asked(broker: KaldaProcess, make: Callable[[], Message]) -> set[int]:
-    """Return the error codes that alice gets."""
+T = TypeVar("T")
 
-    async def ask() -> set[int]:
+
+def as_alice(broker: KaldaProcess, use: Callable[[PeerConnection], Coroutine[Any, Any, T]]) -> T:
+    """Return what came of the use of a connection on which alice is logged in."""
+
+    async def run() -> T:
         host, _, port = broker.bootstrap.rpartition(":")
         options = DialOptions(
             client_id="t", timeout_seconds=10, login=lambda _: PlainClient("alice", "alice-secret")
         )
         connection = await PeerConnection.open(host, int(port), options)
         try:
-            return error_codes(await connection.request(make(), timeout_seconds=10))
+            return await use(connection)
         finally:
             connection.close()
 
-    return asyncio.run(ask())
+    return asyncio.run(run())
+
+
+def asked(broker: KaldaProcess, make: Callable[[], Message]) -> set[int]:
+    """Return the error codes that alice gets."""
+
+    async def ask(connection: PeerConnection) -> set[int]:
+        return error_codes(await connection.request(make(), timeout_seconds=10))
+
+    return as_alice(broker, ask)
 
 
 @pytest.mark.parametrize(("key", "needs", "make"), ROWS, ids=lambda value: getattr(value, "title", ""))
@@ -491,6 +503,34 @@ def test_clients_see_and_use_only_what_they_may(broker: KaldaProcess, admin: Adm
         consumer.subscribe(["t"])
         with pytest.raises(BrokerResponseError, match="GROUP_AUTHORIZATION_FAILED"):
             consumer.poll(timeout_s=10)
+
+
+def test_an_expression_does_not_show_hidden_topics(broker: KaldaProcess, admin: Admin) -> None:
+    """A member that subscribes to everything would otherwise be assigned topics that it must not see."""
+    admin.create_acls([binding((TOPIC, Op.READ)), binding((GROUP, Op.READ))]).raise_for_errors()
+    topic_id = admin.describe_topics(["t"])["t"].topic_id
+    fields: dict[str, Any] = {
+        "group_id": "g",
+        "member_id": "AAAAAAAAAAAAAAAAAAAAAQ",
+        "rebalance_timeout_ms": 10_000,
+        "subscribed_topic_regex": ".*",
+        "topic_partitions": [],
+    }
+
+    async def join(connection: PeerConnection) -> set[Any]:
+        epoch = 0
+        while True:
+            heartbeat = message(K.CONSUMER_GROUP_HEARTBEAT, member_epoch=epoch, **fields)
+            answer: Any = await connection.request(heartbeat, timeout_seconds=10)
+            assert not answer.error_code
+            if answer.assignment is not None and answer.assignment.topic_partitions:
+                leave = message(K.CONSUMER_GROUP_HEARTBEAT, member_epoch=-1, **fields)
+                await connection.request(leave, timeout_seconds=10)
+                return {each.topic_id for each in answer.assignment.topic_partitions}
+            epoch = answer.member_epoch
+            await asyncio.sleep(0.05)
+
+    assert {topic_id} == as_alice(broker, lambda connection: asyncio.wait_for(join(connection), 20))
 
 
 def test_acls_outlive_a_restart_and_the_tool_manages_them(tmp_path: Path) -> None:

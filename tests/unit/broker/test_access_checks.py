@@ -4,6 +4,8 @@ import uuid
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from kalda.broker.requests.access import groups, topics, transactions
 from kalda.broker.requests.access.check import Call
 from kalda.broker.requests.handlers import HANDLERS
@@ -11,6 +13,15 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kalda.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kalda.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kalda.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -125,3 +136,47 @@ def test_a_denied_topic_keeps_others_out_of_a_transaction() -> None:
         topic.name: topic.results_by_partition[0].partition_error_code
         for topic in response.results_by_topic_v3_and_below
     }
+
+
+def test_a_consumer_group_with_hidden_topics_shows_no_members() -> None:
+    """An expression may assign topics to others that this client must not see."""
+    request = ConsumerGroupDescribeRequest(group_ids=["seen", "half"])
+    allowed = [(Op.DESCRIBE, GROUP, "seen"), (Op.DESCRIBE, GROUP, "half"), (Op.DESCRIBE, TOPIC, "orders")]
+    describe = call(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, request, *allowed)
+    assert groups.consumer_group_describe(describe) is None
+    response = ConsumerGroupDescribeResponse(
+        groups=[member_of("seen", ["orders"], ["orders"]), member_of("half", ["orders"], ["hidden"])]
+    )
+    for amend in describe.amends:
+        amend(response)
+    assert [(0, 1), (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)] == [
+        (group.error_code, len(group.members)) for group in response.groups
+    ]
+
+
+def member_of(group_id: str, *topics: list[str]) -> DescribedGroup:
+    """Return a group whose member has topics, and shall have others."""
+    assignments = [
+        Assignment(topic_partitions=[TopicPartitions(topic_name=name, partitions=[0]) for name in names])
+        for names in topics
+    ]
+    member = Member(member_id="m", assignment=assignments[0], target_assignment=assignments[1])
+    return DescribedGroup(group_id=group_id, members=[member])
+
+
+@pytest.mark.parametrize(
+    ("names", "code"),
+    [
+        (None, None),
+        (["orders"], None),
+        (["orders", "hidden"], ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+    ],
+)
+def test_a_member_may_subscribe_only_to_topics_that_it_may_describe(
+    names: list[str] | None, code: ErrorCode | None
+) -> None:
+    request = ConsumerGroupHeartbeatRequest(group_id="g", subscribed_topic_names=names)
+    allowed = [(Op.READ, GROUP, "g"), (Op.DESCRIBE, TOPIC, "orders")]
+    heartbeat = call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, *allowed)
+    refused = groups.consumer_group_heartbeat(heartbeat)
+    assert code == (None if refused is None else refused.error_code)

@@ -52,6 +52,39 @@ def _set_operations(call: Call, response: Any) -> None:
             )
 
 
+def consumer_group_heartbeat(call: Call) -> Any:
+    """Demand READ on the group and DESCRIBE on each topic that is named: the assignment shows topics.
+
+    Topics that a regular expression finds are filtered where it is resolved.
+    """
+    request = call.request
+    if not call.allows(AclOperation.READ, GROUP, request.group_id):
+        return call.refusal(DENIED)
+    denied = [topic for topic in request.subscribed_topic_names or () if not _may_describe(call, topic)]
+    return call.refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if denied else None
+
+
+def consumer_group_describe(call: Call) -> Any:
+    """Demand DESCRIBE on each group and on every topic that its members have; else the members are hidden."""
+    refused = described("group_ids")(call)
+    call.amends.insert(0, lambda response: _hide_members(call, response))
+    return refused
+
+
+def _hide_members(call: Call, response: Any) -> None:
+    for group in response.groups:
+        topics = {
+            topic.topic_name
+            for member in group.members
+            for assignment in (member.assignment, member.target_assignment)
+            for topic in assignment.topic_partitions
+        }
+        if not all(_may_describe(call, topic) for topic in sorted(topics)):
+            group.members = []
+            group.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            group.error_message = "The group has topics that the client is not authorized to describe."
+
+
 def list_groups(call: Call) -> Any:
     """Hide groups without DESCRIBE from clients that may not describe the cluster."""
     if call.allows_cluster(AclOperation.DESCRIBE, is_noted=False):

@@ -14,14 +14,22 @@ from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
+from kalda.security.acl.model import AclOperation, ResourceType
 
 
 def handle(
     services: BrokerServices, request: ConsumerGroupHeartbeatRequest, context: RequestContext
 ) -> Pending[ConsumerGroupHeartbeatResponse]:
     """Answer when the change that the heartbeat makes is replicated."""
+    connection, authorizer = context.connection, services.access.authorizer
+
+    def may_describe(topic: str) -> bool:
+        return authorizer is None or authorizer.allows(
+            connection, AclOperation.DESCRIBE, ResourceType.TOPIC, topic, is_noted=False
+        )
+
     return services.consumer_groups.heartbeat(
-        request, context.api_version, context.client_id or "", f"/{context.connection.peer_address}"
+        request, context.api_version, context.client_id or "", f"/{connection.peer_address}", may_describe
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeVar
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.coordinator.group.consumer.consumer_protocol import ConsumerProtocol
+from kalda.coordinator.group.consumer.regular_expressions import MayDescribe, may_describe_all
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_describe import DescribedGroup
 from kalda.protocol.messages.consumer_group_heartbeat import (
@@ -36,14 +37,22 @@ class ConsumerGroupCoordinator:
         self._is_enabled: Final = is_enabled
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        may_describe: MayDescribe = may_describe_all,
     ) -> Pending[ConsumerGroupHeartbeatResponse]:
-        """Decide a heartbeat; the response comes when its records are replicated."""
+        """Decide a heartbeat; the response comes when its records are replicated.
+
+        A regular expression does not find topics that the client may not describe.
+        """
         if not self._is_enabled:
             return Pending.of(_refused(ApiError(ErrorCode.UNSUPPORTED_VERSION)))
 
         def operation(protocol: ConsumerProtocol) -> Result[ConsumerGroupHeartbeatResponse]:
-            return protocol.heartbeat(request, api_version, client_id, client_host)
+            return protocol.heartbeat(request, api_version, client_id, client_host, may_describe)
 
         def answer(done: Pending[ConsumerGroupHeartbeatResponse]) -> ConsumerGroupHeartbeatResponse:
             return _refused(done.error) if isinstance(done.error, ApiError) else done.value

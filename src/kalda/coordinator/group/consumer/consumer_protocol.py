@@ -16,6 +16,7 @@ from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from kalda.coordinator.group.consumer.heartbeats import Heartbeats
 from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment, Member
 from kalda.coordinator.group.consumer.migration import Migration
+from kalda.coordinator.group.consumer.regular_expressions import MayDescribe, may_describe_all
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_shard import Result
@@ -55,14 +56,19 @@ class ConsumerProtocol:
         self.on_unloaded: Final = self.groups.on_unloaded
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        may_describe: MayDescribe = may_describe_all,
     ) -> Result[ConsumerGroupHeartbeatResponse]:
         """Decide a ConsumerGroupHeartbeat.
 
         Raises:
             ApiError: the request is refused.
         """
-        return self._heartbeats.heartbeat(request, api_version, client_id, client_host)
+        return self._heartbeats.heartbeat(request, api_version, client_id, client_host, may_describe)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """Describe a group.

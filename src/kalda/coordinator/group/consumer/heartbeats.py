@@ -40,7 +40,7 @@ from kalda.coordinator.group.consumer.member_validation import (
     check_instance_is_released,
     check_not_fenced,
 )
-from kalda.coordinator.group.consumer.regular_expressions import check_regex
+from kalda.coordinator.group.consumer.regular_expressions import MayDescribe, check_regex
 from kalda.coordinator.group.consumer.target_assignment import compute_target
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_heartbeat import (
@@ -73,7 +73,12 @@ class Heartbeats:
         self._groups: Final = groups
 
     def heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, api_version: int, client_id: str, client_host: str
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        api_version: int,
+        client_id: str,
+        client_host: str,
+        may_describe: MayDescribe,
     ) -> Result[ConsumerGroupHeartbeatResponse]:
         """Decide a heartbeat.
 
@@ -83,12 +88,16 @@ class Heartbeats:
         check_heartbeat(request, api_version, self._groups.assignors)
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(request)
-        return self._stay(request, client_id, client_host)
+        return self._stay(request, client_id, client_host, may_describe)
 
     # Joining and staying.
 
     def _stay(
-        self, request: ConsumerGroupHeartbeatRequest, client_id: str, client_host: str
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        client_id: str,
+        client_host: str,
+        may_describe: MayDescribe,
     ) -> Result[ConsumerGroupHeartbeatResponse]:
         groups = self._groups
         records: list[CoordinatorRecord] = []
@@ -105,6 +114,7 @@ class Heartbeats:
         before = self._member(group, member_id, request, owned, joins, records)
         updated = _changed(before, request, client_id, client_host)
         step = self.update(group, before, updated, records)
+        groups.regexes.maybe_start(group, updated.subscribed_regex, may_describe)
         member = self.assign(step, owned, records)
         groups.touch_session(group.group_id, member)
         response = ConsumerGroupHeartbeatResponse(
@@ -198,7 +208,6 @@ class Heartbeats:
             records.append(member_record(group.group_id, updated))
             bumps = bumps or updated.subscribed_names != before.subscribed_names
             bumps = self._update_regex(group, before, updated, records) or bumps
-        groups.regexes.maybe_start(group, updated.subscribed_regex)
         replaced = group.static_member(updated.instance_id) or before
         generation, at_epoch = group.refreshed
         epoch, topics = group.epoch, group.topics

@@ -28,6 +28,9 @@ from kalda.coordinator.runtime.coordinator_shard import Result
 
 logger: Final = logging.getLogger(__name__)
 
+MayDescribe = Callable[[str], bool]
+"""Whether a client may describe the topic of that name."""
+
 NAMES_PER_SLICE_MAX: Final = 1000
 """Names that one slice matches at most; an expression can take a millisecond for a single name."""
 
@@ -54,12 +57,27 @@ def check_regex(regex: str) -> None:
         ) from None
 
 
-class RegexResolution:
-    """Matches the names of all topics against some expressions; call `step` until it returns true."""
+def may_describe_all(_: str) -> bool:
+    """Whether a client of a broker without ACLs may describe a topic."""
+    return True
 
-    def __init__(self, regexes: Iterable[str], names: Collection[str], generation: int) -> None:
+
+class RegexResolution:
+    """Matches the names of all topics against some expressions; call `step` until it returns true.
+
+    Topics that the client may not describe are not found.
+    """
+
+    def __init__(
+        self,
+        regexes: Iterable[str],
+        names: Collection[str],
+        generation: int,
+        may_describe: MayDescribe = may_describe_all,
+    ) -> None:
         self.generation: Final = generation
         """The generation of `TopicsView` that the names were taken from."""
+        self._may_describe: Final = may_describe
         self._found: Final[dict[str, set[str]]] = {regex: set() for regex in regexes}
         self._patterns: Final = [(compile_regex(regex), found) for regex, found in self._found.items()]
         self._names: Final = list(names)
@@ -72,7 +90,7 @@ class RegexResolution:
             name = self._names[self._next]
             self._next += 1
             for pattern, found in self._patterns:
-                if pattern.fullmatch(name) is not None:
+                if pattern.fullmatch(name) is not None and self._may_describe(name):
                     found.add(name)
             if is_time_up():
                 break
@@ -98,10 +116,11 @@ class RegexRefresh:
         self._under_way.clear()
         self._asked.clear()
 
-    def maybe_start(self, group: ConsumerGroup, new_regex: str | None) -> None:
+    def maybe_start(self, group: ConsumerGroup, new_regex: str | None, may_describe: MayDescribe) -> None:
         """Start a resolution of the group's expressions behind the running operation, if one is due.
 
-        `new_regex` is an expression that a member is about to subscribe by.
+        `new_regex` is an expression that a member is about to subscribe by. `may_describe` is the right of
+        the member whose heartbeat starts the resolution: as in Kafka it counts for the whole group.
         """
         regexes = set(group.subscribed_regexes)
         if new_regex:
@@ -116,7 +135,7 @@ class RegexRefresh:
             if age < (REFRESH_MIN_INTERVAL_MS if is_stale else REFRESH_MAX_INTERVAL_MS):
                 return
         self._asked.add(group.group_id)
-        first = self._shard.context.write(partial(self._step, group.group_id))
+        first = self._shard.context.write(partial(self._step, group.group_id, may_describe))
         first.add_done(partial(self._on_first_step, group.group_id))
 
     def _on_first_step(self, group_id: str, done: Pending[None]) -> None:
@@ -126,12 +145,12 @@ class RegexRefresh:
             self._under_way.pop(group_id, None)
             self._asked.discard(group_id)
 
-    def _schedule(self, group_id: str) -> None:
+    def _schedule(self, group_id: str, may_describe: MayDescribe) -> None:
         self._shard.context.schedule(
-            f"consumer-regex/{group_id}", _SLICE_PAUSE_MS, partial(self._step, group_id)
+            f"consumer-regex/{group_id}", _SLICE_PAUSE_MS, partial(self._step, group_id, may_describe)
         )
 
-    def _step(self, group_id: str) -> Result[None]:
+    def _step(self, group_id: str, may_describe: MayDescribe) -> Result[None]:
         group = self._shard.groups.get(group_id)
         if not isinstance(group, ConsumerGroup) or not group.subscribed_regexes:
             self._under_way.pop(group_id, None)
@@ -140,12 +159,12 @@ class RegexRefresh:
         resolution = self._under_way.get(group_id)
         if resolution is None:
             names, generation = self._topics.names(), self._topics.generation
-            resolution = RegexResolution(group.subscribed_regexes, names, generation)
+            resolution = RegexResolution(group.subscribed_regexes, names, generation, may_describe)
             self._under_way[group_id] = resolution
         context = self._shard.context
         end = context.monotonic_ms() + _SLICE_MS
         if not resolution.step(lambda: context.monotonic_ms() >= end):
-            self._schedule(group_id)
+            self._schedule(group_id, may_describe)
             return Result((), None)
         del self._under_way[group_id]
         self._asked.discard(group_id)

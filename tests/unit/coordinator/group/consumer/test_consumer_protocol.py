@@ -226,6 +226,13 @@ def test_expressions_are_matched_in_slices() -> None:
     assert len([name for name in names if name.endswith("7")]) == len(resolution.found["topic-.*7"])
 
 
+def test_an_expression_does_not_find_what_the_client_may_not_describe() -> None:
+    resolution = RegexResolution([".*"], ["orders", "hidden"], 5, lambda name: name != "hidden")
+
+    assert resolution.step()
+    assert {".*": frozenset({"orders"})} == resolution.found
+
+
 def test_a_slice_ends_when_its_time_is_up() -> None:
     resolution = RegexResolution(["a.*"], ["ab", "b", "ac"], 5)
 
