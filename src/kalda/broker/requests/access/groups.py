@@ -125,26 +125,9 @@ def offset_fetch(call: Call) -> Any:
             refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=DENIED))
             continue
         if group.topics is not None:
-            allowed = [topic for topic in group.topics if _may_describe(call, topic.name)]
-            names = {topic.name for topic in allowed}
-            denied[group.group_id] = [
-                OffsetFetchResponseTopics(
-                    name=topic.name,
-                    partitions=[
-                        OffsetFetchResponsePartitions(
-                            partition_index=index,
-                            committed_offset=_NO_OFFSET,
-                            committed_leader_epoch=_NO_OFFSET,
-                            metadata="",
-                            error_code=_TOPIC_DENIED,
-                        )
-                        for index in topic.partition_indexes
-                    ],
-                )
-                for topic in group.topics
-                if topic.name not in names
-            ]
-            group = with_changes(group, topics=allowed)
+            group, denied[group.group_id] = _without_hidden(
+                call, group, OffsetFetchResponseTopics, OffsetFetchResponsePartitions
+            )
         groups.append(group)
     call.request = with_changes(call.request, groups=groups)
 
@@ -165,13 +148,21 @@ def _offset_fetch_of_one(call: Call) -> Any:
     if request.topics is None:
         call.amends.append(lambda response: setattr(response, "topics", _visible(call, response.topics)))
         return None
-    allowed = [topic for topic in request.topics if _may_describe(call, topic.name)]
-    names = {topic.name for topic in allowed}
+    call.request, denied = _without_hidden(
+        call, request, OffsetFetchResponseTopic, OffsetFetchResponsePartition
+    )
+    call.amends.append(lambda response: response.topics.extend(denied))
+    return None
+
+
+def _without_hidden(call: Call, asked: Any, topic_class: Any, partition_class: Any) -> tuple[Any, list[Any]]:
+    """Return a request, or its part for a group, without topics that are hidden, and the answers of those."""
+    names = {topic.name for topic in asked.topics if _may_describe(call, topic.name)}
     denied = [
-        OffsetFetchResponseTopic(
+        topic_class(
             name=topic.name,
             partitions=[
-                OffsetFetchResponsePartition(
+                partition_class(
                     partition_index=index,
                     committed_offset=_NO_OFFSET,
                     committed_leader_epoch=_NO_OFFSET,
@@ -181,13 +172,10 @@ def _offset_fetch_of_one(call: Call) -> Any:
                 for index in topic.partition_indexes
             ],
         )
-        for topic in request.topics
+        for topic in asked.topics
         if topic.name not in names
     ]
-    if denied:
-        call.request = with_changes(request, topics=allowed)
-        call.amends.append(lambda response: response.topics.extend(denied))
-    return None
+    return with_changes(asked, topics=[topic for topic in asked.topics if topic.name in names]), denied
 
 
 def _may_describe(call: Call, topic: str) -> bool:
