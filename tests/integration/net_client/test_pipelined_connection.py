@@ -78,7 +78,7 @@ async def test_an_older_broker_is_asked_for_its_versions_in_one_that_it_knows(hi
         (struct.pack(">iix", 5, 12345), "response 12345 came where Metadata . was due"),
         (struct.pack(">i", 0), "sent a bad response"),
         (struct.pack(">iixH", 7, 2, 0), "sent a bad response"),
-        (CLOSE, "closed by the broker"),
+        (CLOSE, r"closed by the broker at the first request; does the listener require a login\?"),
         (struct.pack(">i", 100) + b"x" * 20, "did not answer Metadata in time"),
     ],
 )
@@ -93,6 +93,19 @@ async def test_a_bad_answer_closes_the_connection_and_fails_all_that_wait(reply:
         assert connection.is_closed
         with pytest.raises(BrokerConnectionError, match=message):
             ask(connection)
+
+
+async def test_a_listener_that_closes_before_it_answers_may_use_tls() -> None:
+    async def close(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(close, "127.0.0.1", 0)
+    async with server:
+        host, port = server.sockets[0].getsockname()
+        with pytest.raises(
+            BrokerConnectionError, match=r"does the listener use TLS\? \(`security.protocol`\)"
+        ):
+            await PipelinedConnection.open(host, port, client_id="test", timeout_seconds=5)
 
 
 async def test_an_announced_size_takes_no_memory() -> None:

@@ -9,6 +9,7 @@ flight fails with the cause. A late response must never be taken for the respons
 """
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -102,6 +103,8 @@ class PipelinedConnection:
         self._on_closed: Final = on_closed
         self._on_read: Final = on_read
         self._timer: asyncio.TimerHandle | None = None
+        self._negotiated_id = -1
+        """The correlation id of the last request about versions."""
         self._new_login: Callable[[], SaslClient] | None = None
         self.renew_at: float | None = None
         """When to log in again, in the loop's seconds, as the session ends soon; None if never."""
@@ -147,6 +150,7 @@ class PipelinedConnection:
                 connection = cls(sock, peer, client_id, on_closed=on_closed, on_read=on_read)
                 try:
                     await connection._negotiate(timeout_seconds)
+                    connection._negotiated_id = connection._protocol.last_correlation_id
                     if login is not None:
                         connection._new_login = partial(login, host)
                         await connection._log_in(timeout_seconds)
@@ -353,10 +357,10 @@ class PipelinedConnection:
                 self._tls_broken(error)
                 break
             except OSError as error:
-                self._lost(error_text(error))
+                self._lost(error_text(error) + self._remedy())
                 break
             if not count:
-                self._lost("closed by the broker")
+                self._lost("closed by the broker" + self._remedy())
                 break
             self.bytes_received += count
             try:
@@ -373,6 +377,15 @@ class PipelinedConnection:
             self._loop.call_soon(self._on_readable_later)
         if self._on_read is not None:
             self._on_read()
+
+    def _remedy(self) -> str:
+        """A broker closes without a word where the client's `security.protocol` is not the listener's."""
+        if not self.bytes_received and isinstance(self._socket, socket.socket):
+            return " before it answered; does the listener use TLS? (`security.protocol`)"
+        answered = self._protocol.last_correlation_id - self._negotiated_id - len(self._in_flight)
+        if answered == 0 and self._new_login is None:
+            return " at the first request; does the listener require a login? (`security.protocol`)"
+        return ""
 
     def _on_readable_later(self) -> None:
         """Go on reading what a stream has already received, as its descriptor may stay silent."""
