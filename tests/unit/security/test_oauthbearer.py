@@ -145,6 +145,31 @@ def test_a_document_without_a_usable_key_is_refused(text: str) -> None:
         KeySet.parse(text)
 
 
+@pytest.mark.parametrize(
+    "broken", [{"n": 1}, {"n": ""}, {"e": "AA"}, {"n": "\ud800"}, {"d": 1}, {"kty": "EC", "crv": "secp256k1"}]
+)
+def test_a_broken_key_leaves_the_others_of_its_document(broken: dict[str, object]) -> None:
+    """A provider that publishes one must not lock everybody out."""
+    document = {"keys": [{**jwk(RSA_KEY, "broken"), **broken}, jwk(EC_KEY, "e")]}
+    assert {"e"} == KeySet.parse(json.dumps(document)).keys.keys()
+
+
+@pytest.mark.parametrize("name", ["exp", "iat", "nbf"])
+@pytest.mark.parametrize("time", [float("inf"), pytest.param(10**400, id="huge"), 1e308, [], {}], ids=str)
+def test_times_that_are_none_are_refused(name: str, time: object) -> None:
+    """1e308 seconds are finite, and infinite in milliseconds."""
+    for token, verify in (
+        (signed(**{name: time}), verifier()),
+        (
+            f"{part({'alg': 'none'})}.{part(claims(**{name: time}))}.",
+            UnsecuredVerifier({}, lambda: 2_000_000),
+        ),
+    ):
+        if name != "nbf" or isinstance(verify, SignedVerifier):
+            with pytest.raises(InvalidTokenError):
+                verify(token)
+
+
 def test_unsecured_tokens_are_made_and_checked_as_kafka_does() -> None:
     options = {
         "unsecuredLoginStringClaim_sub": "alice",

@@ -6,13 +6,15 @@ A broker that accepts unsecured tokens believes every client what it says of its
 import base64
 import binascii
 import json
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 TOKEN_BYTES_MAX: Final = 100_000
 """Far above any real token; a larger one is not decoded."""
+
+_SECONDS_MAX: Final = (1 << 63) // 1000
+"""Times in milliseconds have 64 bits in the protocol."""
 
 
 class InvalidTokenError(Exception):
@@ -163,7 +165,8 @@ def _milliseconds(claims: Mapping[str, Any], name: str) -> int | None:
     value = claims.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    # Also false for NaN and infinity, which Python reads in JSON.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < _SECONDS_MAX:
         raise InvalidTokenError(f"its claim {name} is no time")
     return int(value * 1000)
 

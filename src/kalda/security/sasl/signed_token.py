@@ -26,6 +26,10 @@ _ALGORITHMS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """By the key's type."""
 
+_REFUSALS: Final = (jwt.exceptions.PyJWTError, TypeError, ValueError, OverflowError)
+"""What PyJWT raises for keys and tokens that are malformed: releases before 2.15 let Python's own errors
+through, such as for a number that is infinite."""
+
 _KEYS_MAX: Final = 1000
 _KEY_ID_CHARACTERS_MAX: Final = 1000
 """Kafka asks a provider for no key with a longer name."""
@@ -71,7 +75,7 @@ class KeySet:
                 continue
             try:
                 key = jwt.PyJWK(entry, entry.get("alg", _default_algorithm(entry, algorithms)))
-            except jwt.exceptions.PyJWTError:
+            except _REFUSALS:
                 continue
             keys[str(entry.get("kid", ""))] = key, algorithms
         if not keys:
@@ -147,7 +151,7 @@ class SignedVerifier:
                     "verify_sub": False,
                 },
             )
-        except jwt.exceptions.PyJWTError as error:
+        except _REFUSALS as error:
             raise InvalidTokenError(str(error)) from None
         return token_of_claims(value, claims, sub_claim=rules.sub_claim, scope_claim=rules.scope_claim)
 
