@@ -230,7 +230,7 @@ class BrokerServer:
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
         try:
-            access = BrokerAccess.build(config, config_store, cluster_store, self._clock)
+            access = BrokerAccess.build(config, config_store, cluster_store, self._clock, cluster_id)
         except ConfigError as error:
             raise BrokerStartError(str(error)) from None
         undo.push_async_callback(access.close)

@@ -1,6 +1,7 @@
 """SASL mechanisms of both sides against each other, against the vectors of the RFCs, and against liars."""
 
 import base64
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -87,6 +88,42 @@ def test_a_delegation_token_logs_in_as_its_owner() -> None:
     without = ScramServer("SCRAM-SHA-256", {"id": credential("SCRAM-SHA-256", "hmac")}.get, "nonce")
     with pytest.raises(SaslError):
         log_in(ScramClient("SCRAM-SHA-256", "id", "hmac", "n", is_token=True), without)
+
+
+def test_an_unknown_user_gets_the_answers_of_a_wrong_password() -> None:
+    """Else anyone could find out which users exist; Kafka refuses the first message of an unknown one."""
+    users = {"alice": credential("SCRAM-SHA-256")}
+
+    def exchange(name: str, key: bytes = b"key") -> tuple[str, int, str]:
+        server = ScramServer("SCRAM-SHA-256", users.get, "server", {}.get, decoy_key=key)
+        client = ScramClient("SCRAM-SHA-256", name, "wrong", "client")
+        answer = server.respond(client.respond(b""))
+        nonce, salt, iterations = (part[2:] for part in answer.decode().split(","))
+        assert "clientserver" == nonce
+        with pytest.raises(SaslError) as caught:
+            server.respond(client.respond(answer))
+        assert server.principal is None
+        return salt, len(base64.b64decode(salt)), f"{iterations} {caught.value} {caught.value.detail}"
+
+    known, unknown = exchange("alice"), exchange("bob")
+    assert known[1:] == unknown[1:]
+    assert unknown == exchange("bob"), "another salt each time would show that there is no such user"
+    assert len({exchange(name, key)[0] for name in ("bob", "carol") for key in (b"key", b"other")}) == 4
+
+
+def test_a_huge_name_takes_memory_in_proportion() -> None:
+    """Before the login a message may have 512 KB; a name of that size took 96 MB."""
+    size = 500_000
+    for name in ("n" * size, "=2C" * (size // 3)):
+        server = scram_server("SCRAM-SHA-256", {})
+        message = f"n,a={name},n={name},r=nonce".encode()
+        tracemalloc.start()
+        try:
+            server.respond(message)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 20 * len(message)
 
 
 def changed(text: bytes, old: bytes, new: bytes) -> bytes:

@@ -38,7 +38,12 @@ class BrokerAccess:
 
     @classmethod
     def build(
-        cls, config: BrokerConfig, config_store: ConfigStore, cluster: ClusterStore, clock: Clock
+        cls,
+        config: BrokerConfig,
+        config_store: ConfigStore,
+        cluster: ClusterStore,
+        clock: Clock,
+        cluster_id: str,
     ) -> Self:
         """Make the parts; the settings in `config_store` must be loaded.
 
@@ -59,7 +64,7 @@ class BrokerAccess:
         return cls(
             audit=audit,
             tls=tls,
-            logins=Logins(config, clock, credentials, tokens),
+            logins=Logins(config, clock, credentials, tokens, cluster_id),
             scram_credentials=credentials,
             delegation_tokens=tokens,
             stored_quotas=StoredQuotas(config_store, cluster),

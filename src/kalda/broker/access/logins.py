@@ -37,7 +37,12 @@ class Logins:
     """The logins of one broker: the rules of its `SaslAuthenticator` objects."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, credentials: ScramCredentials, tokens: DelegationTokens
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        credentials: ScramCredentials,
+        tokens: DelegationTokens,
+        cluster_id: str,
     ) -> None:
         """Check the mechanisms of all listeners.
 
@@ -48,6 +53,9 @@ class Logins:
         self._clock: Final = clock
         self._credentials: Final = credentials
         self._tokens: Final = tokens
+        # All brokers have the same, and none sends it to a client that has not logged in.
+        secret = config.delegation_token_secret_key or config.delegation_token_master_key or ""
+        self._decoy_key: Final = f"{cluster_id} {secret}".encode()
         self._server: Server | None = None
         self._bearer_tokens: Final[dict[str, BearerTokens]] = {}
         """By listener; of those that offer OAUTHBEARER."""
@@ -142,6 +150,7 @@ class Logins:
                 partial(self._credentials.find, mechanism),
                 nonce,
                 partial(self._tokens.find, mechanism),
+                decoy_key=self._decoy_key,
             )
         if mechanism == OAUTHBEARER:
             return OAuthBearerServer(self._bearer_tokens[listener].verify)

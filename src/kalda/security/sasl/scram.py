@@ -38,8 +38,9 @@ SALT_BYTES: Final = 16
 NONCE_BYTES: Final = 18
 TOKEN_AUTH: Final = "tokenauth"
 
-_NAME: Final = r"(?:[^\0=,]|=2C|=3D)+"
-_EXTENSIONS: Final = r"(?:,[A-Za-z]+=[^\0,]*)*"
+# Possessive, because a group that may backtrack takes 200 bytes for each character of a hostile name.
+_NAME: Final = r"(?:[^\0=,]++|=2C|=3D)++"
+_EXTENSIONS: Final = r"(?:,[A-Za-z]+=[^\0,]*+)*"
 _CLIENT_FIRST: Final = re.compile(
     rf"n,(?:a=(?P<authorization>{_NAME}))?,(?P<bare>n=(?P<name>{_NAME}),r=(?P<nonce>[!-+\--~]+)"
     rf"(?P<extensions>{_EXTENSIONS}))",
@@ -132,15 +133,28 @@ class ScramServer:
         find_credential: FindCredential,
         nonce: str,
         find_token: FindToken | None = None,
+        *,
+        decoy_key: bytes = b"",
     ) -> None:
-        """`nonce` is random text of this login alone; it has no comma."""
+        """Begin a login.
+
+        Args:
+            mechanism: One of `HASHES`.
+            find_credential: Returns the credential of a user.
+            nonce: Random text of this login alone; it has no comma.
+            find_token: Returns that of a delegation token; None if there are none.
+            decoy_key: What the salts of users that do not exist are made of; the same on all brokers, so
+                that a user has the same salt there, and unknown to clients.
+        """
         self._mechanism: Final = mechanism
         self._find_credential: Final = find_credential
         self._find_token: Final = find_token
         self._nonce = nonce
+        self._decoy_key: Final = decoy_key
         self._first = ""
         self._credential: ScramCredential | None = None
         self._candidate: KafkaPrincipal | None = None
+        """Who logs in; None if there is no such user, whom the final message refuses."""
         self._is_begun = False
         self.principal: KafkaPrincipal | None = None
         self.expires_at_ms: int | None = None
@@ -168,29 +182,29 @@ class ScramServer:
             raise self._malformed()
         name = decode_name(match["name"])
         extensions = dict(part.partition("=")[::2] for part in match["extensions"].split(",") if part)
+        credential = None
         if extensions.get(TOKEN_AUTH, "").lower() == "true":
             found = None if self._find_token is None else self._find_token(name)
-            if found is None:
-                raise self._refused()
-            self._credential, self._candidate = found.credential, found.owner
-            self.expires_at_ms = found.expires_at_ms
+            if found is not None:
+                credential, self._candidate = found.credential, found.owner
+                self.expires_at_ms = found.expires_at_ms
         else:
-            self._credential = self._find_credential(name)
-            self._candidate = KafkaPrincipal(USER, name)
-        if self._credential is None:
-            raise self._refused()
+            credential = self._find_credential(name)
+            if credential is not None:
+                self._candidate = KafkaPrincipal(USER, name)
+        self._credential = credential = credential or _decoy(self._mechanism, name, self._decoy_key)
         if match["authorization"] is not None and decode_name(match["authorization"]) != name:
             raise SaslError(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-        if self._credential.iterations < ITERATIONS_MIN:
+        if credential.iterations < ITERATIONS_MIN:
             raise SaslError(
-                f"Authentication failed: Iterations {self._credential.iterations} is less than the minimum "
+                f"Authentication failed: Iterations {credential.iterations} is less than the minimum "
                 f"{ITERATIONS_MIN} for {self._mechanism}"
             )
         self._nonce = match["nonce"] + self._nonce
-        salt = base64.b64encode(self._credential.salt).decode()
-        answer = f"r={self._nonce},s={salt},i={self._credential.iterations}"
+        salt = base64.b64encode(credential.salt).decode()
+        answer = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._first = f"{match['bare']},{answer}"
         return answer.encode()
 
@@ -205,7 +219,8 @@ class ScramServer:
         if proof is None or len(proof) != len(signature):
             raise self._refused()
         client_key = _xor(proof, signature)
-        if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
+        is_right = hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key)
+        if not is_right or self._candidate is None:
             raise self._refused()
         self.principal = self._candidate
         return b"v=" + base64.b64encode(hmac.digest(credential.server_key, message, name))
@@ -294,6 +309,18 @@ def encode_name(name: str) -> str:
 def decode_name(text: str) -> str:
     """Read a name that `encode_name` wrote."""
     return text.replace("=2C", ",").replace("=3D", "=")
+
+
+def _decoy(mechanism: str, name: str, key: bytes) -> ScramCredential:
+    """Return a credential for a user that does not exist, so that the answer does not show that.
+
+    It has what a user has by default, and always the same for one name. No password fits it.
+    """
+    salt, stored_key, server_key = (
+        hmac.digest(key, f"{purpose} {mechanism} {name}".encode(), HASHES[mechanism])
+        for purpose in ("salt", "stored", "server")
+    )
+    return ScramCredential(salt[:SALT_BYTES], stored_key, server_key, ITERATIONS_MIN)
 
 
 def _base64(text: str) -> bytes | None:
