@@ -9,6 +9,7 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kalda.broker.access.broker_audit import AUDIT_INTERVAL_MS
 from kalda.broker.config import BrokerConfig
 from kalda.broker.control_plane.channel import ControllerChannel, ControllerRoute
 from kalda.broker.control_plane.controlled_shutdown import ControlledShutdown
@@ -113,6 +114,8 @@ class BrokerParts:
                 foundation.config.delegation_token_expiry_check_interval_ms,
                 self._delete_ended_tokens,
             )
+        if foundation.access.audit is not None:
+            tasks.every("audit", AUDIT_INTERVAL_MS, foundation.access.audit.report_suppressed)
         tasks.every("client metrics", EXPIRY_CHECK_INTERVAL_MS, services.client_metrics.expire)
         tasks.run("features", foundation.features.run())
         tasks.run("controller", services.controller.run())

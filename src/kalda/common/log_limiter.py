@@ -28,6 +28,10 @@ FLOOD_KEYS_MAX: Final = 1000
 """Call sites are some hundreds; libraries that format before they log could make more."""
 
 
+EXAMPLE_CHARACTERS_MAX: Final = 1000
+"""Of a suppressed line that is kept until its period ends: what a peer named may have megabytes."""
+
+
 class Suppressed(NamedTuple):
     """Lines that were not logged."""
 
@@ -75,7 +79,7 @@ class LineBudget:
         if period.line_count <= self.burst:
             return True
         if period.line_count == self.burst + 1:
-            period.example = example()
+            period.example = example()[:EXAMPLE_CHARACTERS_MAX]
         return False
 
     def take_ended(self, now: float) -> list[Suppressed]:

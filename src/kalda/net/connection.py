@@ -174,6 +174,7 @@ class Connection:
         "id",
         "last_active",
         "listener",
+        "login_due",
         "peer",
         "peer_address",
         "principal",
@@ -201,6 +202,8 @@ class Connection:
         """The largest frame that is taken."""
         self.principal = ANONYMOUS
         """The identity of the client, once it is known."""
+        self.login_due: float | None = None
+        """Monotonic seconds until which the client has to authenticate; None if it need not, or has."""
         self.software = UNKNOWN_SOFTWARE
         """The name and version of the client's software, once it has said it (KIP-511)."""
         self.decisions: Any = None

@@ -8,7 +8,8 @@ what comes there closes the least recently used connection of another one. Above
 listener pauses. A connection above ``max.connections.per.ip`` is accepted and closed at once; one of an
 address above its rate is closed after a while, so that its client does not come back at once. A connection is
 idle if no byte moved in either direction for ``connections.max.idle.ms``, unless its peer waits for the
-broker.
+broker. A client that has to authenticate has as long for that, in all: else peers could keep connections for
+ever with a byte now and then.
 
 What a maintainer must not break: each connection is counted once when it is accepted and once when it closes,
 in the totals and for its address; otherwise a limit blocks clients although nobody is connected.
@@ -383,6 +384,7 @@ class Server:
 
     def authentication_succeeded(self, connection: Connection) -> None:
         """Count a client that authenticated; its connection has its principal."""
+        connection.login_due = None
         self._by_name[connection.listener].succeeded += 1
         if self.on_login is not None:
             self.on_login(connection, None)
@@ -528,6 +530,8 @@ class Server:
             )
         if security.start_login is not None:
             connection.handle_with(security.start_login(connection))
+        if security.tls is not None or security.start_login is not None:
+            connection.login_due = connection.last_active + self._config.connections_max_idle_ms / 1000
         return connection
 
     def _has_room(self, listener: _Listener) -> bool:
@@ -630,9 +634,15 @@ class Server:
         self.limiter.report_suppressed()
         self._foreign.report_suppressed()
         limit_ms = self._config.connections_max_idle_ms
-        oldest = monotonic() - limit_ms / 1000
+        now = monotonic()
+        oldest = now - limit_ms / 1000
         for connection in list(self._connections.values()):
-            if connection.last_active < oldest and not connection.is_waiting_for_broker:
+            if connection.login_due is not None and connection.login_due < now:
+                self._expired += 1
+                reason = f"the client did not authenticate within connections.max.idle.ms={limit_ms}"
+                self.authentication_failed(connection, reason)
+                connection.close(reason, logging.DEBUG)
+            elif connection.last_active < oldest and not connection.is_waiting_for_broker:
                 self._expired += 1
                 connection.close(f"no byte moved for connections.max.idle.ms={limit_ms}")
         self._schedule_sweep()

@@ -1,41 +1,49 @@
 """Writes what an auditor asks for: who logged in, who was refused, who changed what.
 
 One line of JSON for each event on a logger of its own, at a limited rate for each kind of event and
-address. The lines hold no secret: no password, token, key or value of a setting.
+address. The lines hold no secret: no password, token, key or value of a setting. Names come from clients, so
+long ones are cut: a line is always whole JSON, and shorter than what the log's formatters cut off.
 
     {"event":"login","outcome":"failure","address":"10.0.0.7","listener":"SASL_SSL","reason":"…"}
     {"event":"request","outcome":"denied","principal":"User:alice","operation":"Write","resource":"Topic:t",…}
     {"event":"change","outcome":"success","principal":"User:admin","request":"CreateTopics",…}
+    {"event":"login","outcome":"failure","address":"10.0.0.7","suppressed":9990}
 """
 
 import json
 import logging
+from time import monotonic
 from typing import Final
 
-from kalda.common.log_limiter import LogLimiter
+from kalda.common.log_limiter import LIMIT_BURST, LIMIT_SECONDS, SOURCES_MAX, LineBudget
 
 logger: Final = logging.getLogger(__name__)
+
+TEXT_CHARACTERS_MAX: Final = 300
+"""Of one text; names of topics have 249 at most."""
+
+TEXT_JSON_MAX: Final = 600
+"""What one text takes in a line, where a character that is not ASCII takes 6 or 12."""
+
+LIST_JSON_MAX: Final = 1200
+"""What a list of texts takes in a line; it ends with the number of those that are left out."""
+
+_OTHER_ADDRESSES: Final = "other addresses"
+"""Stands for those above `SOURCES_MAX`, which share one count."""
 
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"
 DENIED: Final = "denied"
-
-LINE_LENGTH_MAX: Final = 3_500
-"""Characters of a line. The formats of the process cut longer ones, and a cut line is no JSON any more: a
-client could hide what it did behind a long name."""
-
-_TEXT_LENGTH_MAX: Final = 256
-"""Characters of one text at first; a topic's name has 249 at most. Fewer if the line gets too long."""
 
 
 class AuditLog:
     """Writes the events of one broker."""
 
     def __init__(self) -> None:
-        self._limiters: Final[dict[tuple[str, str], LogLimiter]] = {}
+        self._budgets: Final[dict[tuple[str, str], LineBudget]] = {}
 
     def write(self, event: str, outcome: str, *, address: str, **fields: object) -> None:
-        """Write one event; a field that is None is left out.
+        """Write one event, or count it if there were too many; a field that is None is left out.
 
         Args:
             event: ``login``, ``request`` or ``change``.
@@ -43,28 +51,47 @@ class AuditLog:
             address: Of the client; events of one address are limited together.
             fields: What else is known, without secrets.
         """
-        limiter = self._limiters.get((event, outcome))
-        if limiter is None:
-            limiter = self._limiters[event, outcome] = LogLimiter(logger)
-        known = {name: value for name, value in fields.items() if value is not None}
-        line = _line({"event": event, "outcome": outcome, "address": address, **known})
-        limiter.log(logging.INFO, "%s", line, source=address)
+        budget = self._budgets.get((event, outcome))
+        if budget is None:
+            budget = LineBudget(LIMIT_BURST, LIMIT_SECONDS, SOURCES_MAX)
+            self._budgets[event, outcome] = budget
+        now = monotonic()
+        if budget.is_due(now):
+            self.report_suppressed()
+        if budget.admit(address, _OTHER_ADDRESSES, now, lambda: ""):
+            known = {name: _bounded(value) for name, value in fields.items() if value is not None}
+            _log({"event": event, "outcome": outcome, "address": address, **known})
+
+    def report_suppressed(self) -> None:
+        """Write how many events were only counted in the periods that are over; for a timer as well."""
+        now = monotonic()
+        for (event, outcome), budget in self._budgets.items():
+            for address, count, _ in budget.take_ended(now):
+                _log({"event": event, "outcome": outcome, "address": address, "suppressed": count})
 
 
-def _line(fields: dict[str, object]) -> str:
-    """Return the fields as JSON, their texts cut so that the line stays below its bound."""
-    text_length_max = _TEXT_LENGTH_MAX
-    while True:
-        cut = {name: _cut(value, text_length_max) for name, value in fields.items()}
-        line = json.dumps(cut, separators=(",", ":"), default=str)
-        if len(line) <= LINE_LENGTH_MAX or text_length_max == 1:
-            return line
-        text_length_max //= 2
+def _log(line: dict[str, object]) -> None:
+    logger.info("%s", json.dumps(line, separators=(",", ":"), default=str))
 
 
-def _cut(value: object, length_max: int) -> object:
-    if isinstance(value, list):
-        return [_cut(each, length_max) for each in value]
-    if isinstance(value, str) and len(value) > length_max:
-        return f"{value[:length_max]}..."
-    return value
+def _bounded(value: object) -> object:
+    if isinstance(value, str):
+        return _short(value)
+    if not isinstance(value, list):
+        return value
+    kept: list[object] = []
+    left = LIST_JSON_MAX
+    for each in value:
+        item = _bounded(each)
+        left -= len(json.dumps(item))
+        if left < 0:
+            return [*kept, f"{len(value) - len(kept)} more"]
+        kept.append(item)
+    return kept
+
+
+def _short(text: str) -> str:
+    head = text[:TEXT_CHARACTERS_MAX]
+    if len(json.dumps(head)) > TEXT_JSON_MAX:
+        head = head[: TEXT_JSON_MAX // 12]
+    return text if len(head) == len(text) else f"{head}... ({len(text) - len(head)} more characters)"

@@ -71,17 +71,32 @@ def test_changes_name_what_they_change_and_no_secret(events: Any) -> None:
     assert "secret" not in json.dumps(altered)
 
 
-@pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f600", '"'])
-def test_long_names_are_cut_so_that_a_line_stays_json(events: Any, letter: str) -> None:
-    """The formats of the process cut long lines, and a client could hide its deeds behind a long name."""
+@pytest.mark.parametrize("character", ["x", "\n", "\0", "ä", "\U0001f600", '"'])
+def test_what_clients_name_cannot_break_or_fill_a_line(
+    events: Any, character: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Formatters cut lines of 4,000 characters, which are then not JSON; requests may have 100 MB."""
     audit = BrokerAudit()
-    audit.denial(ALICE, AclOperation.READ, ResourceType.GROUP, letter * 30_000)
-    many = [CreatableTopic(name=f"{number}{letter * 5_000}") for number in range(30)]
-    audit.change(ALICE, ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=many), [17])
-    denied, changed = events()
-    assert denied["resource"].startswith(f"Group:{letter}")
-    assert (20, [17]) == (len(changed["resources"]), changed["errors"])
-    assert all(len(json.dumps(event)) <= LINE_CHARACTERS_MAX for event in (denied, changed))
+    client: Any = SimpleNamespace(
+        principal=KafkaPrincipal("User", character * 10_000), peer_address="10.0.0.7", listener="SASL_SSL"
+    )
+    names = [f"{character * length}{index}" for index, length in enumerate((1, 200, 30_000) * 30)]
+    audit.login(client, "no " + character * 1_000_000)
+    audit.denial(client, AclOperation.WRITE, ResourceType.GROUP, character * 1_000_000)
+    topics = [CreatableTopic(name=name) for name in names]
+    audit.change(client, ApiKey.CREATE_TOPICS, CreateTopicsRequest(topics=topics), [36])
+    failed, denied, change = events()
+    assert failed["reason"].endswith(" more characters)")
+    assert denied["resource"].endswith(" more characters)")
+    assert denied["principal"].startswith("User:" + character)
+    assert f"{character}0" == change["resources"][0]
+    assert change["resources"][-1].endswith(" more")
+    assert [36] == change["errors"]
+    for record in caplog.records:
+        line = record.getMessage()
+        assert len(line) < LINE_CHARACTERS_MAX
+        assert line.isascii()
+        assert line.isprintable()
 
 
 def test_changes_without_names_are_noted_by_what_else_they_have(events: Any) -> None:
@@ -107,6 +122,22 @@ def test_a_flood_of_one_address_is_bounded_and_others_are_still_noted(events: An
     assert len(found) < 20
     assert "success" == found[-1]["outcome"]
     assert "10.0.0.8" == found[-2]["address"]
+
+
+def test_events_above_the_limit_are_counted_in_json(events: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nothing happens any more: a flood that has ended must not keep its size to itself."""
+    now = 100.0
+    monkeypatch.setattr("kalda.security.audit.monotonic", lambda: now)
+    audit = BrokerAudit()
+    for _ in range(10_000):
+        audit.login(ALICE, "PLAIN: no")
+    now += 10
+    audit.report_suppressed()
+    audit.report_suppressed()
+    found = events()
+    assert 11 == len(found)
+    event = {"event": "login", "outcome": "failure", "address": "10.0.0.7"}
+    assert {**event, "suppressed": 9_990} == found[-1]
 
 
 def test_every_change_is_a_request_that_exists() -> None:

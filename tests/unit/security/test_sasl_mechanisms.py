@@ -95,7 +95,7 @@ def test_an_unknown_user_gets_the_answers_of_a_wrong_password() -> None:
     users = {"alice": credential("SCRAM-SHA-256")}
 
     def exchange(name: str, key: bytes = b"key") -> tuple[str, int, str]:
-        server = ScramServer("SCRAM-SHA-256", users.get, "server", {}.get, decoy_key=key)
+        server = ScramServer("SCRAM-SHA-256", users.get, "server", decoy_key=key)
         client = ScramClient("SCRAM-SHA-256", name, "wrong", "client")
         answer = server.respond(client.respond(b""))
         nonce, salt, iterations = (part[2:] for part in answer.decode().split(","))

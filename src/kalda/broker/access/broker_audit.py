@@ -53,12 +53,19 @@ _LISTS: Final = (
 
 _NAMES_MAX: Final = 20
 
+AUDIT_INTERVAL_MS: Final = 10_000
+"""How often it is noted how many events were above the limits."""
+
 
 class BrokerAudit:
     """Turns what happens on one broker into events."""
 
     def __init__(self) -> None:
         self._log: Final = AuditLog()
+
+    def report_suppressed(self) -> None:
+        """Note how many events were above the limits; for a timer."""
+        self._log.report_suppressed()
 
     def login(self, connection: Connection, reason: str | None) -> None:
         """Note an attempt to authenticate; `reason` is why it failed, or None."""

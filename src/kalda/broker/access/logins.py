@@ -75,9 +75,7 @@ class Logins:
 
     def start(self, connection: Connection) -> FrameHandler:
         """Return what handles the frames of a connection until its client has logged in."""
-        connection.frame_bytes_max = min(
-            self._config.sasl_server_max_receive_size, connection.frame_bytes_max
-        )
+        connection.frame_bytes_max = self.login_bytes_max
         return SaslAuthenticator(self).on_frame
 
     async def load_keys(self) -> None:
@@ -128,6 +126,11 @@ class Logins:
     def frame_bytes_max(self) -> int:
         """The largest request of clients that have logged in."""
         return self._config.socket_request_max_bytes
+
+    @property
+    def login_bytes_max(self) -> int:
+        """The largest request during a login."""
+        return min(self._config.sasl_server_max_receive_size, self._config.socket_request_max_bytes)
 
     def max_reauth_ms(self, listener: str, mechanism: str) -> int:
         """Return how long a session lasts at most; 0 for ever."""

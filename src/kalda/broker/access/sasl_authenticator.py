@@ -1,7 +1,7 @@
 """Handles the requests of one connection until its client has logged in by SASL.
 
-The order of Kafka's ``SaslServerAuthenticator``: ApiVersions if the client wants it, SaslHandshake with the
-mechanism, then the mechanism's messages, as frames of their own after SaslHandshake v0 and in
+The order of Kafka's ``SaslServerAuthenticator``: ApiVersions once, if the client wants it, SaslHandshake with
+the mechanism, then the mechanism's messages, as frames of their own after SaslHandshake v0 and in
 SaslAuthenticate after v1. Any other request closes the connection. A refused login is answered after
 ``connection.failed.authentication.delay.ms`` and the connection closes.
 
@@ -24,6 +24,7 @@ from kalda.common.errors import ErrorCode
 from kalda.net.connection import Connection, FrameHandler
 from kalda.protocol import codec, framing, registry
 from kalda.protocol.headers import RequestHeader, read_request_header, response_header
+from kalda.protocol.messages.api_versions import ApiVersionsRequest
 from kalda.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kalda.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kalda.protocol.protocol_errors import ProtocolError
@@ -34,6 +35,9 @@ from kalda.security.sasl.mechanism import SaslError, SaslServer
 M = TypeVar("M", bound=Message)
 
 _API_KEY: Final = Struct(">h")
+
+REAUTHENTICATION_SECONDS_MIN: Final = 1.0
+"""Time between two logins over one connection, as in Kafka: a login costs far more than a request."""
 
 
 class LoginRules(Protocol):
@@ -46,6 +50,10 @@ class LoginRules(Protocol):
     @property
     def frame_bytes_max(self) -> int:
         """The largest request of clients that have logged in."""
+
+    @property
+    def login_bytes_max(self) -> int:
+        """The largest request during a login."""
 
     def max_reauth_ms(self, listener: str, mechanism: str) -> int:
         """Return how long a session lasts at most; 0 for ever."""
@@ -72,7 +80,17 @@ class LoginRules(Protocol):
 class SaslAuthenticator:
     """The login of one connection."""
 
-    __slots__ = ("_expires_at", "_has_raw_tokens", "_mechanism", "_rules", "_serve", "_server", "_session")
+    __slots__ = (
+        "_began_again_at",
+        "_expires_at",
+        "_has_raw_tokens",
+        "_has_versions",
+        "_mechanism",
+        "_rules",
+        "_serve",
+        "_server",
+        "_session",
+    )
 
     def __init__(self, rules: LoginRules) -> None:
         self._rules: Final = rules
@@ -81,10 +99,14 @@ class SaslAuthenticator:
         """The mechanism at work; None before SaslHandshake and after the login."""
         self._mechanism: str | None = None
         self._has_raw_tokens = False
+        self._has_versions = False
+        """Whether the client has asked for the versions that are served."""
         self._session: tuple[KafkaPrincipal, str] | None = None
         """The identity and mechanism of a completed login whose session will end."""
         self._expires_at: float | None = None
-        """Monotonic seconds."""
+        """Monotonic seconds, as the next."""
+        self._began_again_at: float | None = None
+        """When the client began its last login but the first."""
 
     def on_frame(self, connection: Connection, frame: memoryview) -> None:
         """Handle one frame of a client that has not logged in, or whose session ends."""
@@ -101,19 +123,25 @@ class SaslAuthenticator:
 
     def _on_frame_of_session(self, connection: Connection, frame: memoryview) -> None:
         key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
-        if key == ApiKey.SASL_HANDSHAKE:
+        now = monotonic()
+        begun = self._began_again_at
+        if key == ApiKey.SASL_HANDSHAKE and (begun is None or now - begun >= REAUTHENTICATION_SECONDS_MIN):
+            self._began_again_at = now
             try:
                 self._on_request(connection, frame)
             except ProtocolError as error:
                 self._close(connection, f"a malformed request for another login: {error}")
-        elif self._expires_at is not None and monotonic() > self._expires_at:
+        elif self._expires_at is not None and now > self._expires_at:
             self._close(connection, "the session has expired; the client did not log in again")
         else:
+            # Also a login that comes too early: the dispatcher answers it with ILLEGAL_SASL_STATE.
             self._serve(connection, frame)
 
     def _on_request(self, connection: Connection, frame: memoryview) -> None:
         header, position = read_request_header(frame)
-        if header.api_key == ApiKey.API_VERSIONS and self._server is None:
+        if header.api_key == ApiKey.API_VERSIONS and self._server is None and not self._has_versions:
+            # A client may try again in a version that is served.
+            self._has_versions = header.api_version <= ApiVersionsRequest.SCHEMA.versions.highest
             self._serve(connection, frame)
         elif header.api_key == ApiKey.SASL_HANDSHAKE and self._server is None:
             self._on_handshake(connection, header, _decoded(SaslHandshakeRequest, header, frame, position))
@@ -145,6 +173,7 @@ class SaslAuthenticator:
             self._mechanism = request.mechanism
             self._server = self._rules.new_server(connection.listener, request.mechanism)
             self._has_raw_tokens = header.api_version == 0
+            connection.frame_bytes_max = self._rules.login_bytes_max
             connection.send(_reply(header, response))
 
     def _on_token(
@@ -235,7 +264,7 @@ class SaslAuthenticator:
         asyncio.get_running_loop().call_later(self._rules.failure_delay_ms / 1000, end)
 
     def _close(self, connection: Connection, reason: str) -> None:
-        if self._session is None:
+        if self._session is None or self._server is not None:
             self._rules.failed(connection, self._mechanism, reason)
         connection.close(reason, logging.INFO)
 
