@@ -292,7 +292,7 @@ async def test_a_stream_that_ends_without_notice_is_survived() -> None:
 
 def issued(
     directory: Path,
-    subject: list[x509.NameAttribute],
+    subject: list[x509.NameAttribute[str]],
     *extensions: x509.ExtensionType,
     begins: datetime = NOW - timedelta(days=1),
     ends: datetime = NOW + timedelta(days=1),

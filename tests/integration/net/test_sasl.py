@@ -1,7 +1,6 @@
 """Logins by SASL: clients of several libraries, users that come and go, sessions that end, hostile peers."""
 
 import asyncio
-import socket
 import struct
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Self
 
 import aiokafka
 import confluent_kafka
@@ -21,6 +19,7 @@ from kalda.clients.admin.users import ScramCredentialDeletion, ScramCredentialUp
 from kalda.clients.errors import ClientConfigError
 from kalda.net.client.client_errors import BrokerResponseError, SaslAuthenticationError
 from kalda.testing import KaldaProcess
+from tests.raw_client import RawClient, text
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -198,54 +197,12 @@ def test_sessions_end_and_clients_log_in_again(tmp_path: Path) -> None:
         assert "the session has expired" not in broker.log()
 
 
-class Raw:
-    """A client that speaks byte by byte; as a context manager it closes its socket."""
-
-    def __init__(self, bootstrap: str) -> None:
-        host, _, port = bootstrap.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=10)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.socket.close()
-
-    def send(self, key: int, version: int, body: bytes) -> None:
-        frame = struct.pack(">hhih", key, version, 7, -1) + body
-        self.socket.sendall(struct.pack(">i", len(frame)) + frame)
-
-    def receive(self) -> bytes | None:
-        """Return a frame, or None if the broker closed the connection."""
-        size = self._exactly(4)
-        return None if size is None else self._exactly(struct.unpack(">i", size)[0])
-
-    def _exactly(self, count: int) -> bytes | None:
-        data = b""
-        while len(data) < count:
-            try:
-                piece = self.socket.recv(count - len(data))
-            except ConnectionError:
-                return None
-            if not piece:
-                return None
-            data += piece
-        return data
-
-    def token(self, data: bytes) -> None:
-        self.socket.sendall(struct.pack(">i", len(data)) + data)
-
-
-def text(value: str) -> bytes:
-    return struct.pack(">h", len(value)) + value.encode()
-
-
 def test_raw_tokens_follow_the_first_version_of_the_handshake(broker: KaldaProcess) -> None:
     """Clients of 0.10 know no SaslAuthenticate."""
-    with Raw(broker.bootstrap) as peer:
+    with RawClient(broker.bootstrap) as peer:
         peer.send(17, 0, text("PLAIN"))
         assert peer.receive() is not None
-        peer.token(b"\0alice\0alice-secret")
+        peer.send_frame(b"\0alice\0alice-secret")
         assert b"" == peer.receive()
         peer.send(3, 0, struct.pack(">i", 0))
         assert peer.receive() is not None
@@ -260,10 +217,10 @@ def test_nothing_is_served_before_the_login(broker: KaldaProcess) -> None:
         (17, 9, text("PLAIN")),
         (999, 0, b""),
     ):
-        with Raw(broker.bootstrap) as peer:
+        with RawClient(broker.bootstrap) as peer:
             peer.send(key, version, body)
             assert peer.receive() is None, f"request {key} was answered"
-    with Raw(broker.bootstrap) as peer:
+    with RawClient(broker.bootstrap) as peer:
         peer.send(17, 1, text("PLAIN"))
         assert peer.receive() is not None
         peer.send(3, 0, struct.pack(">i", 0))
@@ -271,10 +228,10 @@ def test_nothing_is_served_before_the_login(broker: KaldaProcess) -> None:
 
 
 def test_large_requests_before_the_login_close_the_connection(broker: KaldaProcess) -> None:
-    with Raw(broker.bootstrap) as peer:
+    with RawClient(broker.bootstrap) as peer:
         peer.socket.sendall(struct.pack(">i", 10_001))
         assert peer.receive() is None
-    with Raw(broker.bootstrap) as peer:
+    with RawClient(broker.bootstrap) as peer:
         peer.send(17, 1, text("PLAIN"))
         peer.receive()
         peer.socket.sendall(struct.pack(">i", 1_000_000_000))
@@ -285,7 +242,7 @@ def test_many_failed_logins_do_not_disturb_others(broker: KaldaProcess) -> None:
     """The log has a bounded number of lines about them."""
 
     def fail(_: int) -> int:
-        with Raw(broker.bootstrap) as peer:
+        with RawClient(broker.bootstrap) as peer:
             peer.send(17, 1, text("PLAIN"))
             peer.receive()
             token = b"\0alice\0wrong"

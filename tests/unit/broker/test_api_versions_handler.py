@@ -4,6 +4,7 @@ import pytest
 
 from kalda.broker.metadata.features import Features
 from kalda.broker.requests.handlers import HANDLERS, advertised_versions, api_versions
+from kalda.broker.requests.handlers.api_versions import SOFTWARE_CHARACTERS_MAX
 from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
@@ -89,6 +90,16 @@ def test_a_clients_software_is_checked_from_v3(name: str, software_version: str,
 
     assert code == ask(3, name, software_version).error_code
     assert ErrorCode.NONE == ask(2, name, software_version).error_code
+
+
+def test_a_long_name_of_software_is_not_kept() -> None:
+    """A connection keeps it for as long as it is open, and its client need not have logged in."""
+    asked = context(3)
+    request = ApiVersionsRequest(client_software_name="n" * 100_000, client_software_version="1" * 100_000)
+    response = api_versions.handle(services_as({}), request, asked)
+    assert response is not None
+    assert ErrorCode.NONE == response.error_code
+    assert [SOFTWARE_CHARACTERS_MAX] * 2 == [len(each) for each in asked.connection.software]
 
 
 def test_an_answer_can_be_changed_without_changing_the_next() -> None:

@@ -28,6 +28,9 @@ from kalda.protocol.messages.api_versions import (
 from kalda.protocol.releases import versions_of
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+SOFTWARE_CHARACTERS_MAX: Final = 255
+"""Of the name and the version that are kept with a connection; a client need not have logged in to send them,
+and Kafka does not limit them."""
 _KALDA_SOFTWARE: Final = "kalda"
 _SOFTWARE_FROM_VERSION: Final = 3
 _LEVEL_0_FROM_VERSION: Final = 4
@@ -50,7 +53,10 @@ def handle(
     ):
         return error_response(request, ErrorCode.INVALID_REQUEST)
     if context.api_version >= _SOFTWARE_FROM_VERSION:
-        connection.software = (request.client_software_name, request.client_software_version)
+        connection.software = (
+            request.client_software_name[:SOFTWARE_CHARACTERS_MAX],
+            request.client_software_version[:SOFTWARE_CHARACTERS_MAX],
+        )
     if release is not None:
         # The features that Kalda finalizes came after the last of these releases.
         return ApiVersionsResponse(api_keys=restricted(services.api_versions, release))
