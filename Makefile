@@ -94,6 +94,7 @@ chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTO
 	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once --speculation $(if $(SEED),--seed $(SEED))
 	@$(BIN)/python -m tests.chaos.dead_letters --records $(or $(RECORDS),1000000)
 	@$(BIN)/python -m tests.chaos.pipeline_soak --minutes $(or $(MINUTES),20)
+	@$(BIN)/python -m tests.chaos.hostile_logins --logins $(or $(LOGINS),10000)
 
 # Tests whose programs are missing are skipped, with a message.
 compat: install ## Tests with peers that need Maven, Go, npm or Prometheus, and Kalda's clients on Apache Kafka.

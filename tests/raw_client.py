@@ -36,6 +36,11 @@ class RawClient:
     def send_frame(self, data: bytes) -> None:
         self.socket.sendall(struct.pack(">i", len(data)) + data)
 
+    def ask(self, key: int, version: int, body: bytes) -> bytes | None:
+        """Send a request and return the answer, or None if the broker closed the connection."""
+        self.send(key, version, body)
+        return self.receive()
+
     def receive(self) -> bytes | None:
         """Return a frame, or None if the broker closed the connection."""
         size = self._exactly(4)

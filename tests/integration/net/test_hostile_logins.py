@@ -21,6 +21,7 @@ from kalda.security.sasl.scram import ScramClient
 from kalda.testing import KaldaProcess
 from tests.raw_client import (
     METADATA,
+    SASL_AUTHENTICATE,
     SASL_AUTHENTICATION_FAILED,
     RawClient,
     audit_lines,
@@ -212,8 +213,8 @@ def test_users_that_do_not_exist_cannot_be_found_out(broker: KaldaProcess) -> No
             code, challenge = client.authenticate(scram.respond(b""))
             assert 0 == code
             salts.add(challenge.split(b",s=")[1])
-            client.send(36, 0, struct.pack(">i", len(final := scram.respond(challenge))) + final)
-            answers.add(client.receive())
+            final = scram.respond(challenge)
+            answers.add(client.ask(SASL_AUTHENTICATE, 0, struct.pack(">i", len(final)) + final))
     assert 1 == len(answers)
     assert 2 == len(salts), "an unknown user has always the same salt"
 
@@ -255,9 +256,9 @@ def test_each_failure_is_noted_once_up_to_a_limit(tmp_path: Path) -> None:
             lambda client: client.log_in(SCRAM, b"n,,n=x,r=y", b"junk"),
             lambda client: client.log_in("OAUTHBEARER", bearer(by_hand({"alg": "none"})), b"\x01"),
             lambda client: client.handshake("DIGEST-MD5"),
-            lambda client: (client.send(METADATA, 0, struct.pack(">i", 0)), client.receive()),
-            lambda client: (client.send_frame(b""), client.receive()),
-            lambda client: (client.send(17, 1, text("PLAIN")[:-1]), client.receive()),
+            lambda client: client.ask(METADATA, 0, struct.pack(">i", 0)),
+            lambda client: client.ask(-1, -1, b""),
+            lambda client: client.ask(17, 1, text("PLAIN")[:-1]),
         ]
         for number, attempt in enumerate(attempts):
             with RawClient(process.bootstrap) as client:
