@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.access.broker_audit import AUDIT_INTERVAL_MS
+from kalda.broker.access.host_addresses import HostAddresses
 from kalda.broker.config import BrokerConfig
 from kalda.broker.control_plane.channel import ControllerChannel, ControllerRoute
 from kalda.broker.control_plane.controlled_shutdown import ControlledShutdown
@@ -378,8 +379,13 @@ def _register_metrics(parts: BrokerParts) -> None:
 
 def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Server:
     config = foundation.config
-    server = Server(_server_config(config), early_requests.on_frame)
-    foundation.config_store.on_broker_change(lambda _: server.reconfigure(_server_config(config)))
+
+    def reconfigure() -> None:
+        server.reconfigure(_server_config(config, hosts))
+
+    hosts = HostAddresses(reconfigure)
+    server = Server(_server_config(config, hosts), early_requests.on_frame)
+    foundation.config_store.on_broker_change(lambda _: reconfigure())
     throttle = foundation.access.throttle
     throttle.on_ip_rate(server.rates.set_ip_rate)
 
@@ -400,7 +406,7 @@ def _build_metrics_server(foundation: Foundation, health: BrokerHealth) -> "Metr
     return MetricsServer(foundation.metrics, health.unready_reason)
 
 
-def _server_config(config: BrokerConfig) -> ServerConfig:
+def _server_config(config: BrokerConfig, hosts: HostAddresses) -> ServerConfig:
     """Take the limits of connections from the settings.
 
     Socket buffers have Kafka's size only where it is asked for: left alone, the system grows them as needed.
@@ -416,7 +422,7 @@ def _server_config(config: BrokerConfig) -> ServerConfig:
         inter_broker_listener_name=config.inter_broker_listener_name,
         quota_window=Window(config.quota_window_num, config.quota_window_size_seconds),
         max_connections_per_ip=config.max_connections_per_ip,
-        max_connections_per_ip_overrides=config.max_connections_per_ip_overrides,
+        max_connections_per_ip_overrides=hosts.by_address(config.max_connections_per_ip_overrides),
         socket_listen_backlog_size=config.socket_listen_backlog_size,
         socket_send_buffer_bytes=(
             config.socket_send_buffer_bytes if "socket.send.buffer.bytes" in written else -1

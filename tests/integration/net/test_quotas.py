@@ -264,7 +264,7 @@ class TestDescriptions:
         alice = ("user", "CN=alice, OU=a/b")
         set_quota(admin, {"ip": "::ffff:192.0.2.7"}, connection_creation_rate=7)
         assert {
-            (("ip", "192.0.2.7"),): {"connection_creation_rate": 7.0},
+            (("ip", "::ffff:192.0.2.7"),): {"connection_creation_rate": 7.0},
             (alice,): {"producer_byte_rate": 1024.0},
             (("client-id", "app"), alice): {"consumer_byte_rate": 2048.0},
             (("client-id", None), ("user", None)): {"request_percentage": 12.5},
@@ -348,6 +348,10 @@ class TestConnections:
                 except ConnectionResetError:
                     refused += 1
         assert refused > 0
+        # As in Kafka: the quota keeps the name, and each broker bounds the address that it has.
+        assert {(("ip", "localhost"),): {"connection_creation_rate": 1.0}} == admin.describe_client_quotas(
+            [QuotaFilter("ip", "localhost")]
+        )
         set_quota(admin, {"ip": "localhost"}, connection_creation_rate=None)
         assert ask(broker, "again", MetadataRequest(topics=[]))
 

@@ -6,22 +6,19 @@ time, since old clients do not wait by themselves (KIP-219).
 While no quota is set, `is_active` is false and nothing here is called for a request.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import Final
 
+from kalda.broker.access.host_addresses import HostAddresses
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
 from kalda.net.connection import Connection
 from kalda.security.quota.client_quotas import Client, ClientQuotas, Share
-from kalda.security.quota.connection_rates import plain_address
 from kalda.security.quota.entity import IP, QuotaEntity
 from kalda.security.quota.rate import Window
 from kalda.security.quota.settings import CONNECTION_CREATION_RATE, REQUEST_PERCENTAGE, quota_values
-
-logger: Final = logging.getLogger(__name__)
 
 _PERCENT: Final = 100.0
 
@@ -44,7 +41,12 @@ class ClientThrottle:
         """The monotonic time until which all work is counted."""
         self._payer: Share | None = None
         """The share that pays for the work since the mark."""
-        self._ip_rates: Final[dict[str | None, int | None]] = {}
+        self._ip_quotas: Final[dict[str, int]] = {}
+        """By the name that the quota was set for, an address or a host's."""
+        self._ip_rates: dict[str, int] = {}
+        """By address."""
+        self._ip_default: int | None = None
+        self._hosts: Final = HostAddresses(self._apply_ip_rates)
         self._on_ip_rate: Callable[[str | None, int | None], None] | None = None
         config_store.on_entity_change(self._on_entity_change)
 
@@ -58,6 +60,7 @@ class ClientThrottle:
         An address of None is the default; a rate of None is none.
         """
         self._on_ip_rate = listener
+        listener(None, self._ip_default)
         for address, rate in self._ip_rates.items():
             listener(address, rate)
 
@@ -160,16 +163,25 @@ class ClientThrottle:
             listener()
 
     def _set_ip_rate(self, entity: QuotaEntity, rate: float | None) -> None:
-        address = entity.names[IP]
-        if address is not None:
-            try:
-                address = plain_address(address)
-            except ValueError:
-                logger.warning("the quota of %s is left out: it is not an address", entity)
-                return
-        limit = self._ip_rates[address] = None if rate is None else int(rate)
-        if self._on_ip_rate is not None:
-            self._on_ip_rate(address, limit)
+        name, limit = entity.names[IP], None if rate is None else int(rate)
+        if name is None:
+            self._ip_default = limit
+            if self._on_ip_rate is not None:
+                self._on_ip_rate(None, limit)
+            return
+        if limit is None:
+            self._ip_quotas.pop(name, None)
+        else:
+            self._ip_quotas[name] = limit
+        self._apply_ip_rates()
+
+    def _apply_ip_rates(self) -> None:
+        before, self._ip_rates = self._ip_rates, self._hosts.by_address(self._ip_quotas)
+        if self._on_ip_rate is None:
+            return
+        for address in before.keys() | self._ip_rates.keys():
+            if before.get(address) != self._ip_rates.get(address):
+                self._on_ip_rate(address, self._ip_rates.get(address))
 
     def _client(self, connection: Connection, client_id: str | None) -> Client:
         return self._quotas.client(connection.principal.name, client_id or "", self._clock.monotonic())

@@ -151,7 +151,7 @@ class BrokerConfig(BrokerSettings):
         Raises:
             ConfigError: its value is never allowed, or there is no such setting.
         """
-        refuse_missing_features([(find_key(name), value) for value in _parse({name: text}).values()])
+        _refuse_missing(_parse({name: text}))
 
     def _merged(self, broker: Mapping[str, str], default: Mapping[str, str]) -> dict[str, ConfigValue]:
         return {**self._static_values, **_parse(default), **_parse(broker)}
@@ -172,11 +172,7 @@ class BrokerConfig(BrokerSettings):
     def _derive(self, values: dict[str, ConfigValue], *, checks_tls: bool = True) -> dict[str, object]:
         """Check what single values cannot show and compute the attributes that are not plain values."""
         get = {**BROKER_CONFIG.defaults, **values}
-        refuse_missing_features(
-            (find_key(name), value)
-            for name, value in values.items()
-            if not has_effect(name) and not name.startswith(_PLUGIN_PREFIXES)
-        )
+        _refuse_missing(values)
         _check_together(get)
         _check_listener_limits(values)
         _check_jaas(values)
@@ -216,6 +212,14 @@ _ATTRIBUTES: Final = BrokerSettings.definitions()
 
 def _jaas_name(listener: str, mechanism: str) -> str:
     return f"{LISTENER_PREFIX}{listener.lower()}.{mechanism.lower()}.{JAAS}"
+
+
+def _refuse_missing(values: Mapping[str, ConfigValue]) -> None:
+    refuse_missing_features(
+        (find_key(name), value)
+        for name, value in values.items()
+        if not has_effect(name) and not name.startswith(_PLUGIN_PREFIXES)
+    )
 
 
 def _check_jaas(values: Mapping[str, ConfigValue]) -> None:

@@ -132,6 +132,15 @@ async def test_a_change_of_the_secret_encrypts_stored_passwords_again() -> None:
     assert ("old", "new") == (harness.config.value(NAME), harness.config.value(other))
 
 
+@pytest.mark.parametrize(
+    "setting", ["max.connections.per.ip", "max.connections", "listener.name.plaintext.max.connections"]
+)
+async def test_stored_limits_of_connections_are_in_force(setting: str) -> None:
+    """They are declared with a mark that is only for forms of them that Kalda does not have."""
+    harness = await started({setting: "7"})
+    assert 7 == harness.config.value(setting)
+
+
 async def test_an_old_secret_without_passwords_writes_nothing() -> None:
     harness = await started({"num.replica.fetchers": "2"}, password_encoder_old_secret="none")
     assert {"num.replica.fetchers": "2"} == harness.cluster.stored[KEY]

@@ -5,10 +5,10 @@ An entity with an impossible change keeps all its quotas; the changes of other e
 """
 
 import asyncio
-import socket
 from collections import Counter
 from typing import Final
 
+from kalda.broker.access.host_addresses import resolve
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -57,7 +57,7 @@ async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, va
     try:
         entity = QuotaEntity.of(dict(names))
         if entity.ip is not None:
-            entity = QuotaEntity.of({IP: await _address(dict(names)[IP])})
+            await _require_address(dict(names)[IP])
         changes: dict[str, str | None] = {}
         for op in entry.ops:
             if op.key in changes:
@@ -70,23 +70,19 @@ async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, va
         await services.access.stored_quotas.alter(entity, changes)
 
 
-async def _address(name: str | None) -> str | None:
-    """Return the address of a host; None is the default.
+async def _require_address(name: str | None) -> None:
+    """Check that a host has an address; None is the default of all. The quota keeps the name, as in Kafka.
 
     Raises:
         ValueError: it is neither an address nor the name of a host.
     """
     if name is None:
-        return None
+        return
     try:
-        return plain_address(name)
+        plain_address(name)
     except ValueError:
-        pass
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        raise ValueError(f"{name} is not a valid IP or resolvable host.") from None
-    return plain_address(str(found[0][4][0]))
+        if await asyncio.to_thread(resolve, name) is None:
+            raise ValueError(f"{name} is not a valid IP or resolvable host.") from None
 
 
 def _names(entry: EntryData) -> Names:
