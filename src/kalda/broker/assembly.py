@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.access.broker_audit import AUDIT_INTERVAL_MS
+from kalda.broker.access.broker_listeners import BrokerListeners
 from kalda.broker.access.host_addresses import HostAddresses
 from kalda.broker.config import BrokerConfig
 from kalda.broker.control_plane.channel import ControllerChannel, ControllerRoute
@@ -78,7 +79,7 @@ class BrokerParts:
 
     foundation: Foundation
     services: BrokerServices
-    server: Server
+    listeners: BrokerListeners
     dispatcher: Dispatcher
     early_requests: EarlyRequests
     timer: LoopTimer[DelayedOperation]
@@ -89,6 +90,11 @@ class BrokerParts:
     service_tasks: ServiceTasks
     health: BrokerHealth
     metrics_server: "MetricsServer | None"
+
+    @property
+    def server(self) -> Server:
+        """The server of all listeners."""
+        return self.listeners.server
 
     def open(self) -> None:
         """Serve clients, once the broker has the metadata of the cluster."""
@@ -105,8 +111,8 @@ class BrokerParts:
         run_log_cleaner(tasks, foundation, file_system)
         self.replication.run(tasks, foundation)
         self.transactions.run(tasks, foundation.config)
-        if foundation.access.tls.is_used:
-            tasks.run("certificates", foundation.access.tls.run(executor))
+        tasks.run("certificates", foundation.access.tls.run(executor))
+        tasks.run("listeners", self.listeners.run(foundation.registration.update))
         for work in foundation.access.background():
             tasks.run("access", work)
         if foundation.access.delegation_tokens.is_enabled:
@@ -189,7 +195,7 @@ def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
     parts = BrokerParts(
         foundation=foundation,
         services=services,
-        server=_build_server(foundation, early_requests),
+        listeners=_build_listeners(foundation, services, dispatcher, early_requests),
         dispatcher=dispatcher,
         early_requests=early_requests,
         timer=timer,
@@ -214,7 +220,9 @@ def _build_dispatcher(
         from kalda.broker.requests.access.request_access import RequestAccess
 
         dispatcher.set_access(RequestAccess(services, foundation.access.authorizer))
-    if foundation.access.audit is not None:
+    if foundation.access.authorizer is not None or any(
+        each.uses_tls or each.uses_sasl for each in foundation.config.listeners
+    ):
         dispatcher.set_audit(foundation.access.audit)
     dispatcher.set_throttle(foundation.access.throttle)
     return dispatcher
@@ -276,7 +284,7 @@ def _build_topic_admin(
         foundation.clock,
         complete_deletions=controller.complete_deletions,
     )
-    admin.configs.add_check(foundation.access.tls.validate)
+    admin.configs.add_check(foundation.access.validate)
     return admin
 
 
@@ -394,6 +402,24 @@ def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Serv
 
     throttle.on_change(measure_turns)
     return server
+
+
+def _build_listeners(
+    foundation: Foundation, services: BrokerServices, dispatcher: Dispatcher, early_requests: EarlyRequests
+) -> BrokerListeners:
+    config, access = foundation.config, foundation.access
+    server = _build_server(foundation, early_requests)
+    access.logins.attach(server)
+    server.on_login = access.audit.login
+    listeners = BrokerListeners(config, server, access, on_secured=lambda: dispatcher.set_audit(access.audit))
+    services.topic_admin.configs.add_check(listeners.validate)
+
+    def on_broker_change(_: frozenset[str]) -> None:
+        services.releases.update(config.kalda_as_version)
+        listeners.wake()
+
+    foundation.config_store.on_broker_change(on_broker_change)
+    return listeners
 
 
 def _build_metrics_server(foundation: Foundation, health: BrokerHealth) -> "MetricsServer | None":

@@ -10,14 +10,12 @@ broker are and how they depend on each other is in `kalda.broker.assembly`.
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Mapping
 from typing import Final
 
 from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
 from kalda.broker.config import BrokerConfig, ConfigStore
-from kalda.broker.config.listeners import ListenerConfig
 from kalda.broker.control_plane.controlled_shutdown import (
     SILENCE_SECONDS_MAX,
     report_leaderships,
@@ -42,7 +40,6 @@ from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
 from kalda.net.peer.dialer import Dialer, TcpDialer
-from kalda.net.server import Server
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
@@ -52,7 +49,7 @@ from kalda.storage.log_manager import LogManager
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.port import SessionState, ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
+from kalda.zk.client.schema import BrokerInfo
 
 logger: Final = logging.getLogger(__name__)
 
@@ -90,8 +87,6 @@ class BrokerServer:
         self._clock: Final = clock
         self._executor: Final = executor
         self._cluster_store: Final = ClusterStore(zookeeper, clock)
-        self._ports: dict[str, int] = {}
-        """By listener name, once bound."""
         self._parts: BrokerParts | None = None
         self.is_zookeeper_silent = False
         """Whether ZooKeeper did not answer while the broker stopped; its session is best abandoned."""
@@ -134,7 +129,10 @@ class BrokerServer:
         foundation = await self._lay_foundation(undo)
         parts = self._parts = assemble(foundation, tasks)
         undo.push_async_callback(self._undo_assembly, parts)
-        self._ports = await self._bind(parts.server, foundation.access)
+        try:
+            await parts.listeners.bind()
+        except OSError as error:
+            raise BrokerStartError(error.strerror or str(error)) from None
         # From now on the controller can reach this broker; requests of clients wait.
         parts.server.start_accepting()
         await self._serve_metrics(parts)
@@ -284,29 +282,10 @@ class BrokerServer:
                     "empty log directory"
                 )
 
-    async def _bind(self, server: Server, access: BrokerAccess) -> dict[str, int]:
-        """Bind every listener and return the ports by listener name."""
-        access.logins.attach(server)
-        if access.audit is not None:
-            server.on_login = access.audit.login
-        ports = {}
-        for listener in self._config.listeners:
-            try:
-                ports[listener.name] = await server.listen(
-                    listener.name,
-                    listener.host,
-                    listener.port,
-                    accept=False,
-                    security=access.listener(listener.name, uses_sasl=listener.uses_sasl),
-                )
-            except OSError as error:
-                raise BrokerStartError(error.strerror or str(error)) from None
-        return ports
-
     def _registration_info(self, broker_id: int) -> BrokerInfo:
         return BrokerInfo(
             broker_id,
-            tuple(_endpoint(listener, self._ports) for listener in self._config.advertised_listeners),
+            self.parts.listeners.advertised(),
             self._config.broker_rack,
             timestamp_ms=self._clock.time_ms(),
             features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
@@ -392,11 +371,3 @@ async def wait_metadata(parts: BrokerParts) -> None:
                 services.controller.controller_id,
             )
             parts.early_requests.give_up()
-
-
-def _endpoint(listener: ListenerConfig, ports: dict[str, int]) -> ListenerEndpoint:
-    """Replace a port of 0 by the bound port, and an empty host (all interfaces) by the name of this host."""
-    port = listener.port or ports[listener.name]
-    return ListenerEndpoint(
-        listener.name, listener.host or socket.gethostname(), port, listener.security_protocol
-    )

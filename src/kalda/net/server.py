@@ -222,6 +222,23 @@ class Server:
         self._update_readers()
         return int(sock.getsockname()[1])
 
+    def close_listener(self, name: str) -> None:
+        """Stop to listen, and close the connections of the listener."""
+        for sock, listener in list(self._listeners.items()):
+            if listener.name != name:
+                continue
+            if listener.is_reading:
+                asyncio.get_running_loop().remove_reader(sock)
+            if listener.pause is not None:
+                listener.pause.cancel()
+            del self._listeners[sock]
+            sock.close()
+        for connection in [each for each in self._connections.values() if each.listener == name]:
+            connection.close("its listener was removed")
+        del self._by_name[name]
+        self.rates.remove_listener(name)
+        self._update_readers()
+
     def start_accepting(self) -> None:
         """Accept on all listeners. Do nothing if the server accepts already."""
         self._is_accepting = True

@@ -51,7 +51,6 @@ def reloaded(tls: BrokerTls, *, is_forced: bool = False) -> ssl.SSLContext:
 
 def test_only_listeners_with_tls_have_a_context(stores: Stores) -> None:
     tls = BrokerTls(stores.config())
-    assert tls.is_used
     assert tls.listener("OUT") is not None
     assert tls.listener("IN") is None
     assert tls.client("IN") is None
@@ -108,8 +107,8 @@ def test_a_change_of_settings_is_checked_with_its_stores(stores: Stores) -> None
     tls = BrokerTls(config)
     setting = "listener.name.out.ssl.keystore.location"
     with pytest.raises(ConfigError, match="/none"):
-        tls.validate(config.validated({setting: "/none"}, {}))
-    tls.validate(config.validated({setting: str(stores.path)}, {}))
+        tls.validate(config.with_dynamic({setting: "/none"}, {}))
+    tls.validate(config.with_dynamic({setting: str(stores.path)}, {}))
 
 
 def test_a_missing_key_store_is_named(stores: Stores) -> None:

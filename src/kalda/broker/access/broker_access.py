@@ -1,5 +1,6 @@
 """Groups what decides who reaches a broker, and how much of it: certificates, logins, ACLs, quotas."""
 
+import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Self
@@ -12,7 +13,7 @@ from kalda.broker.access.delegation_tokens import DelegationTokens
 from kalda.broker.access.logins import Logins
 from kalda.broker.access.scram_credentials import ScramCredentials
 from kalda.broker.access.stored_quotas import StoredQuotas
-from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.config import BrokerConfig, ConfigStore, ListenerConfig
 from kalda.common.clock import Clock
 from kalda.net.listener_security import ListenerSecurity
 from kalda.net.peer.dialer import Dialer, SecureDialer
@@ -33,8 +34,7 @@ class BrokerAccess:
     """None if every client may do everything."""
     stored_quotas: StoredQuotas
     throttle: ClientThrottle
-    audit: BrokerAudit | None
-    """None if clients neither log in nor show certificates, and may do everything."""
+    audit: BrokerAudit
 
     @classmethod
     def build(
@@ -55,11 +55,8 @@ class BrokerAccess:
         credentials = ScramCredentials(config_store, cluster)
         tokens = DelegationTokens(config, DelegationTokenStore(cluster.zookeeper), clock)
         authorizer = Authorizer(config, AclStore(cluster.zookeeper)) if config.authorizer_class_name else None
-        is_audited = authorizer is not None or any(
-            each.uses_tls or each.uses_sasl for each in config.listeners
-        )
-        audit = BrokerAudit() if is_audited else None
-        if authorizer is not None and audit is not None:
+        audit = BrokerAudit()
+        if authorizer is not None:
             authorizer.on_denial = audit.denial
         return cls(
             audit=audit,
@@ -92,6 +89,31 @@ class BrokerAccess:
         """Stop following changes."""
         if self.authorizer is not None:
             await self.authorizer.close()
+
+    async def open(self, listener: ListenerConfig) -> None:
+        """Make what a listener needs that was added while the broker runs.
+
+        Raises:
+            ConfigError: a store of certificates cannot be read, or a mechanism lacks its settings.
+        """
+        if listener.uses_tls:
+            await self.tls.open(listener.name)
+        if listener.uses_sasl:
+            await asyncio.to_thread(self.logins.open, listener.name)
+
+    def close_listener(self, name: str) -> None:
+        """Forget a listener that was removed."""
+        self.tls.close(name)
+        self.logins.close(name)
+
+    def validate(self, trial: BrokerConfig) -> None:
+        """Check what decides about clients under changed settings.
+
+        Raises:
+            ConfigError: a store of certificates cannot be used, or a mechanism lacks its settings.
+        """
+        self.tls.validate(trial)
+        self.logins.validate(trial)
 
     def listener(self, name: str, *, uses_sasl: bool) -> ListenerSecurity:
         """Return what stands before the first request on a listener."""

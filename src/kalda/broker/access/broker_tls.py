@@ -9,13 +9,12 @@ import asyncio
 import logging
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
-from kalda.broker.config.broker_config import tls_settings
-from kalda.common.config_def import ConfigError, ConfigValue
+from kalda.common.config_def import ConfigError
 from kalda.net.listener_security import TlsListener
 from kalda.security.tls.certificates import CertificateIdentity, identity_of
 from kalda.security.tls.client import TlsClient
@@ -59,11 +58,6 @@ class BrokerTls:
             if listener.uses_tls:
                 self._contexts[listener.name] = _load(config, listener.name)
 
-    @property
-    def is_used(self) -> bool:
-        """Whether a listener uses TLS."""
-        return bool(self._contexts)
-
     def listener(self, name: str) -> TlsListener | None:
         """Return the TLS of a listener; None if its connections are not encrypted."""
         found = self._contexts.get(name)
@@ -74,6 +68,20 @@ class BrokerTls:
         found = self._contexts.get(name)
         return None if found is None else found.client
 
+    async def open(self, name: str) -> None:
+        """Read the stores of a listener that was added.
+
+        Raises:
+            ConfigError: one cannot be read.
+        """
+        self._contexts[name] = await asyncio.to_thread(_load, self._config, name)
+        # `run` begins to look at files.
+        self._changed.set()
+
+    def close(self, name: str) -> None:
+        """Forget a listener that was removed."""
+        self._contexts.pop(name, None)
+
     def reload_soon(self) -> None:
         """Have `run` read all stores again, as after a change of settings."""
         self._changed.set()
@@ -82,7 +90,7 @@ class BrokerTls:
         """Replace contexts when settings or files change, until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(POLL_SECONDS):
+                async with asyncio.timeout(POLL_SECONDS if self._contexts else None):
                     await self._changed.wait()
                 is_forced = True
             except TimeoutError:
@@ -92,11 +100,14 @@ class BrokerTls:
 
     async def reload(self, executor: BackgroundExecutor, *, is_forced: bool) -> None:
         """Replace the contexts whose files, or with `is_forced` whose settings, have changed."""
-        for name in self._contexts:
+        for name in list(self._contexts):
             await self._reload(name, executor, is_forced=is_forced)
 
     async def _reload(self, name: str, executor: BackgroundExecutor, *, is_forced: bool) -> None:
-        current = self._contexts[name]
+        current = self._contexts.get(name)
+        if current is None:
+            # The listener was removed meanwhile.
+            return
         try:
             settings = self._config.tls_settings(name)
             if not is_forced and _fingerprint(settings) == current.fingerprint:
@@ -117,16 +128,18 @@ class BrokerTls:
         current.fingerprint = loaded.fingerprint
         logger.info("listener %s has new certificates: %s", name, loaded.identity)
 
-    def validate(self, values: Mapping[str, ConfigValue]) -> None:
+    def validate(self, trial: BrokerConfig) -> None:
         """Check the stores that changed settings would use.
 
         Raises:
             ConfigError: a store cannot be read, or a certificate has another name.
         """
-        for name, current in self._contexts.items():
-            settings = tls_settings(values, name)
-            if settings != current.settings:
-                loaded = _contexts(settings, name, current.listener.mapping)
+        for listener in trial.listeners:
+            name, current = listener.name, self._contexts.get(listener.name)
+            if not listener.uses_tls or (current and trial.tls_settings(name) == current.settings):
+                continue
+            loaded = _load(trial, name)
+            if current is not None:
                 check_identity(self._config, name, current.identity, loaded.identity)
 
 

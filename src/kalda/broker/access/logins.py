@@ -61,13 +61,46 @@ class Logins:
         """By listener; of those that offer OAUTHBEARER."""
         self._kerberos: Final[dict[str, Callable[[], SaslServer]]] = {}
         """By listener, what begins a login by GSSAPI; of those that offer it."""
+        self._unused_keys: Final[dict[str, BearerKeys]] = {}
+        """By listener, the keys that nothing keeps up to date yet."""
         for listener in config.listeners:
             if listener.uses_sasl:
-                for mechanism in self.mechanisms(listener.name):
-                    self._check(listener.name, mechanism)
+                self.open(listener.name)
         self.outgoing(config.inter_broker_listener_name)
         if config.control_plane_listener_name is not None:
             self.outgoing(config.control_plane_listener_name)
+
+    def open(self, listener: str) -> None:
+        """Make what the mechanisms of a listener need, where it is not there yet.
+
+        Raises:
+            ConfigError: a mechanism is not known, or lacks its settings.
+        """
+        for mechanism in self._enabled(listener):
+            self._check(listener, mechanism)
+
+    def close(self, listener: str) -> None:
+        """Forget a listener that was removed."""
+        self._bearer_tokens.pop(listener, None)
+        self._kerberos.pop(listener, None)
+        self._unused_keys.pop(listener, None)
+
+    def validate(self, trial: BrokerConfig) -> None:
+        """Check the logins under changed settings.
+
+        Raises:
+            ConfigError: a mechanism is not known, or lacks its settings.
+        """
+        Logins(trial, self._clock, self._credentials, self._tokens)
+
+    def new_keys(self, listener: str) -> BearerKeys | None:
+        """Return the keys of a listener that nothing keeps up to date yet; the caller does from now on.
+
+        Raises:
+            ConfigError: a mechanism that was enabled meanwhile lacks its settings.
+        """
+        self.open(listener)
+        return self._unused_keys.pop(listener, None)
 
     def attach(self, server: Server) -> None:
         """Set the server whose clients log in; before the first of them does."""
@@ -80,14 +113,13 @@ class Logins:
 
     async def load_keys(self) -> None:
         """Read the keys that check tokens, before the first client shows one. A failure is only logged."""
-        await asyncio.gather(*(keys.load() for keys in self._keys()))
+        await asyncio.gather(*(keys.load() for keys in self._unused_keys.values()))
 
     def background(self) -> list[Coroutine[object, object, None]]:
         """Return what keeps those keys up to date, each until cancelled."""
-        return [keys.run() for keys in self._keys()]
-
-    def _keys(self) -> list[BearerKeys]:
-        return [tokens.keys for tokens in self._bearer_tokens.values() if tokens.keys is not None]
+        found = [keys.run() for keys in self._unused_keys.values()]
+        self._unused_keys.clear()
+        return found
 
     def outgoing(self, listener: str) -> NewLogin | None:
         """Return how this broker logs in at a listener of other brokers; None if it need not.
@@ -139,7 +171,11 @@ class Logins:
         return value
 
     def mechanisms(self, listener: str) -> Sequence[str]:
-        """Return the mechanisms that a listener offers."""
+        """Return the mechanisms that a listener offers; one that was enabled just now follows soon."""
+        is_ready = {OAUTHBEARER: listener in self._bearer_tokens, GSSAPI: listener in self._kerberos}
+        return [each for each in self._enabled(listener) if is_ready.get(each, True)]
+
+    def _enabled(self, listener: str) -> Sequence[str]:
         value = self._config.of_listener(listener, "sasl.enabled.mechanisms")
         assert isinstance(value, tuple)
         return [str(each).strip() for each in value]
@@ -189,9 +225,13 @@ class Logins:
         if mechanism == PLAIN:
             self._plain_users(listener)
         elif mechanism == OAUTHBEARER:
-            self._bearer_tokens[listener] = BearerTokens(self._config, listener, self._clock)
+            if listener not in self._bearer_tokens:
+                tokens = self._bearer_tokens[listener] = BearerTokens(self._config, listener, self._clock)
+                if tokens.keys is not None:
+                    self._unused_keys[listener] = tokens.keys
         elif mechanism == GSSAPI:
-            self._kerberos[listener] = self._new_kerberos(listener)
+            if listener not in self._kerberos:
+                self._kerberos[listener] = self._new_kerberos(listener)
         elif mechanism not in HASHES:
             known = ", ".join((PLAIN, *HASHES, OAUTHBEARER, GSSAPI))
             raise ConfigError(

@@ -145,6 +145,16 @@ class BrokerConfig(BrokerSettings):
         self._derive(values)
         return values
 
+    def with_dynamic(self, broker: Mapping[str, str], default: Mapping[str, str]) -> "BrokerConfig":
+        """Return a copy with these dynamic settings instead.
+
+        Raises:
+            ConfigError: the outcome is not allowed.
+        """
+        copy = BrokerConfig(self.static)
+        copy.apply_dynamic(broker, default)
+        return copy
+
     def check_alone(self, name: str, text: str) -> None:
         """Check a dynamic setting without regard to others.
 

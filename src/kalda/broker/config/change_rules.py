@@ -6,13 +6,16 @@ broker runs.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
-from kalda.broker.config.definitions import BROKER_CONFIG
+from kalda.broker.config.broker_config import LISTENER_PREFIX, base_name, find_key
+from kalda.broker.config.definitions import OF_LISTENERS
 from kalda.broker.config.stored_passwords import is_password
-from kalda.common.config_def import HIDDEN, ConfigDef, ConfigError, ConfigType, ConfigValue, UpdateMode
+from kalda.common.config_def import HIDDEN, ConfigDef, ConfigError, ConfigType, UpdateMode
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
+
+_LISTENERS: Final = ("advertised.listeners", "listener.security.protocol.map", "listeners")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +90,29 @@ def require_dynamic(name: str, *, is_default: bool) -> None:
     """
     key = find_key(name)
     of_listener = name.startswith(LISTENER_PREFIX)
-    if key.update_mode is UpdateMode.READ_ONLY:
+    # A listener that is added brings its own settings; `BrokerListeners` checks that others keep theirs.
+    is_of_listener = of_listener and base_name(name) in OF_LISTENERS
+    if key.update_mode is UpdateMode.READ_ONLY and not is_of_listener:
         raise ConfigError(
             name, f"`{name}` cannot change while the broker runs; set it in its file and restart"
         )
-    if key.update_mode is UpdateMode.PER_BROKER:
-        # All of these are security settings, which Kafka changes for one listener of one broker at a time.
+    if key.update_mode is not UpdateMode.CLUSTER_WIDE:
         if is_default:
             raise ConfigError(name, f"`{name}` can be changed per broker only; name the broker's id")
-        if not of_listener:
+        # All others are security settings, which Kafka changes for one listener of one broker at a time.
+        if not of_listener and name not in _LISTENERS:
             raise ConfigError(
                 name, f"`{name}` can be changed per listener only; write {LISTENER_PREFIX}<name>."
             )
 
 
-def check_cleaner_threads(current: int, values: Mapping[str, ConfigValue]) -> None:
+def check_cleaner_threads(current: int, wanted: int) -> None:
     """Check that the number of cleaner threads changes by a factor of two at most, as in Kafka.
 
     Raises:
         ConfigError: it changes by more, or becomes 0.
     """
     name = "log.cleaner.threads"
-    wanted = values.get(name, BROKER_CONFIG.defaults[name])
-    assert isinstance(wanted, int), f"{name} is {wanted!r}, not a number"
     if wanted == current:
         return
     low, high = max(1, current // 2), 2 * current

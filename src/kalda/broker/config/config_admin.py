@@ -33,7 +33,6 @@ from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.config_def import (
     ConfigDef,
-    ConfigValue,
     MissingFeatureError,
 )
 from kalda.common.config_values import AlterConfigOpType
@@ -49,8 +48,8 @@ logger: Final = logging.getLogger(__name__)
 _NO_LISTS: Final = ConfigDef(())
 """As in Kafka, the lists of subscriptions are set as a whole."""
 
-SettingsCheck: TypeAlias = Callable[[Mapping[str, ConfigValue]], None]
-"""Called with the values that would be in force; raises ConfigError."""
+SettingsCheck: TypeAlias = Callable[[BrokerConfig], None]
+"""Called with the settings that would be in force; raises ConfigError."""
 
 
 class ResourceType(IntEnum):
@@ -181,12 +180,12 @@ class ConfigAdmin:
                 require_dynamic(setting, is_default=is_default)
             self._config_store.passwords.require_secret(settings)
             if is_default:
-                values = self._config.validated(self._config.dynamic_broker, settings)
+                trial = self._config.with_dynamic(self._config.dynamic_broker, settings)
             else:
-                values = self._config.validated(settings, self._config.dynamic_default)
-            check_cleaner_threads(self._config.log_cleaner_threads, values)
+                trial = self._config.with_dynamic(settings, self._config.dynamic_default)
+            check_cleaner_threads(self._config.log_cleaner_threads, trial.log_cleaner_threads)
             for check in self._checks:
-                check(values)
+                check(trial)
         except MissingFeatureError as error:
             raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
         except ConfigError as error:

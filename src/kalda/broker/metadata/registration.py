@@ -156,6 +156,15 @@ class BrokerRegistration:
             await self._changed.wait()
             self._changed.clear()
 
+    async def update(self) -> None:
+        """Write what the registration says now. One that is made later says it anyway.
+
+        Raises:
+            ZooKeeperError: it could not be written.
+        """
+        if self._state in (RegistrationState.REGISTERED, RegistrationState.OUT_OF_REACH):
+            await self._cluster.update_broker(self._info_factory())
+
     async def withdraw(self) -> None:
         """Delete the registration. If ZooKeeper does not answer, the session's expiry deletes it."""
         was, self._state = self._state, RegistrationState.WITHDRAWN

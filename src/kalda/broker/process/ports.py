@@ -5,12 +5,12 @@ another process uses is the most common reason for a failed start, so it is foun
 takes the port in between, the start fails later with the same message.
 """
 
-import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.process.errors import ProcessError
+from kalda.net.bind_probe import probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +40,7 @@ def require_free(wanted: Iterable[WantedPort]) -> None:
         if each.port == 0:
             continue
         try:
-            _bind(each.host, each.port)
+            probe(each.host, each.port)
         except OSError as error:
             reason = error.strerror or str(error)
             raise ProcessError(f"{each.what} cannot use {each.host}:{each.port}: {reason}") from None
-
-
-def _bind(host: str, port: int) -> None:
-    # The listener makes the same choice: IPv4 unless the host is an IPv6 address.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    infos = socket.getaddrinfo(
-        host or None, port, family=family, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    family, kind, protocol, _, address = infos[0]
-    with socket.socket(family, kind, protocol) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(address)

@@ -23,8 +23,12 @@ class ListenerReleases:
 
     def __init__(self, releases: Mapping[str, str]) -> None:
         """`releases` are known ones, by the listener's name."""
-        self._releases: Final = releases
+        self._releases = releases
         self._brokers: Final[WeakSet[Connection]] = WeakSet()
+
+    def update(self, releases: Mapping[str, str]) -> None:
+        """Replace the releases, as when listeners were added."""
+        self._releases = releases
 
     def of(self, connection: Connection) -> str | None:
         """Return the release as which a connection is answered; None for Kalda's own answers."""

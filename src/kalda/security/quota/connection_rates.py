@@ -109,6 +109,10 @@ class ConnectionRates:
         """Measure a listener, without a limit at first."""
         self._listeners.setdefault(name, ListenerRate(self._window))
 
+    def remove_listener(self, name: str) -> None:
+        """Forget a listener."""
+        del self._listeners[name]
+
     def set_broker_rate(self, rate: int) -> None:
         """Bound the new connections a second of all listeners together."""
         self._limit = rate

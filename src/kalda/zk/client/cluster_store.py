@@ -131,6 +131,14 @@ class ClusterStore:
             "expire, or give this one another broker.id"
         )
 
+    async def update_broker(self, info: BrokerInfo) -> None:
+        """Replace the content of the broker's registration, whose epoch stays.
+
+        Raises:
+            ZooKeeperError: it could not be written, or there is no registration.
+        """
+        await self.zookeeper.set(paths.broker(info.id), schema.encode_broker(info))
+
     async def unregister_broker(self, broker_id: int) -> None:
         """Delete a broker's registration; does nothing if there is none."""
         try:

@@ -1,7 +1,4 @@
-"""Declares the settings of listeners, connections and requests.
-
-Listeners are read-only: unlike Kafka, a running broker does not open or close them.
-"""
+"""Declares the settings of listeners, connections and requests."""
 
 from typing import Final
 
@@ -22,6 +19,7 @@ class SocketServerConfig(Settings):
         None,
         "The addresses that clients connect to, where they differ from `listeners`.",
         importance=HIGH,
+        update_mode=UpdateMode.PER_BROKER,
     ).computed_as(tuple[ListenerConfig, ...])
     control_plane_listener_name = string(
         None,
@@ -50,11 +48,14 @@ class SocketServerConfig(Settings):
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name.",
         importance=LOW,
+        update_mode=UpdateMode.PER_BROKER,
     )
     listeners = string(
         "PLAINTEXT://:9092",
-        "The addresses to listen on, as `NAME://host:port`; an empty host is every interface.",
+        "The addresses to listen on, as `NAME://host:port`; an empty host is every interface. While the "
+        "broker runs, listeners can be added and removed, but not be given another address or protocol.",
         importance=HIGH,
+        update_mode=UpdateMode.PER_BROKER,
     ).computed_as(tuple[ListenerConfig, ...])
     max_connection_creation_rate = integer(
         INT_MAX,
