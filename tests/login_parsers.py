@@ -135,7 +135,7 @@ def requests(data: bytes) -> None:
     logged_in = None in rules.logins
     assert logged_in == (harness.connection.principal != ANONYMOUS)
     for frame in () if logged_in else rules.served:
-        assert frame[:2] == b"\0\x12", "only ApiVersions is served before the login"
+        assert b"\0\x12" == frame[:2], "only ApiVersions is served before the login"
 
 
 def plain(data: bytes) -> None:
@@ -196,7 +196,7 @@ def signed_token(data: bytes) -> None:
     """A token that has to be signed; `data` is all of it, or its header."""
     for token in (data.decode("latin-1"), f"{base64.urlsafe_b64encode(data).decode()}.{_CLAIMS_PART}.AAAA"):
         with contextlib.suppress(InvalidTokenError):
-            assert _signed(token).principal_name == "alice"
+            assert "alice" == _signed(token).principal_name
 
 
 def key_set(data: bytes) -> None:
@@ -235,7 +235,7 @@ def digest_md5(data: bytes) -> None:
     server.evaluate(b"")
     with contextlib.suppress(DigestMd5Error):
         server.evaluate(data)
-        assert server.user == "bob"
+        assert "bob" == server.user
 
 
 def metrics_request(data: bytes) -> None:

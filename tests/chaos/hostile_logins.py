@@ -255,7 +255,7 @@ async def zookeeper_logins(address: str, count: int) -> int:
             exchange = DigestMd5Client("bob", "wrong", "cnonce")
             await client.open()
             challenge = await client.ask(OpCode.SASL, SaslRequest(b""))
-            assert challenge.error == OK
+            assert OK == challenge.error
             token = exchange.evaluate(Reader(challenge.body).buffer() or b"")
             assert token is not None
             return (await client.ask(OpCode.SASL, SaslRequest(token))).error == AUTH_FAILED

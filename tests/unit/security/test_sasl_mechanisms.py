@@ -108,7 +108,7 @@ def test_an_unknown_user_gets_the_answers_of_a_wrong_password() -> None:
     known, unknown = exchange("alice"), exchange("bob")
     assert known[1:] == unknown[1:]
     assert unknown == exchange("bob"), "another salt each time would show that there is no such user"
-    assert len({exchange(name, key)[0] for name in ("bob", "carol") for key in (b"key", b"other")}) == 4
+    assert 4 == len({exchange(name, key)[0] for name in ("bob", "carol") for key in (b"key", b"other")})
 
 
 def test_a_huge_name_takes_memory_in_proportion() -> None:

@@ -53,6 +53,7 @@ class Logins:
         self._clock: Final = clock
         self._credentials: Final = credentials
         self._tokens: Final = tokens
+        self._cluster_id: Final = cluster_id
         # All brokers have the same, and none sends it to a client that has not logged in.
         secret = config.delegation_token_secret_key or config.delegation_token_master_key or ""
         self._decoy_key: Final = f"{cluster_id} {secret}".encode()
@@ -91,7 +92,7 @@ class Logins:
         Raises:
             ConfigError: a mechanism is not known, or lacks its settings.
         """
-        Logins(trial, self._clock, self._credentials, self._tokens)
+        Logins(trial, self._clock, self._credentials, self._tokens, self._cluster_id)
 
     def new_keys(self, listener: str) -> BearerKeys | None:
         """Return the keys of a listener that nothing keeps up to date yet; the caller does from now on.

@@ -154,7 +154,7 @@ class ScramServer:
         self._first = ""
         self._credential: ScramCredential | None = None
         self._candidate: KafkaPrincipal | None = None
-        """Who logs in; None if there is no such user, whom the final message refuses."""
+        """Who logs in; None if there is no such user, and the final message is refused."""
         self._is_begun = False
         self.principal: KafkaPrincipal | None = None
         self.expires_at_ms: int | None = None
