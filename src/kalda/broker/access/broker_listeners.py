@@ -9,6 +9,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from kalda.broker.access.bearer_keys import BearerKeys
@@ -96,9 +97,8 @@ class BrokerListeners:
                 )
         own_ports = set(self._ports.values())
         for listener in trial.listeners:
-            current = self._open.get(listener.name)
-            if current is not None:
-                _require_unchanged(self._config, trial, current, listener)
+            if listener.name in self._open:
+                self._require_unchanged(trial, listener)
             elif listener.port and listener.port not in own_ports:
                 try:
                     probe(listener.host, listener.port)
@@ -138,12 +138,44 @@ class BrokerListeners:
                     await self._keep_keys(name, tasks)
             except (ConfigError, OSError) as error:
                 logger.error("listener %s cannot be served as its settings say: %s", listener, error)
-            if current is not None and current != listener:
+            if current is not None and not self._is_same(listener):
                 logger.error("listener %s stays as it is until the next start, not %s", current, listener)
+
+    def _is_same(self, listener: ListenerConfig) -> bool:
+        """Whether a listener is open with this address and security protocol."""
+        current = self._open[listener.name]
+        # A port of 0 may be written as the port that the system chose.
+        return listener == replace(
+            current, port=listener.port if listener.port == self._ports[listener.name] else current.port
+        )
+
+    def _require_unchanged(self, trial: BrokerConfig, listener: ListenerConfig) -> None:
+        """Check what an open listener keeps.
+
+        Raises:
+            ConfigError: it would change.
+        """
+        current = self._open[listener.name]
+        if not self._is_same(listener):
+            raise ConfigError(
+                "listeners",
+                f"`listeners`: {listener} with {listener.security_protocol} is open as {current} with "
+                f"{current.security_protocol}; an address and a security protocol cannot be updated for an "
+                "existing listener. Add a listener with another name, or restart the broker",
+            )
+        before, after = _fixed(self._config, listener.name), _fixed(trial, listener.name)
+        for name in sorted(before.keys() | after.keys()):
+            if before.get(name) != after.get(name):
+                raise ConfigError(
+                    name,
+                    f"`{name}` cannot be updated for the existing listener {listener.name}; restart the "
+                    "broker, or create a new listener",
+                )
 
     async def _open_now(self, listener: ListenerConfig, tasks: asyncio.TaskGroup) -> None:
         await self._access.open(listener)
-        await self._keep_keys(listener.name, tasks)
+        if listener.uses_sasl:
+            await self._keep_keys(listener.name, tasks)
         await self._listen(listener, accept=True)
         if listener.uses_tls or listener.uses_sasl:
             self._on_secured()
@@ -181,31 +213,6 @@ class BrokerListeners:
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
                 self._announced = advertised
-
-
-def _require_unchanged(
-    config: BrokerConfig, trial: BrokerConfig, current: ListenerConfig, listener: ListenerConfig
-) -> None:
-    """Check what an open listener keeps.
-
-    Raises:
-        ConfigError: it would change.
-    """
-    if current != listener:
-        raise ConfigError(
-            "listeners",
-            f"`listeners`: {listener} with {listener.security_protocol} is open as {current} with "
-            f"{current.security_protocol}; an address and a security protocol cannot be updated for an "
-            "existing listener. Add a listener with another name, or restart the broker",
-        )
-    before, after = _fixed(config, listener.name), _fixed(trial, listener.name)
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            raise ConfigError(
-                name,
-                f"`{name}` cannot be updated for the existing listener {listener.name}; restart the broker, "
-                "or create a new listener",
-            )
 
 
 def _fixed(config: BrokerConfig, listener: str) -> Mapping[str, str]:
