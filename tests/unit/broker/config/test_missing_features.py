@@ -59,10 +59,10 @@ def refusal(**settings: str) -> str:
 @pytest.mark.parametrize(
     ("name", "value", "feature"),
     [
-        ("principal.builder.class", "com.example.Builder", "access control"),
-        ("security.providers", "com.example.Provider", "TLS"),
-        ("ssl.engine.factory.class", "com.example.Factory", "TLS"),
-        ("sasl.login.class", "com.example.Login", "SASL"),
+        ("principal.builder.class", "com.example.Builder", "principal builder classes"),
+        ("security.providers", "com.example.Provider", "the JVM's TLS"),
+        ("ssl.engine.factory.class", "com.example.Factory", "the JVM's TLS"),
+        ("sasl.login.class", "com.example.Login", "classes of logins"),
         ("zookeeper.ssl.ocsp.enable", "true", "OCSP"),
         ("client.quota.callback.class", "com.example.Quotas", "quota callbacks"),
         ("listener.name.inside.max.connections.per.ip", "10", "limits for single listeners"),

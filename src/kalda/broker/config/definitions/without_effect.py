@@ -27,12 +27,12 @@ from kalda.common.config_def import (
 KRAFT: Final = "KRaft"
 
 _CONSEQUENCES: Final = {
-    "access control": "every client may do everything",
     KRAFT: "Kalda coordinates brokers through ZooKeeper's protocol",
+    "classes of logins": "mechanisms are those that `sasl.enabled.mechanisms` takes",
     "policies": "nothing checks what clients create and alter",
+    "principal builder classes": "principals are those of Kafka's default builder",
     "quota callbacks": "quotas are those that are set for users, client ids and addresses",
-    "SASL": "clients are not authenticated",
-    "TLS": "OpenSSL does not load it",
+    "the JVM's TLS": "OpenSSL does not load it",
     "OCSP": "revoked certificates are accepted unless a revocation list names them",
 }
 """What the absence means for the user, by feature; of those with refused values."""
