@@ -1,6 +1,7 @@
 """Logins by GSSAPI against a real KDC: MIT's, from Debian's package krb5-kdc, and the package gssapi."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from kalda.testing import KaldaProcess
+from tests.raw_client import SASL_AUTHENTICATION_FAILED, RawClient
 
 pytest.importorskip(
     "gssapi", reason="pip install 'kalda[kerberos]' (needs libkrb5-dev)", exc_type=ImportError
@@ -176,3 +178,41 @@ def test_a_client_without_a_ticket_gets_the_reason(kdc: Kdc, broker: KaldaProces
     )
     assert 0 != done.returncode
     assert "Krb5LoginModule" in done.stderr or "GSSAPI" in done.stderr
+
+
+TOKEN = """
+import sys
+from kalda.security.sasl.jaas import JaasConfig
+from kalda.security.sasl.kerberos import GssapiClient, initiator
+client = GssapiClient(initiator(JaasConfig.parse(sys.stdin.read())), "kafka", "localhost")
+print(client.respond(b"").hex())
+"""
+
+
+def test_changed_cut_and_replayed_tickets_are_refused(kdc: Kdc, broker: KaldaProcess) -> None:
+    """A library in C reads them; nothing that a client sends may end the broker."""
+    module = f'{MODULE} required useKeyTab=true keyTab="{kdc.key_table("alice")}" principal="alice@{REALM}";'
+    ticket = bytes.fromhex(kdc.run(sys.executable, "-c", TOKEN, stdin=module))
+
+    def answer(*tokens: bytes) -> int | None:
+        with RawClient(broker.bootstrap) as client:
+            return client.log_in("GSSAPI", *tokens)
+
+    step = 1 + len(ticket) // 60
+    refused_at_once = 0
+    for position in range(0, len(ticket), step):
+        changed = bytearray(ticket)
+        changed[position] ^= 0x55
+        refused_at_once += answer(bytes(changed)) == SASL_AUTHENTICATION_FAILED
+        # Nothing depends on some bytes; that login goes on, and the client lacks the key of the session.
+        assert answer(bytes(changed), b"", b"junk") == SASL_AUTHENTICATION_FAILED
+        assert answer(ticket[:position]) == SASL_AUTHENTICATION_FAILED
+    assert refused_at_once > 40
+    random_ = random.Random(7)
+    for size in (0, 1, 4, 100, 5_000):
+        assert answer(random_.randbytes(size)) == SASL_AUTHENTICATION_FAILED
+    assert answer(ticket, b"", b"junk") == SASL_AUTHENTICATION_FAILED
+    assert answer(ticket) == SASL_AUTHENTICATION_FAILED, "a replay"
+    by_table = properties(broker, module.partition("required ")[2].rstrip(";"))
+    assert int(kdc.run(sys.executable, "-c", CLIENT, stdin=by_table)) >= 0
+    assert "handling a request" not in broker.log()

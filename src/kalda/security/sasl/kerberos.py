@@ -36,6 +36,8 @@ class GssapiServer:
         self._library: Final = _library()
         self._name_of: Final = name_of
         self._context: Final = self._library.SecurityContext(creds=credentials, usage="accept")
+        # Else a refused ticket is answered with a token that says why, and the login goes on.
+        self._context.__DEFER_STEP_ERRORS__ = False
         self._has_offered = False
         self.principal: KafkaPrincipal | None = None
         self.expires_at_ms: int | None = None
@@ -158,7 +160,9 @@ def _credentials(name: str | None, usage: str, store: Mapping[str, str]) -> Any:
     library = _library()
     try:
         wanted = None if name is None else library.Name(name, library.NameType.kerberos_principal)
-        return library.Credentials(name=wanted, usage=usage, store=dict(store) or None)
+        # Without a mechanism they would also serve SPNEGO, which SASL's GSSAPI must not negotiate.
+        mechanisms = [library.MechType.kerberos]
+        return library.Credentials(name=wanted, usage=usage, store=dict(store) or None, mechs=mechanisms)
     except library.exceptions.GSSError as error:
         raise LoginConfigError(f"{_MODULE}: {error}") from None
 
