@@ -3,9 +3,13 @@
 import pytest
 
 from kalda.broker.requests.api import ApiHandler, Pending, error_codes
+from kalda.broker.requests.handlers import HANDLERS
 from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
+from kalda.protocol import codec, registry
 from kalda.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorResponse
+from tests.property.protocol.declared_messages import filled
 
 
 class TestPending:
@@ -50,6 +54,17 @@ class TestApiHandler:
         )
         assert (1, 5) == plain.versions_advertised
         assert (0, 9) == wider.versions_advertised
+
+    @pytest.mark.parametrize("handler", HANDLERS, ids=lambda handler: handler.key.title)
+    def test_refuses_in_every_version(self, handler: ApiHandler) -> None:
+        """Old versions lack the error of the whole response; it must not keep the answer from being sent."""
+        spec = registry.spec(handler.key)
+        low, high = handler.versions
+        for version in range(low, high + 1):
+            request = filled(spec.request_class, version)
+            refused = handler.refusal(request, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, version)
+            if refused is not None:
+                codec.encode(refused, version)
 
     def test_has_exactly_one_way_of_handling(self) -> None:
         with pytest.raises(AssertionError, match="one way"):

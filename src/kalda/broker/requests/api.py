@@ -176,6 +176,15 @@ class ApiHandler:
         """The range that ApiVersions returns."""
         return self.advertised if self.advertised is not None else self.versions
 
+    def refusal(self, request: Any, code: ErrorCode, version: int) -> Any:
+        """Return the response of a version that carries `code`; None where the protocol has none."""
+        response = self.error_response(request, code)
+        for field in type(response).FIELDS if response is not None else ():
+            if field.name in ("error_code", "error_message") and not field.versions.includes(version):
+                # The items of the response carry the error.
+                setattr(response, field.name, field.default())
+        return response
+
 
 class ServedApi:
     """A registered handler with what the dispatcher derives from it once."""

@@ -348,7 +348,9 @@ class Dispatcher:
             code = ErrorCode.UNKNOWN_SERVER_ERROR
             self._log_failure(f"{title} failed: %s", context, error)
         message = context.message
-        return None if message is None else context.api.handler.error_response(message, code)
+        if message is None:
+            return None
+        return context.api.handler.refusal(message, code, context.api_version)
 
     def _log_failure(self, message: str, context: RequestContext, error: Exception) -> None:
         """Log a bug of ours with its traceback. `message` names the API, so each has its own rate limit."""

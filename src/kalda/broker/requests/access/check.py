@@ -43,8 +43,9 @@ class Call:
 
     def refusal(self, code: ErrorCode, request: Any = None) -> Any:
         """Return the response that has `code` for everything in a request, or in this one."""
-        handler = self.context.api.handler
-        return handler.error_response(self.request if request is None else request, code)
+        context = self.context
+        refused = self.request if request is None else request
+        return context.api.handler.refusal(refused, code, context.api_version)
 
 
 Check = Callable[[Call], Any]

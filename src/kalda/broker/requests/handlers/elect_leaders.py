@@ -22,34 +22,15 @@ from kalda.protocol.messages.elect_leaders import (
     ReplicaElectionResult,
 )
 
-_REQUEST_ERROR_FROM: Final = 1
-"""The first version with an error for the whole request; below it each partition has the error."""
-
 
 async def handle(
     services: BrokerServices, request: ElectLeadersRequest, context: RequestContext
 ) -> ElectLeadersResponse:
-    """Elect leaders; return an error if this broker is not the controller."""
-    try:
-        return await _elect(services, request)
-    except ApiError as error:
-        response = error_response(request, error.code)
-        if context.api_version < _REQUEST_ERROR_FROM:
-            response.error_code = ErrorCode.NONE
-        return response
+    """Elect leaders.
 
-
-def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
-    """Return a response with the error for the request and for each partition."""
-    results = {
-        TopicPartition(topic.topic, index): code
-        for topic in request.topic_partitions or ()
-        for index in topic.partitions
-    }
-    return ElectLeadersResponse(error_code=code, replica_election_results=_results(results))
-
-
-async def _elect(services: BrokerServices, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    Raises:
+        ApiError: this broker is not the controller, or nothing could be elected in time.
+    """
     if request.election_type not in tuple(ElectionType):
         raise ApiError(ErrorCode.INVALID_REQUEST)
     wanted = None
@@ -77,6 +58,16 @@ async def _elect(services: BrokerServices, request: ElectLeadersRequest) -> Elec
             if not _is_led(services, election, each):
                 results[each] = ErrorCode.REQUEST_TIMED_OUT
     return ElectLeadersResponse(replica_election_results=_results(results))
+
+
+def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
+    """Return a response with the error for the request and for each partition."""
+    results = {
+        TopicPartition(topic.topic, index): code
+        for topic in request.topic_partitions or ()
+        for index in topic.partitions
+    }
+    return ElectLeadersResponse(error_code=code, replica_election_results=_results(results))
 
 
 def _are_led(services: BrokerServices, election: ElectionType, partitions: list[TopicPartition]) -> bool:
