@@ -205,6 +205,35 @@ def test_what_is_remembered_is_bounded(broker: DataPath, acls: FakeStore) -> Non
     assert 1 == len(decisions)
 
 
+def test_what_is_remembered_of_all_clients_is_bounded(
+    broker: DataPath, acls: FakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client may come from many addresses, each with decisions of its own."""
+    monkeypatch.setattr("kalda.broker.access.authorizer.DECISIONS_OF_ALL_MAX", 10)
+    authorizer = broker.services.access.authorizer
+    assert authorizer is not None
+    acls.allow(AclOperation.READ, "*")
+    kept = []
+    for number in range(8):
+        log_in(broker)
+        connection = cast("Any", broker.connection)
+        connection.peer_address = f"10.0.0.{number}"
+        assert not authorizer.allows_write(connection, b"t")
+        assert authorizer.allows_read(connection, b"t", "t", by_id=False)
+        kept.append((connection, connection.decisions))
+    assert sum(len(each) + len(each.readable_names) for _, each in kept) <= 10
+    assert authorizer.allows_read(kept[0][0], b"t", "t", by_id=False)
+
+
+def test_a_change_empties_what_silent_connections_hold(broker: DataPath, acls: FakeStore) -> None:
+    authorizer = broker.services.access.authorizer
+    assert authorizer is not None
+    connection = cast("Any", broker.connection)
+    assert not authorizer.allows_write(connection, b"t")
+    acls.allow(AclOperation.READ, "*")
+    assert {} == connection.decisions
+
+
 def test_connections_of_a_client_share_what_is_remembered(broker: DataPath, acls: FakeStore) -> None:
     authorizer = broker.services.access.authorizer
     assert authorizer is not None

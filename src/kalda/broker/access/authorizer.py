@@ -30,6 +30,10 @@ logger: Final = logging.getLogger(__name__)
 DECISIONS_MAX: Final = 10_000
 """Decisions remembered of one client: a few megabytes at most. Beyond, all of them are forgotten."""
 
+DECISIONS_OF_ALL_MAX: Final = 200_000
+"""Decisions remembered of all clients: 100 MB at most, though a client may come from many addresses. Beyond,
+all of them are forgotten."""
+
 NAME_LENGTH_MAX: Final = 255
 """Longer names are not remembered: no topic has one, and a client could fill memory with them."""
 
@@ -51,6 +55,17 @@ class Decisions(dict[tuple[AclOperation, ResourceType, str], bool]):
         self.readable_names: Final[set[bytes]] = set()
         self.writable_names: Final[set[bytes]] = set()
 
+    def forget(self) -> None:
+        """Drop everything.
+
+        Produce looks into `writable_names` without comparing generations, and a connection that is silent
+        would hold the rest for as long as it is open.
+        """
+        self.clear()
+        self.readable_ids.clear()
+        self.readable_names.clear()
+        self.writable_names.clear()
+
 
 class Authorizer:
     """The ACLs in force on one broker."""
@@ -62,6 +77,8 @@ class Authorizer:
         )
         self._store: Final = store
         self._generation = 0
+        self._remembered_count = 0
+        """Decisions remembered since all were forgotten, those of clients that are gone included."""
         # A client's decisions live as long as its connections.
         self._of_clients: Final[WeakValueDictionary[tuple[str, str], Decisions]] = WeakValueDictionary()
         self._limiter: Final = LogLimiter(logger)
@@ -82,10 +99,14 @@ class Authorizer:
 
     def _on_entries(self, pattern: ResourcePattern, entries: Entries) -> None:
         self._rules.set(pattern, entries)
+        self._forget_all()
+
+    def _forget_all(self) -> None:
         self._generation += 1
-        for decisions in self._of_clients.values():
-            # Produce looks here without comparing generations.
-            decisions.writable_names.clear()
+        self._remembered_count = 0
+        for decisions in list(self._of_clients.values()):
+            decisions.forget()
+        self._of_clients.clear()
 
     # Decisions.
 
@@ -114,9 +135,7 @@ class Authorizer:
                 resource_type,
                 name,
             )
-            if len(decisions) >= DECISIONS_MAX:
-                decisions.clear()
-            if len(name) <= NAME_LENGTH_MAX:
+            if self._makes_room(decisions, name):
                 decisions[key] = found
         if not found and is_noted:
             self._note(connection, operation, resource_type, name)
@@ -129,18 +148,22 @@ class Authorizer:
         """
         found = self.allows(connection, AclOperation.WRITE, ResourceType.TOPIC, name.decode(errors="replace"))
         if found:
-            _remember(self.decisions(connection).writable_names, name)
+            writable = self.decisions(connection).writable_names
+            if self._makes_room(writable, name):
+                writable.add(name)
         return found
 
     def allows_read(self, connection: Connection, key: bytes, name: str, *, by_id: bool) -> bool:
         """Whether a client may read a topic; `key` is its name or id, as in a Fetch request."""
         decisions = self.decisions(connection)
-        readable = decisions.readable_ids if by_id else decisions.readable_names
-        if key in readable:
+        if key in (decisions.readable_ids if by_id else decisions.readable_names):
             return True
         found = self.allows(connection, AclOperation.READ, ResourceType.TOPIC, name)
         if found:
-            _remember(readable, key)
+            decisions = self.decisions(connection)
+            readable = decisions.readable_ids if by_id else decisions.readable_names
+            if self._makes_room(readable, key):
+                readable.add(key)
         return found
 
     def allows_any(
@@ -180,6 +203,19 @@ class Authorizer:
             connection.decisions = decisions
             connection.writable_names = decisions.writable_names
         return decisions
+
+    def _makes_room(self, kept: Decisions | set[bytes], name: str | bytes) -> bool:
+        """Make room for one more decision of a client; return whether it is to be remembered there."""
+        if len(name) > NAME_LENGTH_MAX:
+            return False
+        if len(kept) >= DECISIONS_MAX:
+            kept.clear()
+        self._remembered_count += 1
+        if self._remembered_count <= DECISIONS_OF_ALL_MAX:
+            return True
+        # `kept` is not in use any more.
+        self._forget_all()
+        return False
 
     def _note(
         self, connection: Connection, operation: AclOperation, resource_type: ResourceType, name: str
@@ -223,13 +259,6 @@ class Authorizer:
         """
         removed = frozenset(entries)
         self._on_entries(pattern, await self._store.change(pattern, lambda old: old - removed))
-
-
-def _remember(topics: set[bytes], key: bytes) -> None:
-    if len(topics) >= DECISIONS_MAX:
-        topics.clear()
-    if len(key) <= NAME_LENGTH_MAX:
-        topics.add(key)
 
 
 def _host(connection: Connection) -> str:
