@@ -234,6 +234,23 @@ def test_a_change_empties_what_silent_connections_hold(broker: DataPath, acls: F
     assert {} == connection.decisions
 
 
+def test_a_right_on_any_topic_is_remembered_until_an_acl_changes(broker: DataPath, acls: FakeStore) -> None:
+    """To find it all ACLs are read, and every idempotent producer asks."""
+    authorizer = broker.services.access.authorizer
+    assert authorizer is not None
+    connection = cast("Any", broker.connection)
+
+    def may_write() -> bool:
+        return authorizer.allows_any(connection, AclOperation.WRITE, ResourceType.TOPIC)
+
+    assert not may_write()
+    assert {(AclOperation.WRITE, ResourceType.TOPIC, None): False} == connection.decisions
+    acls.allow(AclOperation.WRITE, TOPIC)
+    assert may_write()
+    acls.allow(None, TOPIC)
+    assert not may_write()
+
+
 def test_connections_of_a_client_share_what_is_remembered(broker: DataPath, acls: FakeStore) -> None:
     authorizer = broker.services.access.authorizer
     assert authorizer is not None

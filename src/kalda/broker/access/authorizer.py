@@ -40,9 +40,10 @@ NAME_LENGTH_MAX: Final = 255
 OnDenial = Callable[[Connection, AclOperation, ResourceType, str], None]
 
 
-class Decisions(dict[tuple[AclOperation, ResourceType, str], bool]):
+class Decisions(dict[tuple[AclOperation, ResourceType, str | None], bool]):
     """What was decided for the connections of one principal and address since the last change of an ACL.
 
+    A name of None stands for any resource of the type.
     The sets have what Produce and Fetch ask for with every request, as it is in their frames.
     """
 
@@ -170,7 +171,15 @@ class Authorizer:
         self, connection: Connection, operation: AclOperation, resource_type: ResourceType
     ) -> bool:
         """Whether a client may do an operation on at least one resource of a type."""
-        return self._rules.allows_any(str(connection.principal), _host(connection), operation, resource_type)
+        decisions = self.decisions(connection)
+        found = decisions.get((operation, resource_type, None))
+        if found is None:
+            found = self._rules.allows_any(
+                str(connection.principal), _host(connection), operation, resource_type
+            )
+            if self._makes_room(decisions, ""):
+                decisions[operation, resource_type, None] = found
+        return found
 
     def allows_cluster(
         self, connection: Connection, operation: AclOperation, *, is_noted: bool = True

@@ -46,20 +46,26 @@ class AclRules:
         self._super_users: Final = frozenset(super_users)
         self._allows_by_default: Final = allows_everyone_by_default
         self._entries: Final[dict[ResourcePattern, frozenset[AccessControlEntry]]] = {}
-        self._prefixes: Final[dict[ResourceType, set[str]]] = {}
+        self._prefixes: Final[dict[ResourceType, dict[int, set[str]]]] = {}
+        """By their lengths, so that a name is cut only where a prefix may end: clients send long names."""
 
     def set(self, pattern: ResourcePattern, entries: Iterable[AccessControlEntry]) -> None:
         """Replace the entries of a pattern; none forgets it."""
         found = frozenset(entries)
-        prefixes = self._prefixes.setdefault(pattern.resource_type, set())
         if found:
             self._entries[pattern] = found
-            if pattern.pattern_type is PatternType.PREFIXED:
-                prefixes.add(pattern.name)
         else:
             self._entries.pop(pattern, None)
-            if pattern.pattern_type is PatternType.PREFIXED:
-                prefixes.discard(pattern.name)
+        if pattern.pattern_type is not PatternType.PREFIXED:
+            return
+        by_length, name = self._prefixes.setdefault(pattern.resource_type, {}), pattern.name
+        alike = by_length.setdefault(len(name), set())
+        if found:
+            alike.add(name)
+        else:
+            alike.discard(name)
+            if not alike:
+                del by_length[len(name)]
 
     def patterns(self) -> list[ResourcePattern]:
         """Return the patterns that have entries."""
@@ -128,10 +134,7 @@ class AclRules:
         entries = self._entries
         for literal in (WILDCARD, name) if name != WILDCARD else (name,):
             yield from entries.get(ResourcePattern(resource_type, literal), ())
-        prefixes = self._prefixes.get(resource_type)
-        if not prefixes:
-            return
-        for length in range(1, len(name) + 1):
+        for length, prefixes in self._prefixes.get(resource_type, {}).items():
             prefix = name[:length]
             if prefix in prefixes:
                 yield from entries[ResourcePattern(resource_type, prefix, PatternType.PREFIXED)]
