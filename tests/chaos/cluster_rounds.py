@@ -17,7 +17,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -119,20 +119,46 @@ class Coordinator(Protocol):
         """Have it go on."""
 
 
+class Brokers(Protocol):
+    """The brokers' processes."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Where clients reach them."""
+
+    def start(self, broker_id: int) -> None:
+        """Start one that is down."""
+
+    def stop(self, broker_id: int) -> None:
+        """Shut one down."""
+
+    def kill(self, broker_id: int) -> None:
+        """End one at once."""
+
+    def pause(self, broker_id: int) -> None:
+        """Have one stand still."""
+
+    def resume(self, broker_id: int) -> None:
+        """Have one go on."""
+
+
 class Chaos:
     """The cluster and the dice."""
 
     def __init__(
         self,
-        cluster: ProcessCluster,
+        cluster: Brokers,
         coordinator: Coordinator,
         copiers: Sequence[CopierProcess],
         choice: random.Random,
+        client_settings: Mapping[str, str] | None = None,
     ) -> None:
+        """`client_settings` are how librdkafka connects to a secured cluster."""
         self.cluster = cluster
         self.coordinator = coordinator
         self.copiers = copiers
         self.choice = choice
+        self._client_settings = client_settings or {}
 
     def any_broker(self) -> int:
         """Choose a victim."""
@@ -142,7 +168,7 @@ class Chaos:
         """Return the controller's id, or that of some broker while there is none."""
         fallback = self.any_broker()
         admin = confluent_kafka.admin.AdminClient(
-            {"bootstrap.servers": self.cluster.bootstrap, "log_level": 0}
+            {"bootstrap.servers": self.cluster.bootstrap, "log_level": 0, **self._client_settings}
         )
         try:
             found = admin.list_topics(timeout=2).controller_id
@@ -340,20 +366,22 @@ def _round(number: int, chaos: Chaos, load: OrderedLoad, copies: Copies, report:
         print(line, flush=True)
 
 
-def create_topics(bootstrap: str) -> None:
+def create_topics(
+    bootstrap: str,
+    topics: Sequence[str] = (TOPIC, COPIES),
+    client_settings: Mapping[str, str] | None = None,
+) -> None:
     """Create the topics of the load and of its copy."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, **(client_settings or {})})
     config = {"min.insync.replicas": "2", "segment.bytes": str(SEGMENT_BYTES)}
-    new = [
-        confluent_kafka.admin.NewTopic(topic, PARTITIONS, BROKERS, config=config) for topic in (TOPIC, COPIES)
-    ]
+    new = [confluent_kafka.admin.NewTopic(topic, PARTITIONS, BROKERS, config=config) for topic in topics]
     for future in admin.create_topics(new).values():
         future.result(30)
 
 
-def wait_in_sync(bootstrap: str) -> None:
+def wait_in_sync(bootstrap: str, client_settings: Mapping[str, str] | None = None) -> None:
     """Wait until every replica of every partition is in sync."""
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap, **(client_settings or {})})
     deadline = time.monotonic() + IN_SYNC_SECONDS
     while True:
         partitions = admin.list_topics(TOPIC, timeout=10).topics[TOPIC].partitions

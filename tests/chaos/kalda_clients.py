@@ -1,7 +1,8 @@
 """The loads and the readers on Kalda's own producer and consumer."""
 
 import time
-from typing import TypedDict
+from collections.abc import Mapping
+from typing import Any, TypedDict
 
 from kalda import Consumer, Producer, TopicPartition
 from kalda.clients.errors import ClientError, RequestTimedOutError
@@ -30,13 +31,30 @@ SETTINGS: Patience = {
 _FOR_EVER_MS = 2**31 - 1
 
 
+def arguments(settings: Mapping[str, str]) -> dict[str, Any]:
+    """Return security settings in dotted names as keyword arguments, without the brokers' addresses."""
+    return {name.replace(".", "_"): value for name, value in settings.items() if name != "bootstrap.servers"}
+
+
 class KaldaLoad(OrderedLoad):
     """The load from Kalda's producer."""
 
-    def __init__(self, bootstrap: str, topic: str, ledger: Ledger, *, records_per_second: int) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        ledger: Ledger,
+        *,
+        records_per_second: int,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(topic, ledger, records_per_second=records_per_second)
+        self._bootstrap = bootstrap
+        self._open(settings or {})
+
+    def _open(self, settings: Mapping[str, str]) -> None:
         self._producer = Producer(
-            bootstrap_servers=bootstrap,
+            bootstrap_servers=self._bootstrap,
             acks="all",
             enable_idempotence=True,
             linger_ms=2,
@@ -44,6 +62,7 @@ class KaldaLoad(OrderedLoad):
             buffer_memory=4_000_000,
             max_block_ms=1_000,
             **SETTINGS,
+            **arguments(settings),
         )
 
     def _produce(self, partition: int, number: int, value: bytes) -> bool:
@@ -55,6 +74,9 @@ class KaldaLoad(OrderedLoad):
             self._producer.send(self._topic, value, partition=partition, on_delivery=delivered)
         except RequestTimedOutError:
             # The buffer is full, or no broker has answered for metadata yet.
+            return False
+        except ClientError as error:
+            self.errors.append(f"{type(error).__name__}: {error}")
             return False
         return True
 
@@ -75,20 +97,35 @@ class KaldaReader(CheckingReader):
     """The reader on Kalda's consumer."""
 
     def __init__(
-        self, bootstrap: str, topic: str, ledger: Ledger, *, isolation: str = "read_committed"
+        self,
+        bootstrap: str,
+        topic: str,
+        ledger: Ledger,
+        *,
+        isolation: str = "read_committed",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(topic, ledger)
+        self._bootstrap = bootstrap
+        self._isolation = isolation
+        self._open(settings or {})
+
+    def _open(self, settings: Mapping[str, str]) -> None:
         self._consumer = Consumer(
-            bootstrap_servers=bootstrap,
+            bootstrap_servers=self._bootstrap,
             # A position that the log does not have is a loss; it must not be mended by a jump.
             auto_offset_reset="none",
-            isolation_level=isolation,
+            isolation_level=self._isolation,
             **SETTINGS,
+            **arguments(settings),
         )
-        partitions = [TopicPartition(topic, number) for number in range(len(ledger.acknowledged))]
-        self._consumer.assign(partitions)
-        for partition in partitions:
-            self._consumer.seek(partition, 0)
+        positions = {
+            TopicPartition(self._topic, number): offset
+            for number, offset in enumerate(self._ledger.next_offsets)
+        }
+        self._consumer.assign(list(positions))
+        for partition, offset in positions.items():
+            self._consumer.seek(partition, offset)
 
     def _read_some(self) -> None:
         try:

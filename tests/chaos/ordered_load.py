@@ -7,10 +7,11 @@ consumer in threads of their own and report to it; `LibrdkafkaLoad` and `Librdka
 librdkafka's.
 """
 
+import faulthandler
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,12 @@ import confluent_kafka
 
 FINAL_FLUSH_SECONDS = 90.0
 READ_SECONDS = 60.0
+RENEWAL_SECONDS = 150.0
+"""Longer than the final flush of a producer and the end of its client."""
 VIOLATIONS_MAX = 20
 """Kept for the report; one lost record shifts all that follow, so more of them say nothing new."""
 
-_RECONNECT = {
+RECONNECT = {
     "retry.backoff.ms": 20,
     "reconnect.backoff.ms": 20,
     "reconnect.backoff.max.ms": 200,
@@ -30,6 +33,9 @@ _RECONNECT = {
     "log_level": 0,
 }
 
+
+UNUSED_GROUP = "unused"
+"""What librdkafka's consumer needs as a group, where it neither joins nor commits."""
 
 UNKNOWN_OFFSET = -1
 """Where librdkafka knows that a record was kept but not where: its acknowledgement was lost with a broker,
@@ -114,6 +120,52 @@ class Ledger:
             self.violations.append(what)
 
 
+class Renewal:
+    """Hands new security settings to the thread that owns a client."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._wanted: Mapping[str, str] | None = None
+        self._done = threading.Event()
+
+    def ask(self, settings: Mapping[str, str]) -> None:
+        """Return when the thread has a client with these settings.
+
+        Raises:
+            TimeoutError: that took too long.
+        """
+        self._done.clear()
+        self._wanted = settings
+        if not self._done.wait(RENEWAL_SECONDS):
+            faulthandler.dump_traceback()
+            raise TimeoutError(f"the {self._client} was not replaced in {RENEWAL_SECONDS} s")
+
+    def serve(self, exchange: Callable[[Mapping[str, str]], None]) -> None:
+        """Exchange the client if that was asked for; called by the thread."""
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            exchange(wanted)
+            self._done.set()
+
+
+def error_reporter(errors: list[str]) -> Callable[[confluent_kafka.KafkaError], None]:
+    """Return a callback that keeps what librdkafka reports about logins, certificates and permissions.
+
+    It reports lost connections as well, which faults cause; it connects again by itself.
+    """
+
+    def report(error: confluent_kafka.KafkaError) -> None:
+        if error.fatal() or is_refusal(error.name(), error.str()):
+            errors.append(f"{error.name()}: {error.str()}")
+
+    return report
+
+
+def is_refusal(name: str, text: str) -> bool:
+    """Tell whether an error says that a login, a certificate or a permission was refused."""
+    return "AUTH" in name or (name == "_SSL" and "certificate" in text)
+
+
 class OrderedLoad(ABC):
     """An idempotent producer that never gives up, in a thread of its own; a subclass brings the client."""
 
@@ -124,6 +176,7 @@ class OrderedLoad(ABC):
         self._next = [0] * len(ledger.acknowledged)
         self.errors: list[str] = []
         self._stop = threading.Event()
+        self._renewal = Renewal(f"load {topic}")
         self._thread = threading.Thread(target=self._run, name=f"load {topic}")
 
     @property
@@ -148,6 +201,14 @@ class OrderedLoad(ABC):
         if self._thread.is_alive():
             self._thread.join()
 
+    def renew(self, settings: Mapping[str, str]) -> None:
+        """Wait until all is acknowledged, and go on with another producer of these security settings.
+
+        Raises:
+            TimeoutError: that took too long.
+        """
+        self._renewal.ask(settings)
+
     def wait_progress(self, timeout_seconds: float) -> float:
         """Wait until each partition acknowledged a record that is produced from now on; return how long.
 
@@ -171,10 +232,21 @@ class OrderedLoad(ABC):
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            self._renewal.serve(self._exchange)
             for partition, number in enumerate(self._next):
                 if self._produce(partition, number, b"%d" % number + b" " * 100):
                     self._next[partition] = number + 1
             self._pause(self._pause_seconds)
+
+    def _exchange(self, settings: Mapping[str, str]) -> None:
+        left = self._flush(FINAL_FLUSH_SECONDS)
+        if left:
+            self.errors.append(f"{left} records got no answer in {FINAL_FLUSH_SECONDS} s")
+        self._open(settings)
+
+    @abstractmethod
+    def _open(self, settings: Mapping[str, str]) -> None:
+        """Create the client, with security settings that the other settings are beside."""
 
     @abstractmethod
     def _produce(self, partition: int, number: int, value: bytes) -> bool:
@@ -207,19 +279,24 @@ class LibrdkafkaLoad(OrderedLoad):
         ledger: Ledger,
         *,
         records_per_second: int,
-        settings: Mapping[str, object] | None = None,
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(topic, ledger, records_per_second=records_per_second)
+        self._bootstrap = bootstrap
+        self._open(settings or {})
+
+    def _open(self, settings: Mapping[str, str]) -> None:
         self._producer = confluent_kafka.Producer(
             {
-                "bootstrap.servers": bootstrap,
+                "bootstrap.servers": self._bootstrap,
                 "acks": "all",
                 "enable.idempotence": True,
                 "linger.ms": 2,
                 "message.timeout.ms": 0,
                 "queue.buffering.max.messages": 20_000,
-                **_RECONNECT,
-                **(settings or {}),
+                "error_cb": error_reporter(self.errors),
+                **RECONNECT,
+                **settings,
             }
         )
 
@@ -243,11 +320,13 @@ class LibrdkafkaLoad(OrderedLoad):
 class CheckingReader(ABC):
     """A consumer that reads along from the first record on and reports each record to the ledger."""
 
-    def __init__(self, topic: str, ledger: Ledger) -> None:
+    def __init__(self, topic: str, ledger: Ledger, name: str = "reader") -> None:
         self._ledger = ledger
         self.errors: list[str] = []
+        self._topic = topic
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"reader {topic}")
+        self._renewal = Renewal(f"{name} {topic}")
+        self._thread = threading.Thread(target=self._run, name=f"{name} {topic}")
 
     def start(self) -> None:
         """Begin to read."""
@@ -273,7 +352,24 @@ class CheckingReader(ABC):
 
     def _run(self) -> None:
         while not self._stop.is_set() and not self.errors:
+            self._renewal.serve(self._exchange)
             self._read_some()
+
+    def renew(self, settings: Mapping[str, str]) -> None:
+        """Go on where this reader is, with another consumer of these security settings.
+
+        Raises:
+            TimeoutError: that took too long.
+        """
+        self._renewal.ask(settings)
+
+    def _exchange(self, settings: Mapping[str, str]) -> None:
+        self._close()
+        self._open(settings)
+
+    @abstractmethod
+    def _open(self, settings: Mapping[str, str]) -> None:
+        """Create the client, with these security settings, where the ledger is."""
 
     @abstractmethod
     def _read_some(self) -> None:
@@ -288,24 +384,37 @@ class LibrdkafkaReader(CheckingReader):
     """The reader on librdkafka's consumer."""
 
     def __init__(
-        self, bootstrap: str, topic: str, ledger: Ledger, *, isolation: str = "read_committed"
+        self,
+        bootstrap: str,
+        topic: str,
+        ledger: Ledger,
+        *,
+        isolation: str = "read_committed",
+        settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(topic, ledger)
+        self._bootstrap = bootstrap
+        self._isolation = isolation
+        self._open(settings or {})
+
+    def _open(self, settings: Mapping[str, str]) -> None:
         self._consumer = confluent_kafka.Consumer(
             {
-                "bootstrap.servers": bootstrap,
-                "group.id": "unused",
+                "bootstrap.servers": self._bootstrap,
+                "group.id": UNUSED_GROUP,
                 "enable.auto.commit": False,
                 # A position that the log does not have is a loss; it must not be mended by a jump.
                 "auto.offset.reset": "error",
-                "isolation.level": isolation,
+                "isolation.level": self._isolation,
                 "check.crcs": True,
                 "fetch.error.backoff.ms": 20,
-                **_RECONNECT,
+                "error_cb": error_reporter(self.errors),
+                **RECONNECT,
+                **settings,
             }
         )
-        partitions = range(len(ledger.acknowledged))
-        self._consumer.assign([confluent_kafka.TopicPartition(topic, p, 0) for p in partitions])
+        positions = enumerate(self._ledger.next_offsets)
+        self._consumer.assign([confluent_kafka.TopicPartition(self._topic, *each) for each in positions])
 
     def _read_some(self) -> None:
         message = self._consumer.poll(0.1)
