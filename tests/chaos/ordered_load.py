@@ -123,8 +123,10 @@ class Ledger:
 class Renewal:
     """Hands new security settings to the thread that owns a client."""
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, errors: list[str]) -> None:
+        """`client` names it; after one of the `errors` it may not answer any more."""
         self._client = client
+        self._errors = errors
         self._wanted: Mapping[str, str] | None = None
         self._done = threading.Event()
 
@@ -132,11 +134,16 @@ class Renewal:
         """Return when the thread has a client with these settings.
 
         Raises:
-            TimeoutError: that took too long.
+            TimeoutError: that took too long, or the client has failed.
         """
         self._done.clear()
         self._wanted = settings
-        if not self._done.wait(RENEWAL_SECONDS):
+        deadline = time.monotonic() + RENEWAL_SECONDS
+        while not self._done.wait(1.0):
+            if self._errors:
+                raise TimeoutError(f"the {self._client} was not replaced: {self._errors[:3]}")
+            if time.monotonic() < deadline:
+                continue
             faulthandler.dump_traceback()
             raise TimeoutError(f"the {self._client} was not replaced in {RENEWAL_SECONDS} s")
 
@@ -176,7 +183,7 @@ class OrderedLoad(ABC):
         self._next = [0] * len(ledger.acknowledged)
         self.errors: list[str] = []
         self._stop = threading.Event()
-        self._renewal = Renewal(f"load {topic}")
+        self._renewal = Renewal(f"load {topic}", self.errors)
         self._thread = threading.Thread(target=self._run, name=f"load {topic}")
 
     @property
@@ -325,7 +332,7 @@ class CheckingReader(ABC):
         self.errors: list[str] = []
         self._topic = topic
         self._stop = threading.Event()
-        self._renewal = Renewal(f"{name} {topic}")
+        self._renewal = Renewal(f"{name} {topic}", self.errors)
         self._thread = threading.Thread(target=self._run, name=f"{name} {topic}")
 
     def start(self) -> None:

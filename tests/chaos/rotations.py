@@ -15,7 +15,8 @@ from typing import Final
 
 from kalda.common.errors import ErrorCode
 from tests.chaos.cluster_operator import Operator
-from tests.chaos.secured_clients import GROUPS, TOPIC, Fleet
+from tests.chaos.ordered_load import UNUSED_GROUP
+from tests.chaos.secured_clients import GROUPS, PROBE_PREFIX, TOPIC, Fleet
 from tests.chaos.secured_cluster import BROKER_USERS, BROKERS, LISTENERS, new_authority
 from tests.chaos.secured_visit import OWN_ADDRESS, NoAnswerError, Visit
 
@@ -179,14 +180,14 @@ class Rotations:
         password = self._cluster.secrets.new(user)
         self._operator.set_user(user, password)
         self._operator.allow(role, user)
-        groups = GROUPS if role == "member" else ()
+        groups = {"member": tuple(GROUPS), "reader": (UNUSED_GROUP,)}.get(role, ())
+        topic = f"{PROBE_PREFIX}0" if role == "prober" else TOPIC
 
         def is_known(visit: Visit) -> bool:
-            if not visit.log_in(user, password):
-                return False
-            is_allowed = role == "prober" or visit.topic_error(TOPIC) == ErrorCode.NONE
-            return is_allowed and all(
-                visit.group_error(group) != ErrorCode.GROUP_AUTHORIZATION_FAILED for group in groups
+            return (
+                visit.log_in(user, password)
+                and visit.topic_error(topic) != ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                and all(visit.group_error(group) != ErrorCode.GROUP_AUTHORIZATION_FAILED for group in groups)
             )
 
         self._operator.wait_everywhere(f"the new user {user}", is_known)
@@ -220,7 +221,7 @@ class Rotations:
             assert kept.log_in(self.job, old), f"{self.job} cannot log in at {address}"
             operator.set_user(self.job, new)
             found = kept.topic_error(TOPIC)
-            assert found == ErrorCode.NONE, f"an open connection of {self.job}: {found.name}"
+            assert ErrorCode.NONE == found, f"an open connection of {self.job}: {found.name}"
         operator.set_user(self.job, new)
         operator.wait_everywhere("the new password", lambda visit: visit.log_in(self.job, new))
         operator.wait_everywhere("not the old password", lambda visit: not visit.log_in(self.job, old))

@@ -152,7 +152,7 @@ class Prober(ABC):
         self.succeeded = 0
         self._number = 0
         self._stop = threading.Event()
-        self._renewal = Renewal("prober")
+        self._renewal = Renewal("prober", self.errors)
         self._thread = threading.Thread(target=self._run, name="prober")
         self._open(settings)
 

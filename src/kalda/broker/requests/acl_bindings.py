@@ -15,6 +15,7 @@ from kalda.security.acl.model import (
     ResourcePattern,
     ResourceType,
 )
+from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError, ZooKeeperError
 
 DISABLED: Final = "No Authorizer is configured on the broker"
 _CONCRETE_PATTERNS: Final = (PatternType.LITERAL, PatternType.PREFIXED)
@@ -95,3 +96,11 @@ def _objection(binding: AclBinding) -> str | None:
     if not separator or not principal_type or not principal_name:
         return f"The principal {entry.principal} is not of the form TYPE:NAME, such as User:alice."
     return None if entry.host else "The host is empty; use * for every host."
+
+
+def write_error(error: ZooKeeperError) -> ErrorCode:
+    """Return the code of ACLs that could not be written; clients send the request again after some."""
+    if isinstance(error, ConnectionLossError | SessionExpiredError):
+        # The change may or may not have been made; made twice it is the same.
+        return ErrorCode.REQUEST_TIMED_OUT
+    return ErrorCode.UNKNOWN_SERVER_ERROR

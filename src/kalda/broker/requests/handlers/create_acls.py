@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.access.authorizer import Authorizer
-from kalda.broker.requests.acl_bindings import DISABLED, read_binding
+from kalda.broker.requests.acl_bindings import DISABLED, read_binding, write_error
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -51,7 +51,7 @@ async def _create(
             await authorizer.create([binding for _, binding in found])
         except ZooKeeperError as error:
             for index, _ in found:
-                results[index].error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+                results[index].error_code = write_error(error)
                 results[index].error_message = f"ACLs of {pattern} could not be written: {error}"
         else:
             logger.info("principal %s added %d ACLs to %s", context.principal, len(found), pattern)

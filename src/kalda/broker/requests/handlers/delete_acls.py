@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.access.authorizer import Authorizer
-from kalda.broker.requests.acl_bindings import DISABLED, read_filter
+from kalda.broker.requests.acl_bindings import DISABLED, read_filter, write_error
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -70,20 +70,20 @@ async def _delete_matching(
         by_pattern.setdefault(binding.pattern, []).append(binding)
     matching = []
     for pattern, bindings in by_pattern.items():
-        message = None
+        code, message = ErrorCode.NONE, None
         try:
             await authorizer.delete(pattern, [binding.entry for binding in bindings])
             logger.info("principal %s deleted %d ACLs of %s", context.principal, len(bindings), pattern)
         except ZooKeeperError as error:
-            message = f"ACLs of {pattern} could not be deleted: {error}"
-        matching += [_matched(binding, message) for binding in bindings]
+            code, message = write_error(error), f"ACLs of {pattern} could not be deleted: {error}"
+        matching += [_matched(binding, code, message) for binding in bindings]
     return matching
 
 
-def _matched(binding: AclBinding, message: str | None) -> DeleteAclsMatchingAcl:
+def _matched(binding: AclBinding, code: ErrorCode, message: str | None) -> DeleteAclsMatchingAcl:
     pattern, entry = binding.pattern, binding.entry
     return DeleteAclsMatchingAcl(
-        error_code=ErrorCode.NONE if message is None else ErrorCode.UNKNOWN_SERVER_ERROR,
+        error_code=code,
         error_message=message,
         resource_type=pattern.resource_type,
         resource_name=pattern.name,

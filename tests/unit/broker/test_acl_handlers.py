@@ -1,0 +1,80 @@
+"""CreateAcls and DeleteAcls while ZooKeeper is away: a code after which clients try again."""
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from kalda.broker.requests.handlers import create_acls, delete_acls
+from kalda.common.errors import ErrorCode
+from kalda.protocol.messages.create_acls import AclCreation, CreateAclsRequest, CreateAclsResponse
+from kalda.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest, DeleteAclsResponse
+from kalda.security.acl.model import (
+    AccessControlEntry,
+    AclBinding,
+    AclOperation,
+    PatternType,
+    PermissionType,
+    ResourcePattern,
+    ResourceType,
+)
+from kalda.zk.client.zookeeper_errors import (
+    BadArgumentsError,
+    ConnectionLossError,
+    SessionExpiredError,
+    ZooKeeperError,
+)
+
+BINDING = AclBinding(
+    ResourcePattern(ResourceType.TOPIC, "t"),
+    AccessControlEntry("User:alice", "*", AclOperation.READ, PermissionType.ALLOW),
+)
+CODES = [
+    (ConnectionLossError("lost"), ErrorCode.REQUEST_TIMED_OUT),
+    (SessionExpiredError("expired"), ErrorCode.REQUEST_TIMED_OUT),
+    (BadArgumentsError("no such name"), ErrorCode.UNKNOWN_SERVER_ERROR),
+]
+CONTEXT = cast("Any", SimpleNamespace(principal="User:admin"))
+
+
+def services(error: ZooKeeperError) -> Any:
+    async def fail(*_: object) -> None:
+        raise error
+
+    authorizer = SimpleNamespace(create=fail, delete=fail, find=lambda _: [BINDING])
+    return SimpleNamespace(access=SimpleNamespace(authorizer=authorizer))
+
+
+@pytest.mark.parametrize(("error", "code"), CODES)
+async def test_created_acls_are_tried_again(error: ZooKeeperError, code: ErrorCode) -> None:
+    creation = AclCreation(
+        resource_type=ResourceType.TOPIC,
+        resource_name="t",
+        resource_pattern_type=PatternType.LITERAL,
+        principal="User:alice",
+        host="*",
+        operation=AclOperation.READ,
+        permission_type=PermissionType.ALLOW,
+    )
+    response = create_acls.handle(services(error), CreateAclsRequest(creations=[creation]), CONTEXT)
+    assert not isinstance(response, CreateAclsResponse)
+    [result] = (await response).results
+    assert code == result.error_code
+    assert f"ACLs of Literal Topic t could not be written: {error}" == result.error_message
+
+
+@pytest.mark.parametrize(("error", "code"), CODES)
+async def test_deleted_acls_are_tried_again(error: ZooKeeperError, code: ErrorCode) -> None:
+    wanted = DeleteAclsFilter(
+        resource_type_filter=ResourceType.ANY,
+        pattern_type_filter=PatternType.ANY,
+        operation=AclOperation.ANY,
+        permission_type=PermissionType.ANY,
+    )
+    response = delete_acls.handle(services(error), DeleteAclsRequest(filters=[wanted]), CONTEXT)
+    assert not isinstance(response, DeleteAclsResponse)
+    [result] = (await response).filter_results
+    assert ErrorCode.NONE == result.error_code
+    [matching] = result.matching_acls
+    assert code == matching.error_code
+    assert f"ACLs of Literal Topic t could not be deleted: {error}" == matching.error_message
