@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -48,7 +48,10 @@ QUOTA: Final = 1e12
 """Of every user, far above what clients do: quotas are in force and slow nothing down."""
 
 _FAULT, _ROTATION, _BOTH, _BROKERS_USER = "a fault", "a rotation", "both", BROKERS_USER
-_KINDS: Final = {_FAULT: 3, _ROTATION: 4, _BOTH: 5, _BROKERS_USER: 1}
+KINDS: Final = {_FAULT: 3, _ROTATION: 4, _BOTH: 5, _BROKERS_USER: 1}
+"""What a round can be, with its weight."""
+SHORT_KINDS: Final = {_FAULT: 1, _ROTATION: 1, _BOTH: 2}
+"""Those that take seconds: the brokers change their user by a rolling restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class Options:
     directory: Path
     client: str = LIBRDKAFKA
     is_zookeeper_real: bool = False
+    kinds: Mapping[str, int] = field(default_factory=lambda: KINDS)
 
     @property
     def replay(self) -> str:
@@ -167,7 +171,7 @@ class _Run:
         self._check(fleet, strangers)
 
     def _round(self, number: int, fleet: Fleet) -> None:
-        kind = self._choice.choices(list(_KINDS), list(_KINDS.values()))[0]
+        kind = self._choice.choices(list(self._options.kinds), list(self._options.kinds.values()))[0]
         name = kind
         begin = time.monotonic()
         try:
