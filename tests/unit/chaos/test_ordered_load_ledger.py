@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.ordered_load import UNKNOWN_OFFSET, Ledger, Record
+from tests.chaos.ordered_load import UNKNOWN_OFFSET, Ledger, Record, is_refusal
 from tests.chaos.replica_check import ReplicasDifferError, check_replicas
 
 
@@ -115,3 +115,18 @@ def test_replicas_that_differ_are_found(tmp_path: Path, batches: list[tuple[int,
     second = replica(tmp_path / "1", batches, 1)
     with pytest.raises(ReplicasDifferError):
         check_replicas([first, second], "t", 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("_AUTHENTICATION", "SASL authentication error: invalid credentials", True),
+        ("_AUTHENTICATION", "handshake failed: Local: Broker transport failure: (n/a)", False),
+        ("TOPIC_AUTHORIZATION_FAILED", "Broker: Topic authorization failed", True),
+        ("_SSL", "SSL handshake failed: certificate verify failed", True),
+        ("_SSL", "SSL handshake failed: Disconnected", False),
+        ("_TRANSPORT", "Connect failed: Connection refused", False),
+    ],
+)
+def test_refusals_are_told_from_lost_connections(name: str, text: str, *, expected: bool) -> None:
+    assert expected == is_refusal(name, text)
