@@ -1,14 +1,9 @@
 """Logins by OAUTHBEARER: an identity provider that rotates its keys, clients of several libraries."""
 
 import asyncio
-import json
-import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qs
 
 import aiokafka
 import confluent_kafka
@@ -16,74 +11,21 @@ import jwt
 import kafka
 import pytest
 from aiokafka.abc import AbstractTokenProvider
-from cryptography.hazmat.primitives.asymmetric import rsa
 from kafka.net.sasl.oauth import AbstractTokenProvider as KafkaTokenProvider
 
 from kalda import Admin, Producer
 from kalda.net.client.client_errors import SaslAuthenticationError
 from kalda.testing import KaldaProcess
+from tests.identity_provider import Provider, identity_provider
 
 MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 HANDLERS = "org.apache.kafka.common.security.oauthbearer"
-RSA = jwt.algorithms.RSAAlgorithm
-
-
-class Provider:
-    """An identity provider: a token endpoint and its keys, over HTTP."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, rsa.RSAPrivateKey] = {}
-        self.requests: list[tuple[str, dict[str, list[str]]]] = []
-        self.lifetime_seconds = 600
-        self.is_broken = False
-        self.rotate("first")
-        provider = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self._answer(200, {"keys": [provider.jwk(kid) for kid in provider.keys]})
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
-                provider.requests.append((self.headers["Authorization"], parse_qs(body)))
-                if self.headers["Authorization"] != "Basic c3BhcmthcHA6cy1zZWNyZXQ=":
-                    self._answer(401, {"error": "invalid_client", "error_description": "no such client"})
-                else:
-                    self._answer(200, {"access_token": provider.token("sparkapp")})
-
-            def _answer(self, status: int, document: object) -> None:
-                data = json.dumps(document).encode()
-                self.send_response(503 if provider.is_broken else status)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = HTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-
-    def rotate(self, kid: str) -> None:
-        self.keys = {kid: rsa.generate_private_key(65537, 2048)}
-
-    def jwk(self, kid: str) -> dict[str, Any]:
-        return {**json.loads(RSA.to_jwk(self.keys[kid].public_key())), "kid": kid, "use": "sig"}
-
-    def token(self, subject: str, **more: object) -> str:
-        ((kid, key),) = self.keys.items()
-        now = int(time.time())
-        claims = {"sub": subject, "iat": now, "exp": now + self.lifetime_seconds, "aud": "kafka", **more}
-        return jwt.encode(claims, key, "RS256", headers={"kid": kid})
 
 
 @pytest.fixture(scope="module")
 def provider() -> Iterator[Provider]:
-    made = Provider()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    with identity_provider() as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
