@@ -159,7 +159,8 @@ class ConfluentClient(SecuredClient):
         return found
 
     def describe_group(self, topic: str) -> None:
-        described = self._admin().describe_consumer_groups([topic])[topic].result(SECONDS)
+        admin = self._admin()
+        described = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
         assert topic == described.group_id
 
 
@@ -386,7 +387,7 @@ class OwnClient(SecuredClient):
         with Admin.from_config(self._config()) as admin:
             admin.create_topics([NewTopic(topic, 2, 1)]).raise_for_errors()
             assert 2 == len(admin.describe_topics([topic])[topic].partitions)
-            setting = AlterConfigOp("retention.ms", RETENTION_MS)
+            setting = AlterConfigOp.set("retention.ms", RETENTION_MS)
             admin.incremental_alter_configs({ConfigResource.topic(topic): [setting]}).raise_for_errors()
             entry = AccessControlEntry(f"User:{topic}", "*", AclOperation.READ, PermissionType.ALLOW)
             admin.create_acls(
@@ -434,7 +435,7 @@ class ToolsClient(SecuredClient):
 
     def administer(self, topic: str) -> None:
         self._run("topics", "create", topic, "--partitions", "2")
-        self._run("configs", "alter", f"topics/{topic}", f"retention.ms={RETENTION_MS}")
+        self._run("configs", "alter", "--topic", topic, "--add-config", f"retention.ms={RETENTION_MS}")
         self._run(
             "acls", "add", "--topic", topic, "--allow-principal", f"User:{topic}", "--operation", "Read"
         )

@@ -1,6 +1,8 @@
 """SASL mechanisms of both sides against each other, against the vectors of the RFCs, and against liars."""
 
 import base64
+import hashlib
+import hmac
 import tracemalloc
 from collections.abc import Callable
 
@@ -165,6 +167,22 @@ def test_a_replayed_exchange_is_refused() -> None:
     server.respond(final)
     with pytest.raises(SaslError):
         server.respond(final)
+
+
+def test_the_nonce_of_old_librdkafka_is_accepted() -> None:
+    """Up to 2.6.0 it puts its own nonce in front of the broker's once more; Kafka 3.9 lets it in, too."""
+    user = credential("SCRAM-SHA-256")
+    server = scram_server("SCRAM-SHA-256", {"alice": user})
+    first = server.respond(b"n,,n=alice,r=client-nonce").decode()
+    unproved = "c=biws,r=client-nonceclient-nonceserver-nonce"
+    message = f"n=alice,r=client-nonce,{first},{unproved}".encode()
+    salted = hashlib.pbkdf2_hmac("sha256", b"secret", user.salt, user.iterations)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(user.stored_key, message, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    answer = server.respond(f"{unproved},p={base64.b64encode(proof).decode()}".encode())
+    assert answer.startswith(b"v=")
+    assert ALICE == server.principal
 
 
 def test_the_final_message_needs_a_first_one() -> None:

@@ -210,7 +210,8 @@ class ScramServer:
 
     def _answer_final(self, text: str, credential: ScramCredential) -> bytes:
         match = _CLIENT_FINAL.fullmatch(text)
-        if match is None or match["nonce"] != self._nonce:
+        # librdkafka up to 2.6.0 sends its own nonce in front of this one; Kafka 3.9 checks the end as well.
+        if match is None or not match["nonce"].endswith(self._nonce):
             raise self._malformed()
         name = HASHES[self._mechanism]
         message = f"{self._first},{match['unproved']}".encode()
