@@ -27,6 +27,7 @@ from kalda.broker.leases.read_leases import LeaseLimits
 from kalda.broker.logs.log_cleaning import run_log_cleaner
 from kalda.broker.logs.log_maintenance import run_log_maintenance
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.metrics.alter_log_dirs import register_alter_log_dirs_metrics
 from kalda.broker.metrics.broker import (
     register_controller_metrics,
     register_fetch_session_metrics,
@@ -184,6 +185,7 @@ def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
         purgatories=purgatories,
         refused_batches=RefusedBatches(clock),
         releases=ListenerReleases(config.kalda_as_version),
+        replica_alter_log_dirs=replication.alter_log_dirs,
         replica_manager=replicas,
         topic_admin=topic_admin,
         topic_responses=TopicResponses(cache),
@@ -377,6 +379,7 @@ def _register_metrics(parts: BrokerParts) -> None:
     register_loop_metrics(metrics)
     register_replica_metrics(metrics, replicas, parts.replication.isr_changes)
     register_fetcher_metrics(metrics, parts.replication.fetchers)
+    register_alter_log_dirs_metrics(metrics, services.replica_alter_log_dirs, foundation.log_manager)
     register_log_metrics(metrics, foundation.log_manager)
     register_fetch_session_metrics(metrics, services.fetch_sessions)
     register_controller_metrics(metrics, services.controller)

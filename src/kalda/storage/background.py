@@ -8,12 +8,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Protocol, Self
+from typing import Final, Protocol, Self, TypeVar
 
 from kalda.common.error_text import error_text
 
 logger: Final = logging.getLogger(__name__)
 
+T = TypeVar("T")
 Work = Callable[[], None]
 Done = Callable[[BaseException | None], None]
 
@@ -65,6 +66,24 @@ class EventLoopExecutor:
     def _return(self, future: "Future[None]", done: Done | None) -> None:
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(_finish, done, future.exception())
+
+
+async def run_in_background(executor: BackgroundExecutor, work: Callable[[], T]) -> T:
+    """Return what `work` returns elsewhere; raises what it raises."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    results: list[T] = []
+
+    def done(error: BaseException | None) -> None:
+        # The caller may have been cancelled meanwhile.
+        if future.done():
+            return
+        if error is None:
+            future.set_result(results[0])
+        else:
+            future.set_exception(error)
+
+    executor.submit(lambda: results.append(work()), done)
+    return await future
 
 
 def _finish(done: Done | None, error: BaseException | None) -> None:

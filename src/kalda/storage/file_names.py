@@ -18,6 +18,7 @@ SWAP_SUFFIX: Final = ".swap"
 
 DELETE_DIRECTORY_SUFFIX: Final = "-delete"
 STRAY_DIRECTORY_SUFFIX: Final = "-stray"
+FUTURE_DIRECTORY_SUFFIX: Final = "-future"
 
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
@@ -25,14 +26,16 @@ META_PROPERTIES_FILE: Final = "meta.properties"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT_FILE: Final = "leader-epoch-checkpoint"
 MISSING_OFFSETS_FILE: Final = "missing-offsets"
+REPLACED_DIRECTORIES_FILE: Final = "replaced-directories"
 RECOVERY_POINT_CHECKPOINT_FILE: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT_FILE: Final = "log-start-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT_FILE: Final = "cleaner-offset-checkpoint"
 REPLICATION_OFFSET_CHECKPOINT_FILE: Final = "replication-offset-checkpoint"
 
 # A directory name is limited to 255 bytes; a long topic name is cut so that the unique part fits.
-_DIRECTORY_NAME_MAX: Final = 255
+DIRECTORY_NAME_MAX: Final = 255
 _UNIQUE_DIRECTORY: Final = re.compile(r"^.+-\d+\.[0-9a-f]{32}-(delete|future|stray)$")
+_FUTURE_DIRECTORY: Final = re.compile(r"^(.+)-(\d+)\.[0-9a-f]{32}-future$")
 _PARTITION_DIRECTORY: Final = re.compile(r"^(.+)-(\d+)$")
 _SEGMENT_FILE: Final = re.compile(r"^(\d{20})(\.[a-z]+)(\.[a-z]+)?$")
 
@@ -65,9 +68,17 @@ def stray_directory_name(topic_partition: TopicPartition, unique: str) -> str:
     return _unique_directory_name(topic_partition, unique, STRAY_DIRECTORY_SUFFIX)
 
 
+def future_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """Name the directory of a copy that is to replace the partition's: ``<topic>-<p>.<32 hex>-future``.
+
+    The name is never cut, because a start finds the topic in it; it may be longer than a file system allows.
+    """
+    return f"{partition_directory_name(topic_partition)}.{unique}{FUTURE_DIRECTORY_SUFFIX}"
+
+
 def _unique_directory_name(topic_partition: TopicPartition, unique: str, suffix: str) -> str:
     tail = f"-{topic_partition.partition}.{unique}{suffix}"
-    return topic_partition.topic[: _DIRECTORY_NAME_MAX - len(tail)] + tail
+    return topic_partition.topic[: DIRECTORY_NAME_MAX - len(tail)] + tail
 
 
 def is_delete_directory(name: str) -> bool:
@@ -80,4 +91,10 @@ def parse_partition_directory_name(name: str) -> TopicPartition | None:
     if _UNIQUE_DIRECTORY.match(name):
         return None
     match = _PARTITION_DIRECTORY.match(name)
+    return TopicPartition(match[1], int(match[2])) if match else None
+
+
+def parse_future_directory_name(name: str) -> TopicPartition | None:
+    """Return the partition in the name of a future log's directory, or ``None`` for any other name."""
+    match = _FUTURE_DIRECTORY.match(name)
     return TopicPartition(match[1], int(match[2])) if match else None

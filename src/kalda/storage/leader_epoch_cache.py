@@ -107,6 +107,19 @@ class LeaderEpochFileCache:
         if self.entries:
             self._write(())
 
+    def replace(self, entries: tuple[tuple[int, int], ...]) -> None:
+        """Take over the entries of another log with the same records.
+
+        Raises:
+            OSError: the file could not be written; the entries are unchanged.
+        """
+        if entries != self.entries:
+            self._write(entries)
+
+    def relocate(self, directory: str) -> None:
+        """Note that the log's directory was renamed."""
+        self.path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT_FILE)
+
     def rewrite(self) -> None:
         """Write the unchanged entries to the file again.
 

@@ -225,6 +225,13 @@ class LocalLog:
         for segment in self.segments:
             segment.configure(config, self._resources.random_fraction())
 
+    def relocate(self, directory: str, resources: LogResources) -> None:
+        """Note that the directory was renamed; from now on the log uses `resources`."""
+        self.directory = directory
+        self._resources = resources
+        for segment in self.segments:
+            segment.relocate(directory)
+
     def close(self) -> None:
         """Complete the indexes on disk and close all files; raises `OSError`."""
         if self.config.preallocate:

@@ -134,6 +134,10 @@ class LogFlusher:
         """Add a producer snapshot to the next flush."""
         self._snapshots.append(path)
 
+    def forget_directory_sync(self) -> None:
+        """Sync the name of the log's directory with the next flush, because it was renamed."""
+        self._is_parent_synced = False
+
     def disown_running(self) -> None:
         """Keep a running sync from moving the recovery point, because the log was truncated."""
         self._generation += 1

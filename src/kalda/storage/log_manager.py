@@ -6,6 +6,8 @@ thousands of idle partitions cost nothing. fsync and unlink run on the executor.
 A directory whose device fails goes out of service, at start or later, and the other directories go on
 (`kalda.storage.directory_failures`). A log that cannot be recovered at start because the disk is full stays
 closed, and is opened when it is next requested and there is room.
+
+A log that is being moved to another log directory has a future log there (`future_logs`).
 """
 
 import contextlib
@@ -15,46 +17,41 @@ import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.storage.background import BackgroundExecutor, InlineExecutor
-from kalda.storage.checkpoints import (
-    read_offset_checkpoint,
-    take_clean_shutdown,
-    write_clean_shutdown,
-)
+from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
 from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.errors import (
-    CorruptCheckpointError,
     LogDirectoryError,
     LogDirectoryLockedError,
     LogStorageError,
     StorageError,
 )
 from kalda.storage.file_names import (
-    CLEANER_OFFSET_CHECKPOINT_FILE,
     LOCK_FILE,
     LOG_START_OFFSET_CHECKPOINT_FILE,
     RECOVERY_POINT_CHECKPOINT_FILE,
     REPLICATION_OFFSET_CHECKPOINT_FILE,
     delete_directory_name,
     is_delete_directory,
+    parse_future_directory_name,
     parse_partition_directory_name,
     partition_directory_name,
     stray_directory_name,
 )
 from kalda.storage.filesystem import DirectoryLock, FileSystem, OsFileSystem
+from kalda.storage.future_logs import FutureLogs
 from kalda.storage.log_caches import LogCaches
+from kalda.storage.log_checkpoints import LogCheckpoints, Offsets, offsets_of
 from kalda.storage.log_config import INT64_MAX, LogConfig
 from kalda.storage.log_loader import CheckpointedOffsets, LogLoader
 from kalda.storage.log_resources import LogResources
-from kalda.storage.offset_checkpoint import OffsetCheckpointFile
 from kalda.storage.unified_log import UnifiedLog
 
 logger: Final = logging.getLogger(__name__)
@@ -105,13 +102,10 @@ class LogManager:
         self._retention_pass: Iterator[UnifiedLog] | None = None
         self._expiration_pass: Iterator[UnifiedLog] | None = None
         self.resources.on_truncation = self._checkpoint_truncation
-        self._checkpoints: Final = {
-            directory: {
-                name: OffsetCheckpointFile(self.resources.file_system, os.path.join(directory, name))
-                for name in _CHECKPOINTS
-            }
-            for directory in self.directories
-        }
+        self._checkpoints: Final = LogCheckpoints(self.directories, self.resources)
+        self.futures: Final = FutureLogs(self.resources, self._checkpoints, config_for_topic)
+        self.preferred: Final[dict[TopicPartition, str]] = {}
+        """The log directories that were requested for partitions without a log (KIP-113)."""
 
     def load(self) -> None:
         """Lock the directories and open their logs; a directory whose device fails stays out of service.
@@ -128,6 +122,7 @@ class LogManager:
                         step(directory)
                     except LogDirectoryError as error:
                         self._skip(directory, error, of_a_log=step == self._load_directory)
+            self._forget_replaced()
         except BaseException:
             self._unlock()
             raise
@@ -164,6 +159,7 @@ class LogManager:
             return []
         reason = self.resources.failures.failed.get(directory, "taken out of service")
         self._offline[directory] = reason
+        self.futures.take_offline(directory)
         gone = [name for name, log in self._logs.items() if os.path.dirname(log.directory) == directory]
         for topic_partition in gone:
             self._logs.pop(topic_partition).forget(f"log directory {directory} is offline: {reason}")
@@ -186,12 +182,41 @@ class LogManager:
         """Return whether this broker has the partition's log, open or closed because the disk is full."""
         return topic_partition in self._logs or topic_partition in self._closed
 
+    def create_future(self, topic_partition: TopicPartition, log_directory: str) -> UnifiedLog:
+        """Create the future log that is to replace the partition's log.
+
+        Raises:
+            LogStorageError: the disk failed, or a directory that may have another future log is offline.
+        """
+        log = self._logs[topic_partition]
+        offline = {**self._offline, **self.resources.failures.failed}
+        if offline:
+            raise LogStorageError(
+                f"cannot move {topic_partition} to {log_directory} while log directories are offline: "
+                f"{', '.join(offline)}"
+            )
+        if self.resources.cleaner is not None:
+            with log.disk_errors.raised("stop cleaning"):
+                self.resources.cleaner.abort(topic_partition)
+        return self.futures.create(topic_partition, log_directory, log.topic_id)
+
+    def replace_with_future(self, topic_partition: TopicPartition) -> UnifiedLog:
+        """Put the future log in place of the partition's log, which has the same records; return it.
+
+        Raises:
+            LogStorageError: the disk failed; nothing was replaced.
+        """
+        log = self._logs[topic_partition] = self.futures.replace(self._logs[topic_partition])
+        return log
+
     def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
         """Return all logs, as a live view."""
         return self._logs
 
     def get_or_create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> UnifiedLog:
-        """Return the partition's log; create it in the directory with the fewest logs if there is none.
+        """Return the partition's log; create it if there is none.
+
+        It is created in the directory that was requested for it, else in the one with the fewest logs.
 
         Raises:
             InconsistentTopicIdError: the existing log belongs to another topic id.
@@ -212,6 +237,7 @@ class LogManager:
         Raises:
             LogStorageError: the disk failed; the log is still here.
         """
+        self.futures.delete(topic_partition)
         log = self._logs.get(topic_partition)
         name = delete_directory_name(topic_partition, uuid.uuid4().hex)
         if log is not None:
@@ -233,6 +259,7 @@ class LogManager:
             LogStorageError: the disk failed; the log is still here.
         """
         log = self._logs[topic_partition]
+        self.futures.delete(topic_partition)
         target = self._rename(topic_partition, log, stray_directory_name(topic_partition, uuid.uuid4().hex))
         log.forget("the log belongs to an earlier topic of this name")
         logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
@@ -245,19 +272,19 @@ class LogManager:
         try:
             if log is not None and self.resources.cleaner is not None:
                 self.resources.cleaner.on_removal(topic_partition)
+            self.futures.finish(topic_partition)
             self.resources.file_system.rename(source, target)
         except OSError as error:
             self.resources.failures.note(parent, error)
             raise LogStorageError(f"cannot delete {source}: {error_text(error)}") from error
         self._logs.pop(topic_partition, None)
         self._closed.pop(topic_partition, None)
-        for checkpoint in self._checkpoints[parent].values():
-            checkpoint.update(topic_partition, None)
+        self._checkpoints.forget(parent, topic_partition)
         return target
 
     def update_topic_config(self, topic: str, config: LogConfig) -> None:
         """Apply new settings to all logs of a topic."""
-        for topic_partition, log in self._logs.items():
+        for topic_partition, log in chain(self._logs.items(), self.futures.logs().items()):
             if topic_partition.topic == topic:
                 log.update_config(config)
 
@@ -299,7 +326,9 @@ class LogManager:
     def flush_step(self) -> None:
         """Flush the dirty logs whose last flush is ``flush.ms`` ago."""
         now = self.resources.clock.monotonic()
-        for log in tuple(self._logs[name] for name in self.resources.dirty if name in self._logs):
+        dirty = [self._logs.get(name) for name in self.resources.dirty]
+        dirty += [self.futures.get(name) for name in self.futures.resources.dirty]
+        for log in [each for each in dirty if each is not None]:
             flush_ms = log.config.flush_ms
             if flush_ms != INT64_MAX and (now - log.last_flush) * 1000 >= flush_ms:
                 try:
@@ -329,17 +358,18 @@ class LogManager:
         Work that is queued on the executor may continue meanwhile. A directory in which anything fails gets
         no marker, so its next start recovers.
         """
-        failed = self._close_logs()
+        logs = [*self._logs.values(), *self.futures.logs().values()]
+        failed = self._close_logs(logs)
         self._delete_files(None, InlineExecutor())
-        # A failed log keeps its lines: they must not name offsets that were not synced.
-        self.resources.moved.update(self._logs.keys() - failed)
-        self._note_moved()
+        for log in logs:
+            # A failed log keeps its lines: they must not name offsets that were not synced.
+            if log not in failed:
+                self._checkpoints.note(log)
         for directory in self.live_directories:
             try:
-                for checkpoint in self._checkpoints[directory].values():
-                    checkpoint.write_now()
+                self._checkpoints.write_now(directory)
                 unclean = (
-                    *(self._logs[name].directory for name in failed),
+                    *(log.directory for log in failed),
                     *(log.directory for log in self._closed.values()),
                 )
                 if not any(path.startswith(directory + os.sep) for path in unclean):
@@ -351,14 +381,15 @@ class LogManager:
                     error_text(error),
                 )
         self._logs, self._closed = {}, {}
+        self.futures.clear()
         self._unlock()
 
-    def _close_logs(self) -> set[TopicPartition]:
-        """Close all logs, syncing several in parallel; return the partitions that failed."""
-        failed: set[TopicPartition] = set()
+    def _close_logs(self, logs: Sequence[UnifiedLog]) -> set[UnifiedLog]:
+        """Close logs, syncing several in parallel; return those that failed."""
+        failed: set[UnifiedLog] = set()
         # Each log in the pool has one file open, so the bound on open files applies.
         group_size = min(_CLOSE_LOGS, self.resources.caches.files.cost_max)
-        remaining = iter(tuple(self._logs.values()))
+        remaining = iter(logs)
         with ThreadPoolExecutor(_CLOSE_THREADS, thread_name_prefix="log-close") as pool:
             while group := tuple(islice(remaining, group_size)):
                 syncs = []
@@ -367,7 +398,7 @@ class LogManager:
                         sync = log.close()
                     except StorageError as error:
                         logger.error("%s not closed cleanly: %s", log.topic_partition, error_text(error))
-                        failed.add(log.topic_partition)
+                        failed.add(log)
                     else:
                         if sync is not None:
                             syncs.append((log, pool.submit(sync)))
@@ -377,7 +408,7 @@ class LogManager:
                         logger.error(
                             "%s not closed cleanly: %s", log.topic_partition, error_text(error_of_sync)
                         )
-                        failed.add(log.topic_partition)
+                        failed.add(log)
         return failed
 
     def _lock(self, directory: str) -> None:
@@ -405,66 +436,103 @@ class LogManager:
             entries = file_system.list_directory(directory)
         except OSError as error:
             raise LogDirectoryError(f"cannot read log directory {directory}: {error_text(error)}") from error
-        checkpoints = {name: self._read_checkpoint(directory, name) for name in _CHECKPOINTS}
-        recovery_points = checkpoints[RECOVERY_POINT_CHECKPOINT_FILE]
-        start_offsets = checkpoints[LOG_START_OFFSET_CHECKPOINT_FILE]
-        high_watermarks = checkpoints[REPLICATION_OFFSET_CHECKPOINT_FILE]
-        first_dirty_offsets = self._read_checkpoint(directory, CLEANER_OFFSET_CHECKPOINT_FILE)
-        configs: dict[str, LogConfig] = {}
+        found = self._checkpoints.read(directory)
         for entry in entries:
             path = os.path.join(directory, entry.name)
             if not entry.is_directory:
                 continue
             if is_delete_directory(entry.name):
                 self.resources.deletions.add(path, 0, is_directory=True)
-                continue
-            topic_partition = parse_partition_directory_name(entry.name)
-            if topic_partition is None:
-                continue
-            other = self._logs.get(topic_partition) or self._closed.get(topic_partition)
-            if other is not None:
-                raise LogDirectoryError(
-                    f"{topic_partition} is in two log directories, {other.directory} and {path}; remove one"
-                )
-            config = configs.get(topic_partition.topic)
-            if config is None:
-                config = configs[topic_partition.topic] = self._config_for_topic(topic_partition.topic)
-            offsets = CheckpointedOffsets(
-                recovery_points.get(topic_partition, 0),
-                start_offsets.get(topic_partition, 0),
-                high_watermarks.get(topic_partition, 0),
-                first_dirty_offsets.get(topic_partition, 0),
+            elif topic_partition := parse_partition_directory_name(entry.name):
+                self._load_log(path, topic_partition, found, is_clean=is_clean)
+            elif topic_partition := parse_future_directory_name(entry.name):
+                self._load_future(path, topic_partition, found, is_clean=is_clean)
+        here = self._logs.keys() | self._closed.keys() | self.futures.logs().keys()
+        self._checkpoints.mark_stale(directory, found, here)
+
+    def _load_log(
+        self, path: str, topic_partition: TopicPartition, found: Offsets, *, is_clean: bool
+    ) -> None:
+        if not self._is_current(path, topic_partition):
+            return
+        config, offsets = self._config_for_topic(topic_partition.topic), offsets_of(found, topic_partition)
+        try:
+            log = self._open(path, topic_partition, config, self.resources, offsets, is_clean=is_clean)
+        except LogDirectoryError as error:
+            if error.__cause__ is None or not is_out_of_space(error.__cause__):
+                raise
+            logger.error(
+                "%s stays closed until its disk has room: %s", topic_partition, error_text(error.__cause__)
             )
-            try:
-                log = self._open(path, topic_partition, config, is_clean, offsets)
-            except LogDirectoryError as error:
-                if error.__cause__ is None or not is_out_of_space(error.__cause__):
-                    raise
-                logger.error(
-                    "%s stays closed until its disk has room: %s",
-                    topic_partition,
-                    error_text(error.__cause__),
-                )
-                self._closed[topic_partition] = _ClosedLog(path, is_clean, offsets)
-                for name, known in checkpoints.items():
-                    self._checkpoints[directory][name].update(topic_partition, known.get(topic_partition))
-                continue
+            self._closed[topic_partition] = _ClosedLog(path, is_clean, offsets)
+            self._checkpoints.keep(os.path.dirname(path), topic_partition, found)
+        else:
             self._add(topic_partition, log)
-        here = self._logs.keys() | self._closed.keys()
-        for name, found in checkpoints.items():
-            self._checkpoints[directory][name].mark_stale(found.keys() - here)
+
+    def _is_current(self, path: str, topic_partition: TopicPartition) -> bool:
+        """Return whether to open a log; discard the log of another directory that it has replaced."""
+        other = self._logs.get(topic_partition) or self._closed.get(topic_partition)
+        if other is None:
+            return True
+        try:
+            if self.futures.is_replaced(path, by=other.directory):
+                self._discard(path, topic_partition)
+                return False
+            if self.futures.is_replaced(other.directory, by=path):
+                if isinstance(other, UnifiedLog):
+                    other.forget(f"the log was moved to {path}")
+                del (self._logs if topic_partition in self._logs else self._closed)[topic_partition]
+                self._checkpoints.forget(os.path.dirname(other.directory), topic_partition)
+                self._discard(other.directory, topic_partition)
+                return True
+        except OSError as error:
+            raise LogDirectoryError(f"cannot read {path}: {error_text(error)}") from error
+        raise LogDirectoryError(
+            f"{topic_partition} is in two log directories, {other.directory} and {path}; remove one"
+        )
+
+    def _discard(self, path: str, topic_partition: TopicPartition) -> None:
+        """Remove a log that was moved to another log directory; raises `OSError`."""
+        target = os.path.join(os.path.dirname(path), delete_directory_name(topic_partition, uuid.uuid4().hex))
+        self.resources.file_system.rename(path, target)
+        self.resources.deletions.add(target, 0, is_directory=True)
+        logger.info("%s: removing %s, which another log directory has replaced", topic_partition, path)
+
+    def _load_future(
+        self, path: str, topic_partition: TopicPartition, found: Offsets, *, is_clean: bool
+    ) -> None:
+        """Open a future log; one that cannot be recovered because the disk is full is removed."""
+        other = self.futures.get(topic_partition)
+        if other is not None:
+            raise LogDirectoryError(
+                f"{topic_partition} has two future logs, {other.directory} and {path}; remove one"
+            )
+        config = self._config_for_topic(topic_partition.topic)
+        # What it lost is copied again, so the log may end below what was committed.
+        offsets = replace(offsets_of(found, topic_partition), high_watermark=0)
+        resources = self.futures.resources
+        try:
+            log = self._open(path, topic_partition, config, resources, offsets, is_clean=is_clean)
+        except LogDirectoryError as error:
+            if error.__cause__ is None or not is_out_of_space(error.__cause__):
+                raise
+            logger.error("the move of %s is cancelled: %s", topic_partition, error_text(error))
+            self.resources.deletions.add(path, 0, is_directory=True)
+        else:
+            self.futures.add(log)
+
+    def _forget_replaced(self) -> None:
+        """Note that the logs in replaced directories are gone, when all directories have been read."""
+        for log in self._logs.values():
+            try:
+                self.futures.forget_replaced(log, self.live_directories)
+            except OSError as error:
+                logger.warning("%s: %s", log.topic_partition, error_text(error))
 
     def _add(self, topic_partition: TopicPartition, log: UnifiedLog) -> None:
         assert topic_partition not in self._closed, f"{topic_partition} is open and closed for want of space"
         self._logs[topic_partition] = log
-        self._note_offsets(log)
-
-    def _note_offsets(self, log: UnifiedLog) -> None:
-        """Update the checkpoints of a log's directory with its offsets."""
-        for name, checkpoint in self._checkpoints[os.path.dirname(log.directory)].items():
-            offset = _CHECKPOINTS[name](log)
-            assert offset is None or offset <= log.log_end_offset, f"{name}: {offset} lies above {log}"
-            checkpoint.update(log.topic_partition, offset)
+        self._checkpoints.note(log)
 
     def _reopen(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         """Open a log that stayed closed at start because the disk was full; ``None`` if there is none.
@@ -482,7 +550,14 @@ class LogManager:
             raise LogStorageError(f"cannot open {closed.directory}: {failures.full[parent]}")
         config = self._config_for_topic(topic_partition.topic)
         try:
-            log = self._open(closed.directory, topic_partition, config, closed.is_clean, closed.offsets)
+            log = self._open(
+                closed.directory,
+                topic_partition,
+                config,
+                self.resources,
+                closed.offsets,
+                is_clean=closed.is_clean,
+            )
         except LogDirectoryError as error:
             if error.__cause__ is not None:
                 failures.note(parent, error.__cause__)
@@ -496,12 +571,14 @@ class LogManager:
         path: str,
         topic_partition: TopicPartition,
         config: LogConfig,
-        is_clean: bool,
+        resources: LogResources,
         offsets: CheckpointedOffsets,
+        *,
+        is_clean: bool,
     ) -> UnifiedLog:
         try:
             return LogLoader(
-                path, topic_partition, config, self.resources, had_clean_shutdown=is_clean, offsets=offsets
+                path, topic_partition, config, resources, had_clean_shutdown=is_clean, offsets=offsets
             ).load()
         except (OSError, StorageError) as error:
             raise LogDirectoryError(
@@ -509,24 +586,11 @@ class LogManager:
             ) from error
 
     def _create(self, topic_partition: TopicPartition) -> UnifiedLog:
-        failed = self.resources.failures.failed
-        counts = {each: 0 for each in self.live_directories if each not in failed}
-        if not counts:
-            raise LogStorageError(f"cannot create {topic_partition}: every log directory is offline")
-        full = self.resources.failures.full
-        # With every directory full, the small files of a new log may still fit.
-        counts = {each: 0 for each in counts if each not in full} or counts
-        if len(counts) > 1:
-            for log in self._logs.values():
-                parent = os.path.dirname(log.directory)
-                if parent in counts:
-                    counts[parent] += 1
-        parent = min(counts, key=lambda directory: counts[directory])
+        parent = self._directory_for(topic_partition)
         path = os.path.join(parent, partition_directory_name(topic_partition))
         file_system = self.resources.file_system
         try:
-            for checkpoint in self._checkpoints[parent].values():
-                checkpoint.remove_stale_line(topic_partition)
+            self._checkpoints.remove_stale_lines(parent, topic_partition)
             file_system.make_directory(path)
             log = LogLoader(
                 path,
@@ -543,7 +607,34 @@ class LogManager:
             self.resources.failures.note(parent, error)
             raise LogStorageError(f"cannot create {path}: {error_text(error)}") from error
         self._add(topic_partition, log)
+        self.preferred.pop(topic_partition, None)
         return log
+
+    def _directory_for(self, topic_partition: TopicPartition) -> str:
+        """Return the log directory for a new log.
+
+        A future log without a current one is the rest of a move whose log is gone, and makes room.
+        """
+        future = self.futures.get(topic_partition)
+        wanted = self.preferred.get(topic_partition)
+        if future is not None:
+            wanted = wanted or os.path.dirname(future.directory)
+            self.futures.delete(topic_partition)
+        failed = self.resources.failures.failed
+        counts = {each: 0 for each in self.live_directories if each not in failed}
+        if wanted in counts:
+            return wanted
+        if not counts:
+            raise LogStorageError(f"cannot create {topic_partition}: every log directory is offline")
+        full = self.resources.failures.full
+        # With every directory full, the small files of a new log may still fit.
+        counts = {each: 0 for each in counts if each not in full} or counts
+        if len(counts) > 1:
+            for log in self._logs.values():
+                parent = os.path.dirname(log.directory)
+                if parent in counts:
+                    counts[parent] += 1
+        return min(counts, key=lambda directory: counts[directory])
 
     def _delete_files(self, now: float | None, executor: BackgroundExecutor) -> None:
         due = self.resources.deletions.take_due(now)
@@ -564,42 +655,33 @@ class LogManager:
 
         executor.submit(work)
 
-    def _read_checkpoint(self, directory: str, name: str) -> dict[TopicPartition, int]:
-        path = os.path.join(directory, name)
-        try:
-            return read_offset_checkpoint(self.resources.file_system, path)
-        except (OSError, CorruptCheckpointError) as error:
-            # Zeros are safe: more is recovered than needed, and deleted records may reappear.
-            logger.warning("checkpoint ignored: %s", error_text(error))
-            return {}
-
     def _checkpoint(self, name: str) -> None:
         self._note_moved()
         for directory in self.live_directories:
             if directory in self.resources.failures.full:
                 # The write would fail, and log it, every few seconds; it is made when there is room.
                 continue
-            self._checkpoints[directory][name].write(
-                self.resources.executor, partial(self.resources.failures.note, directory)
-            )
+            self._checkpoints.write(name, directory)
 
     def _checkpoint_truncation(self, topic_partition: TopicPartition) -> None:
         """Write the checkpoints of a truncated log, because the next start trusts them."""
         log = self._logs.get(topic_partition)
         if log is None:
             return
-        self._note_offsets(log)
-        directory = os.path.dirname(log.directory)
-        for checkpoint in self._checkpoints[directory].values():
-            checkpoint.write(self.resources.executor, partial(self.resources.failures.note, directory))
+        self.futures.note_truncation(topic_partition, log.log_end_offset)
+        self._checkpoints.note(log)
+        self._checkpoints.write_all(os.path.dirname(log.directory))
 
     def _note_moved(self) -> None:
-        moved = self.resources.moved
-        while moved:
-            log = self._logs.get(moved.pop())
-            if log is not None:
-                self._note_offsets(log)
-                log.on_checkpoint()
+        for moved, find in (
+            (self.resources.moved, self._logs.get),
+            (self.futures.resources.moved, self.futures.get),
+        ):
+            while moved:
+                log = find(moved.pop())
+                if log is not None:
+                    self._checkpoints.note(log)
+                    log.on_checkpoint()
 
 
 def _remedy(error: Exception) -> str:
@@ -616,23 +698,4 @@ _REMEDIES: Final[dict[int | None, str]] = {
     errno.EPERM: "give the broker's user read and write permission",
     errno.EROFS: "mount its volume for writing",
     errno.EIO: "replace the disk, or remove its log directory from `log.dirs`",
-}
-
-
-def _recovery_point(log: UnifiedLog) -> int:
-    return log.recovery_point
-
-
-def _high_watermark(log: UnifiedLog) -> int:
-    return log.high_watermark
-
-
-def _log_start_offset(log: UnifiedLog) -> int | None:
-    return log.log_start_offset if log.log_start_offset > log.segments[0].base_offset else None
-
-
-_CHECKPOINTS: Final[dict[str, Callable[[UnifiedLog], int | None]]] = {
-    RECOVERY_POINT_CHECKPOINT_FILE: _recovery_point,
-    LOG_START_OFFSET_CHECKPOINT_FILE: _log_start_offset,
-    REPLICATION_OFFSET_CHECKPOINT_FILE: _high_watermark,
 }

@@ -5,6 +5,7 @@ Logs are named by partition here, as in Kafka's LogCleaner and LogManager: this 
 import `UnifiedLog`.
 """
 
+import os
 import random
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +34,15 @@ class DeletionQueue:
         """Add a file, or a directory with its files, to remove at `due` on the monotonic clock (seconds)."""
         self._due.append((due, path, is_directory))
 
+    def move(self, directory: str, target: str) -> None:
+        """Note that a directory with files that wait was renamed."""
+        self._due = deque(
+            (due, os.path.join(target, os.path.basename(path)), is_directory)
+            if os.path.dirname(path) == directory
+            else (due, path, is_directory)
+            for due, path, is_directory in self._due
+        )
+
     def take_due(self, now: float | None) -> list[tuple[str, bool]]:
         """Remove and return the files due at `now`, or all files if `now` is ``None``."""
         if now is None:
@@ -58,6 +68,10 @@ class CleanerPort(Protocol):
 
     def on_removal(self, topic_partition: TopicPartition) -> None:
         """Abort, and forget the log; raises `OSError`."""
+        ...
+
+    def on_move(self, topic_partition: TopicPartition, source: str, target: str) -> None:
+        """Note that the log moved from one log directory to another."""
         ...
 
 
@@ -99,8 +113,8 @@ class LogResources:
         self.clock: Final = clock
         self.executor: Final = executor
         self.caches: Final = caches or LogCaches()
-        self.deletions: Final = DeletionQueue()
-        self.failures: Final = DirectoryFailures(file_system)
+        self.deletions = DeletionQueue()
+        self.failures = DirectoryFailures(file_system)
         # Set by the log cleaner, if one runs.
         self.cleaner: CleanerPort | None = None
         # Set by a broker that grants leases on segment files.
@@ -112,6 +126,16 @@ class LogResources:
         # Called with a log that was truncated: the checkpoint files claim more than it has.
         self.on_truncation: Callable[[TopicPartition], None] = lambda _: None
         self.random_fraction: Final = random.random
+
+    def for_future_logs(self) -> "LogResources":
+        """Return resources for copies that are to replace logs of the same partitions.
+
+        Ports, caches, deletions and failures are the same. The queues are named by partition and are their
+        own, and neither the log cleaner nor readers in place know the copies.
+        """
+        other = LogResources(self.file_system, self.clock, self.executor, self.caches)
+        other.deletions, other.failures = self.deletions, self.failures
+        return other
 
     def delete_later(self, path: str, delay_ms: int, *, is_directory: bool = False) -> None:
         """Have a file, or a directory with its files, removed after `delay_ms`."""

@@ -478,6 +478,12 @@ class LogSegment:
                     self._file_system.rename(part.path, target)
                 part.path = target
 
+    def relocate(self, directory: str) -> None:
+        """Note that the files' directory was renamed to `directory`; open files stay open."""
+        self.directory = directory
+        for part in (self.records, self.offset_index, self.time_index, self.transaction_index):
+            part.path = os.path.join(directory, os.path.basename(part.path))
+
     def remove_files(self) -> None:
         """Remove the files at once."""
         self.remove_offset_indexes()

@@ -10,7 +10,7 @@ offsets are missing. Kafka's loader ignores a file of that name.
 
 import os
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
 from kalda.storage.file_names import MISSING_OFFSETS_FILE
@@ -34,7 +34,7 @@ class MissingOffsets:
 
     def __init__(self, file_system: FileSystem, directory: str) -> None:
         self._file_system = file_system
-        self.path: Final = os.path.join(directory, MISSING_OFFSETS_FILE)
+        self.path = os.path.join(directory, MISSING_OFFSETS_FILE)
         self.ranges: tuple[OffsetRange, ...] = ()
         # Whether reads in a range are refused; set while the records are fetched from other replicas.
         self.is_withheld = False
@@ -83,6 +83,10 @@ class MissingOffsets:
         if self.ranges and (self.ranges[0].first < start_offset or self.ranges[-1].end > end_offset):
             clipped = [(max(first, start_offset), min(end, end_offset)) for first, end in self.ranges]
             self._set(_merged(clipped))
+
+    def relocate(self, directory: str) -> None:
+        """Note that the log's directory was renamed."""
+        self.path = os.path.join(directory, MISSING_OFFSETS_FILE)
 
     def check_invariants(self, log_end_offset: int) -> None:
         """Assert that the ranges ascend, do not touch, and lie within the log."""

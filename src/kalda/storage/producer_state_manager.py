@@ -298,6 +298,15 @@ class ProducerStateManager:
         self.snapshot_offset = self.end_offset
         return path
 
+    def relocate(self, directory: str, snapshots: Iterable[int]) -> None:
+        """Note that the log is now in a directory with these snapshot files; the next snapshot is taken anew.
+
+        The producers stay: they include some whose batches retention has deleted.
+        """
+        self._directory = directory
+        self._snapshots = sorted(snapshots)
+        self.snapshot_offset = 0
+
     def truncate_and_load(self, first_offset: int, log_end_offset: int, now_ms: int) -> None:
         """Load the last snapshot in [first_offset, log_end_offset]; remove snapshots outside.
 

@@ -548,6 +548,58 @@ class UnifiedLog:
             self.forget("the log is closed")
         return sync
 
+    def skip_to(self, offset: int) -> None:
+        """Let the next record have `offset`, above the log's end: no log has the records in between.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        assert offset >= self.log_end_offset, f"cannot skip back from {self.log_end_offset} to {offset}"
+        with self.disk_errors.raised("roll"):
+            self._roll(offset)
+        self.producer_state.end_offset = offset
+        self._mark_dirty()
+        self._mark_moved()
+        self._check()
+
+    def replaced_by(self, future: "UnifiedLog", directory: str) -> "UnifiedLog":
+        """Return the log that replaces this one: the files of `future`, whose directory was renamed.
+
+        Both have the same records. The new log has the offsets and producers of this one, which is closed;
+        what readers hold of it stays readable.
+        """
+        end = self.log_end_offset
+        assert future.log_end_offset == end, f"{future} cannot replace {self}"
+        future.retire(f"{future.topic_partition}: the log has replaced another")
+        self.retire(f"{self.topic_partition}: the log was moved to {directory}")
+        local, producers, missing = future._local, self.producer_state, future.missing
+        self._local.forget()
+        self._resources.deletions.move(local.directory, directory)
+        local.relocate(directory, self._resources)
+        future.leader_epochs.relocate(directory)
+        producers.relocate(directory, future.producer_state.snapshots)
+        missing.relocate(directory)
+        missing.is_withheld, missing.is_given_up = self.missing.is_withheld, self.missing.is_given_up
+        log = UnifiedLog(
+            local,
+            self._resources,
+            topic_id=self.topic_id,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            leader_epochs=future.leader_epochs,
+            producer_state=producers,
+            missing=missing,
+        )
+        log._flusher.forget_directory_sync()
+        log._mark_dirty()
+        log._mark_moved()
+        return log
+
+    def retire(self, reason: str) -> None:
+        """Refuse later appends with `reason`, and ignore the end of a running flush."""
+        self._flusher.failure = reason
+        self._flusher.disown_running()
+
     def forget(self, reason: str) -> None:
         """Close all files without writing; later appends are refused with `reason`."""
         if self._resources.cleaner is not None:
@@ -556,8 +608,7 @@ class UnifiedLog:
                 self._resources.cleaner.abort(self.topic_partition)
         if self._resources.read_leases is not None:
             self._resources.read_leases.on_removal(self.topic_partition)
-        self._flusher.failure = f"{self.topic_partition}: {reason}"
-        self._flusher.disown_running()
+        self.retire(f"{self.topic_partition}: {reason}")
         self._resources.dirty.discard(self.topic_partition)
         self._resources.moved.discard(self.topic_partition)
         self._local.forget()

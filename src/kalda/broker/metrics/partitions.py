@@ -174,7 +174,7 @@ def _traffic_rows(replicas: ReplicaManager) -> Iterator[Row]:
 
 def _directory_rows(logs: LogManager) -> Iterator[Row | None]:
     used: dict[str, int] = {}
-    for number, log in enumerate(tuple(logs.logs().values())):
+    for number, log in enumerate((*logs.logs().values(), *logs.futures.logs().values())):
         if number % _LOGS_PER_PIECE == 0:
             yield None
         directory = log.directory.rpartition("/")[0]

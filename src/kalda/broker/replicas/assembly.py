@@ -11,12 +11,15 @@ from kalda.broker.replicas.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
 from kalda.broker.replicas.leadership_check import LeadershipCheck
 from kalda.broker.replicas.log_dir_failures import LogDirFailures
 from kalda.broker.replicas.missing_records import MissingRecords
+from kalda.broker.replicas.replica_alter_log_dirs import ReplicaAlterLogDirs
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.replicas.replica_selector import make_replica_selector
 from kalda.broker.replicas.replication_quota import (
     FOLLOWER_REPLICAS,
     LEADER_RATE,
     LEADER_REPLICAS,
+    LOG_DIR_RATE,
+    RateQuota,
     ReplicationQuota,
 )
 from kalda.common.purgatory import DelayedOperationPurgatory
@@ -31,6 +34,7 @@ class Replication:
     replica_manager: ReplicaManager
     fetchers: ReplicaFetcherManager
     isr_changes: IsrChanges
+    alter_log_dirs: ReplicaAlterLogDirs
     missing_records: MissingRecords
 
     def run(self, tasks: ServiceTasks, foundation: Foundation) -> None:
@@ -49,6 +53,7 @@ class Replication:
         tasks.run("log directory failures", failures.run())
         tasks.run("leadership check", check.run())
         tasks.run("missing records", self.missing_records.run())
+        tasks.run("moves between log directories", self.alter_log_dirs.run())
 
 
 def build_replication(
@@ -84,6 +89,16 @@ def build_replication(
     )
     foundation.config_store.on_broker_change(fetchers.on_settings_change)
     cache.on_change(fetchers.on_cluster_change)
+    alter_log_dirs = ReplicaAlterLogDirs(
+        foundation.log_manager,
+        clock,
+        _log_dir_quota(foundation),
+        config.num_replica_alter_log_dirs_threads or len(foundation.log_manager.directories),
+        find=lambda partition: replicas.partitions.get(partition),
+        absence_error=lambda partition: replicas.absence_error(partition),
+        is_repaired=missing.is_searching,
+        on_moved_from_full=lambda partition: replicas.roles.resume_after_move(partition),
+    )
     replicas = ReplicaManager(
         broker_id,
         foundation.log_manager,
@@ -100,9 +115,14 @@ def build_replication(
         selector=make_replica_selector(config.replica_selector_class, cache.endpoint),
         leader_quota=_leader_quota(foundation),
         missing=missing,
+        on_hosted=alter_log_dirs.begin,
     )
     return Replication(
-        replica_manager=replicas, fetchers=fetchers, isr_changes=isr_changes, missing_records=missing
+        replica_manager=replicas,
+        fetchers=fetchers,
+        isr_changes=isr_changes,
+        missing_records=missing,
+        alter_log_dirs=alter_log_dirs,
     )
 
 
@@ -114,6 +134,24 @@ def _leader_quota(foundation: Foundation) -> ReplicationQuota:
     def on_settings_change(names: frozenset[str]) -> None:
         if LEADER_RATE in names:
             quota.set_rate(config.leader_replication_throttled_rate)
+
+    foundation.config_store.on_broker_change(on_settings_change)
+    return quota
+
+
+def _log_dir_quota(foundation: Foundation) -> RateQuota:
+    """Make the throttle of moves between log directories, kept at the configured rate."""
+    config = foundation.config
+    quota = RateQuota(
+        foundation.clock,
+        sample_count=config.alter_log_dirs_replication_quota_window_num,
+        sample_seconds=config.alter_log_dirs_replication_quota_window_size_seconds,
+    )
+    quota.set_rate(config.replica_alter_log_dirs_io_max_bytes_per_second)
+
+    def on_settings_change(names: frozenset[str]) -> None:
+        if LOG_DIR_RATE in names:
+            quota.set_rate(config.replica_alter_log_dirs_io_max_bytes_per_second)
 
     foundation.config_store.on_broker_change(on_settings_change)
     return quota

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final
 
 from kalda.broker.replicas.role_changes import RoleChanges
+from kalda.storage.background import run_in_background
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
 from kalda.storage.space_probe import check_room
@@ -127,18 +128,11 @@ class LogDirFailures:
 
     async def probe(self, directory: str) -> None:
         """Put a full directory back into use if it has space."""
-        ended: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
-
-        def finished(error: BaseException | None) -> None:
-            # The broker may have ended meanwhile.
-            if not ended.done():
-                ended.set_result(error)
-
         resources = self._log_manager.resources
         work = partial(check_room, resources.file_system, directory, self._volume)
-        resources.executor.submit(work, finished)
-        error = await ended
-        if error is not None:
+        try:
+            await run_in_background(resources.executor, work)
+        except OSError as error:
             # A device may break while it is full.
             self._failures.note(directory, error)
             return

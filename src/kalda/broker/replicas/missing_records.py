@@ -99,6 +99,10 @@ class MissingRecords:
         self._attention.set()
         return search.is_held
 
+    def is_searching(self, topic_partition: TopicPartition) -> bool:
+        """Return whether records may still be put into the partition's log."""
+        return topic_partition in self._searches
+
     def drop(self, topic_partition: TopicPartition) -> None:
         """Stop a search; when this returns, it does not touch the log any more."""
         search = self._searches.pop(topic_partition, None)

@@ -82,7 +82,8 @@ class Partition:
         self.topic_partition: Final = topic_partition
         self.topic_id: Final = topic_id
         self.broker_id: Final = broker_id
-        self.log: Final = log
+        self.log = log
+        """Another object after a move to another log directory: code that awaits reads it again."""
         self.name_bytes: Final = topic_partition.topic.encode()
         self.is_internal: Final = is_internal_topic(topic_partition.topic)
         self.log_end_key: Final = object()

@@ -115,6 +115,7 @@ class ReplicaManager:
         selector: RackAwareReplicaSelector | None = None,
         leader_quota: ReplicationQuota | None = None,
         missing: MissingRecords | None = None,
+        on_hosted: Callable[[Partition], None] = lambda _: None,
     ) -> None:
         self._clock: Final = clock
         self._fetch_purgatory: Final = fetch_purgatory
@@ -138,6 +139,7 @@ class ReplicaManager:
             missing,
             on_internal_role=self._notify_role,
             on_recovered=self._notify_recovered,
+            on_hosted=on_hosted,
         )
         self._listener: PartitionListener | None = None
         self._on_recovered: Callable[[], None] = lambda: None

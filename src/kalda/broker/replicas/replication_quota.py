@@ -2,9 +2,9 @@
 
 Topics name the throttled replicas (``leader.replication.throttled.replicas`` and its follower twin, as
 ``partition:broker`` pairs or ``*``); the broker sets the rate (``….replication.throttled.rate``). One
-`ReplicationQuota` serves one direction. While the rate is exceeded, a follower leaves throttled partitions
-out of its fetches, and a leader returns no records for them. A replica in sync is never throttled, because
-the throttle could push it out of the ISR.
+`ReplicationQuota` serves one direction; `RateQuota` alone limits moves between log directories. While the
+rate is exceeded, a follower leaves throttled partitions out of its fetches, and a leader returns no records
+for them. A replica in sync is never throttled, because the throttle could push it out of the ISR.
 
 The rate is Kafka's: the bytes of the last window's samples divided by the time that these samples cover, so a
 burst in a quiet second is spread over the window. Without a limit all this costs one comparison.
@@ -23,31 +23,17 @@ LEADER_REPLICAS: Final = "leader.replication.throttled.replicas"
 FOLLOWER_REPLICAS: Final = "follower.replication.throttled.replicas"
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+LOG_DIR_RATE: Final = "replica.alter.log.dirs.io.max.bytes.per.second"
 
 _ALL: Final = None
 _NONE: Final[frozenset[int]] = frozenset()
 
 
-class ReplicationQuota:
-    """One direction's throttle on one broker."""
+class RateQuota:
+    """A rate limit on what replicas copy."""
 
-    def __init__(
-        self,
-        setting: str,
-        broker_id: int,
-        overrides: Callable[[str], Mapping[str, str]],
-        clock: Clock,
-        *,
-        sample_count: int,
-        sample_seconds: int,
-    ) -> None:
-        """`overrides` returns a topic's settings; `setting` names the one with the throttled replicas."""
-        self._setting: Final = setting
-        self._broker_id: Final = broker_id
-        self._overrides: Final = overrides
+    def __init__(self, clock: Clock, *, sample_count: int, sample_seconds: int) -> None:
         self._rate: Final = WindowedRate(clock, sample_count, sample_seconds)
-        self._topics: Final[dict[str, frozenset[int] | None]] = {}
-        """The throttled partitions by topic, read at first use; None means all of them."""
         self._bytes_per_second = UNLIMITED
         self.is_limited = False
         """Whether a rate is set. Callers check it first, because it rarely is."""
@@ -62,19 +48,6 @@ class ReplicationQuota:
         self._bytes_per_second = bytes_per_second
         self.is_limited = bytes_per_second < UNLIMITED
 
-    def forget_topic(self, topic: str) -> None:
-        """Read a topic's throttled replicas again at the next use, as its settings changed."""
-        self._topics.pop(topic, None)
-
-    def is_throttled(self, partition: TopicPartition) -> bool:
-        """Return whether the replica of a partition on this broker is throttled."""
-        topic = partition.topic
-        if topic not in self._topics:
-            text = self._overrides(topic).get(self._setting, "")
-            self._topics[topic] = throttled_partitions(text, self._broker_id)
-        partitions = self._topics[topic]
-        return partitions is _ALL or partition.partition in partitions
-
     def is_exceeded(self) -> bool:
         """Return whether throttled replicas must wait for now."""
         return self.is_limited and self._rate.per_second() > self._bytes_per_second
@@ -87,6 +60,41 @@ class ReplicationQuota:
     def byte_rate(self) -> float:
         """Bytes a second that throttled replicas sent or fetched in the window."""
         return self._rate.per_second()
+
+
+class ReplicationQuota(RateQuota):
+    """One direction's throttle on one broker."""
+
+    def __init__(
+        self,
+        setting: str,
+        broker_id: int,
+        overrides: Callable[[str], Mapping[str, str]],
+        clock: Clock,
+        *,
+        sample_count: int,
+        sample_seconds: int,
+    ) -> None:
+        """`overrides` returns a topic's settings; `setting` names the one with the throttled replicas."""
+        super().__init__(clock, sample_count=sample_count, sample_seconds=sample_seconds)
+        self._setting: Final = setting
+        self._broker_id: Final = broker_id
+        self._overrides: Final = overrides
+        self._topics: Final[dict[str, frozenset[int] | None]] = {}
+        """The throttled partitions by topic, read at first use; None means all of them."""
+
+    def forget_topic(self, topic: str) -> None:
+        """Read a topic's throttled replicas again at the next use, as its settings changed."""
+        self._topics.pop(topic, None)
+
+    def is_throttled(self, partition: TopicPartition) -> bool:
+        """Return whether the replica of a partition on this broker is throttled."""
+        topic = partition.topic
+        if topic not in self._topics:
+            text = self._overrides(topic).get(self._setting, "")
+            self._topics[topic] = throttled_partitions(text, self._broker_id)
+        partitions = self._topics[topic]
+        return partitions is _ALL or partition.partition in partitions
 
 
 class WindowedRate:

@@ -50,8 +50,11 @@ class RoleChanges:
         *,
         on_internal_role: Callable[[Partition], None] = lambda _: None,
         on_recovered: Callable[[], None] = lambda: None,
+        on_hosted: Callable[[Partition], None] = lambda _: None,
     ) -> None:
-        """`on_internal_role` is called after each change of the role of an internal topic's partition.
+        """`on_hosted` is called with each partition that this broker begins to host.
+
+        `on_internal_role` is called after each change of the role of an internal topic's partition.
 
         `on_recovered` is called when roles were taken that a disk had refused, which the controller takes for
         lost.
@@ -68,6 +71,7 @@ class RoleChanges:
         self._controller_epoch = -1
         self._on_internal_role: Final = on_internal_role
         self._on_recovered: Final = on_recovered
+        self._on_hosted: Final = on_hosted
 
     def apply_leader_and_isr(self, request: LeaderAndIsr) -> dict[TopicPartition, ErrorCode]:
         """Lead or follow the partitions of a request; return the errors by partition.
@@ -192,6 +196,12 @@ class RoleChanges:
         self._follow([partition for partition in in_directory if not partition.is_leader])
         return len(in_directory)
 
+    def resume_after_move(self, partition: Partition) -> None:
+        """Fetch again for a replica that was moved out of a full log directory."""
+        if not partition.is_leader:
+            self._follow([partition])
+        self._on_recovered()
+
     def _in_directory(self, directory: str) -> list[Partition]:
         partitions = self._replicas.partitions.values()
         return [each for each in partitions if os.path.dirname(each.log.directory) == directory]
@@ -311,6 +321,7 @@ class RoleChanges:
             followed.append(hosted)
         if partition is None:
             self._replicas.host(hosted)
+            self._on_hosted(hosted)
         self._notify(hosted)
 
     def _refuse(self, leadership: PartitionLeadership, code: ErrorCode, error: Exception) -> ErrorCode:
@@ -336,7 +347,7 @@ class RoleChanges:
         if partition is not None:
             self._unfollow(topic_partition)
             self._forget(partition)
-        if delete and self._log_manager.has(topic_partition):
+        if delete:
             try:
                 self._log_manager.delete(topic_partition)
             except LOG_ERRORS as error:

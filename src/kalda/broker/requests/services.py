@@ -14,6 +14,7 @@ from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.leases.lease_grants import LeaseGrants
 from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.replica_alter_log_dirs import ReplicaAlterLogDirs
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
@@ -66,6 +67,7 @@ class BrokerServices:
     """By name: ``fetch``, ``produce``, ``delete_records``, ``topic``."""
     refused_batches: RefusedBatches
     releases: ListenerReleases
+    replica_alter_log_dirs: ReplicaAlterLogDirs
     replica_manager: ReplicaManager
     topic_admin: TopicAdmin
     topic_responses: TopicResponses

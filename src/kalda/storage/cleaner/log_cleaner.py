@@ -19,6 +19,7 @@ from typing import Final
 from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.errors import RecordsError
+from kalda.storage.background import run_in_background
 from kalda.storage.checkpoints import read_offset_checkpoint
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleanedGroup, CleaningResult
@@ -200,6 +201,16 @@ class LogCleaner:
             checkpoint.update(topic_partition, None)
             self._write(checkpoint)
 
+    def on_move(self, topic_partition: TopicPartition, source: str, target: str) -> None:
+        """Note that the log moved from one log directory to another."""
+        self.uncleanable.pop(topic_partition, None)
+        offset = self._clean_offsets.get(topic_partition)
+        for directory, moved in ((source, None), (target, offset)):
+            checkpoint = self._checkpoints.get(directory)
+            if checkpoint is not None:
+                checkpoint.update(topic_partition, moved)
+                self._write(checkpoint)
+
     # State for metrics and tests.
 
     def clean_offset(self, topic_partition: TopicPartition) -> int | None:
@@ -286,6 +297,8 @@ class LogCleaner:
         return (
             len(log.segments) > 1
             and log.failure is None
+            # A log that is being moved is not cleaned: the copy would have removed records.
+            and self._logs.futures.get(topic_partition) is None
             and topic_partition not in self._in_progress
             and topic_partition not in self.uncleanable
             and self._postponed.get(topic_partition, 0.0) <= now
@@ -321,14 +334,14 @@ class LogCleaner:
         cleaning.check()
         swap = cleaning.swap = SegmentSwap(cleaning.log, group, self._resources)
         swap.prepare()
-        await self._in_background(swap.sync_names)
+        await run_in_background(self._resources.executor, swap.sync_names)
         cleaning.check()
         swap.install()
         while not await self._step(cleaning, swap.retire_some):
             pass
         await self._step(cleaning, swap.complete)
         cleaning.swap = None
-        await self._in_background(swap.sync_names)
+        await run_in_background(self._resources.executor, swap.sync_names)
 
     async def _step(self, cleaning: _Cleaning, step: Callable[[], object]) -> object:
         """Run one step of a swap that must be finished; retries it after a temporary disk error."""
@@ -345,21 +358,6 @@ class LogCleaner:
                 )
             await self._pause(_SWAP_RETRY_SECONDS)
 
-    async def _in_background(self, work: Callable[[], None]) -> None:
-        """Run `work` in the pool; raises what it raises."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: BaseException | None) -> None:
-            if future.done():
-                return
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        self._resources.executor.submit(work, done)
-        await future
-
     async def _remove_leftovers(self, directory: str) -> None:
         """Remove the files of an unfinished cleaning, which may have filled the disk."""
         file_system = self._resources.file_system
@@ -370,7 +368,7 @@ class LogCleaner:
                     file_system.remove(os.path.join(directory, entry.name))
 
         with suppress(OSError):
-            await self._in_background(work)
+            await run_in_background(self._resources.executor, work)
 
     # Outcome.
 

@@ -7,6 +7,12 @@ from kalda.common.settings import HIGH, LONG_MAX, LOW, Settings, boolean, intege
 class ReplicationConfig(Settings):
     """Replication, leadership and the controller."""
 
+    alter_log_dirs_replication_quota_window_num = integer(
+        11, "Samples kept for the quota on moves between log directories.", at_least(1), importance=LOW
+    )
+    alter_log_dirs_replication_quota_window_size_seconds = integer(
+        1, "Length of one sample of the quota on moves between log directories.", at_least(1), importance=LOW
+    )
     auto_leader_rebalance_enable = boolean(
         True, "Whether the controller moves leadership back to preferred replicas by itself.", importance=HIGH
     )
@@ -30,6 +36,12 @@ class ReplicationConfig(Settings):
     )
     num_replica_fetchers = integer(
         1, "Threads that fetch from each leader.", importance=HIGH, update_mode=UpdateMode.CLUSTER_WIDE
+    )
+    num_replica_alter_log_dirs_threads = integer(
+        None,
+        "Replicas that are copied to other log directories at the same time; by default one for each "
+        "log directory.",
+        importance=HIGH,
     )
     replica_fetch_backoff_ms = integer(1000, "Pause of a follower after a fetch that failed.", at_least(0))
     replica_fetch_max_bytes = integer(
@@ -75,6 +87,13 @@ class ReplicationConfig(Settings):
     leader_replication_throttled_rate = long(
         LONG_MAX,
         "Bytes a second that throttled replicas are served; set by tools that move replicas.",
+        at_least(0),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+        internal=True,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second = long(
+        LONG_MAX,
+        "Bytes a second that move between log directories; set by tools that move replicas.",
         at_least(0),
         update_mode=UpdateMode.CLUSTER_WIDE,
         internal=True,

@@ -1,8 +1,8 @@
 """DescribeLogDirs (key 35), versions 0-4: returns the log directories and the sizes of their logs (KIP-113).
 
 v3 adds an error for the whole request, v4 the size of each volume (KIP-827). An offline directory has
-KAFKA_STORAGE_ERROR and nothing else. Moving replicas between directories is not implemented, so no log is a
-future one.
+KAFKA_STORAGE_ERROR and nothing else. The copy of a log that is being moved is a future log; its lag is what
+it lacks of the current log.
 """
 
 import os
@@ -23,6 +23,12 @@ from kalda.protocol.messages.describe_log_dirs import (
 from kalda.storage.unified_log import UnifiedLog
 from kalda.storage.volume import volume_bytes
 
+INVALID_OFFSET_LAG: Final = -1
+"""The lag of a future log without a current one, whose disk is not in service."""
+
+DescribedLog = tuple[UnifiedLog, int, bool]
+"""A log, its lag, and whether it is a future one."""
+
 
 def handle(
     services: BrokerServices, request: DescribeLogDirsRequest, _: RequestContext
@@ -34,10 +40,16 @@ def handle(
             TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
         }
     manager = services.log_manager
-    by_directory: dict[str, list[UnifiedLog]] = {directory: [] for directory in manager.live_directories}
+    by_directory: dict[str, list[DescribedLog]] = {directory: [] for directory in manager.live_directories}
     for name, log in manager.logs().items():
         if wanted is None or name in wanted:
-            by_directory[os.path.dirname(log.directory)].append(log)
+            lag = max(log.high_watermark - log.log_end_offset, 0)
+            by_directory[os.path.dirname(log.directory)].append((log, lag, False))
+    for name, log in manager.futures.logs().items():
+        if wanted is None or name in wanted:
+            current = manager.get(name)
+            lag = INVALID_OFFSET_LAG if current is None else current.log_end_offset - log.log_end_offset
+            by_directory[os.path.dirname(log.directory)].append((log, lag, True))
     results = [_describe(directory, logs) for directory, logs in by_directory.items()]
     results += [
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory)
@@ -46,9 +58,9 @@ def handle(
     return DescribeLogDirsResponse(results=results)
 
 
-def _describe(directory: str, logs: list[UnifiedLog]) -> DescribeLogDirsResult:
+def _describe(directory: str, logs: list[DescribedLog]) -> DescribeLogDirsResult:
     topics: dict[str, DescribeLogDirsTopic] = {}
-    for log in logs:
+    for log, offset_lag, is_future in logs:
         name = log.topic_partition
         topic = topics.get(name.topic)
         if topic is None:
@@ -57,8 +69,8 @@ def _describe(directory: str, logs: list[UnifiedLog]) -> DescribeLogDirsResult:
             DescribeLogDirsPartition(
                 partition_index=name.partition,
                 partition_size=log.size,
-                offset_lag=max(log.high_watermark - log.log_end_offset, 0),
-                is_future_key=False,
+                offset_lag=offset_lag,
+                is_future_key=is_future,
             )
         )
     total_bytes, usable_bytes = volume_bytes(directory)

@@ -1,0 +1,299 @@
+"""Keeps the future logs: copies of logs in another log directory of the broker, which are to replace them.
+
+A future log is in ``<topic>-<partition>.<id>-future`` of its new log directory (KIP-113). `FutureLogCopy`
+fills it, and `FutureLogs.replace` puts it in place of the current log, in this order:
+
+1. ``replaced-directories`` in the future log's directory gets the path of the current log, and is synced;
+2. the future log's directory gets the name of the partition: from now on it is the current log;
+3. when that name is on the device, the old directory is renamed to ``…-delete``;
+4. when that is on the device, the file of step 1 is removed, and later the old files.
+
+What a maintainer must not break: between steps 2 and 3 two log directories have the partition, and only the
+file of step 1 shows the next start which one is current. The old directory may be on a disk that failed, and
+come back much later.
+"""
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+from kalda.common.error_text import error_text
+from kalda.common.types import TopicPartition
+from kalda.storage.errors import LogStorageError, StorageError
+from kalda.storage.file_names import (
+    REPLACED_DIRECTORIES_FILE,
+    delete_directory_name,
+    future_directory_name,
+    partition_directory_name,
+)
+from kalda.storage.log_checkpoints import LogCheckpoints
+from kalda.storage.log_config import LogConfig
+from kalda.storage.log_loader import CheckpointedOffsets, LogLoader
+from kalda.storage.log_resources import LogResources
+from kalda.storage.unified_log import UnifiedLog
+
+logger: Final = logging.getLogger(__name__)
+
+
+class FutureLogs:
+    """The future logs of one process, at most one for each partition."""
+
+    def __init__(
+        self,
+        resources: LogResources,
+        checkpoints: LogCheckpoints,
+        config_for_topic: Callable[[str], LogConfig],
+    ) -> None:
+        self.resources: Final = resources.for_future_logs()
+        self._current_resources: Final = resources
+        self._checkpoints: Final = checkpoints
+        self._config_for_topic: Final = config_for_topic
+        self._logs: Final[dict[TopicPartition, UnifiedLog]] = {}
+        self._truncations: Final[dict[TopicPartition, int]] = {}
+        """Where current logs were truncated since their future log last looked: the lowest offset."""
+        self._replaced: Final[dict[TopicPartition, str]] = {}
+        """Directories of replaced logs that are to be renamed, after step 2."""
+
+    # Looking up.
+
+    def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
+        """Return the partition's future log, or ``None``."""
+        return self._logs.get(topic_partition)
+
+    def logs(self) -> Mapping[TopicPartition, UnifiedLog]:
+        """Return all future logs, as a live view."""
+        return self._logs
+
+    def replaced_directory(self, topic_partition: TopicPartition) -> str | None:
+        """Return the directory of the partition's replaced log, as long as it has its name."""
+        return self._replaced.get(topic_partition)
+
+    # Creation and deletion.
+
+    def add(self, log: UnifiedLog) -> None:
+        """Add a future log that a start found."""
+        assert log.topic_partition not in self._logs, f"{log.topic_partition} has two future logs"
+        self._logs[log.topic_partition] = log
+        self._checkpoints.note(log)
+
+    def create(
+        self, topic_partition: TopicPartition, log_directory: str, topic_id: uuid.UUID | None
+    ) -> UnifiedLog:
+        """Create an empty future log in a log directory.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        assert topic_partition not in self._logs, f"{topic_partition} has a future log already"
+        path = os.path.join(log_directory, future_directory_name(topic_partition, uuid.uuid4().hex))
+        file_system = self.resources.file_system
+        try:
+            self._checkpoints.remove_stale_lines(log_directory, topic_partition)
+            file_system.make_directory(path)
+            config = self._config_for_topic(topic_partition.topic)
+            log = LogLoader(
+                path,
+                topic_partition,
+                config,
+                self.resources,
+                had_clean_shutdown=True,
+                offsets=CheckpointedOffsets(),
+            ).load()
+            if topic_id is not None:
+                log.assign_topic_id(topic_id)
+        except (OSError, StorageError) as error:
+            self._remove_later(path, 0)
+            if isinstance(error, OSError):
+                self.resources.failures.note(log_directory, error)
+            raise LogStorageError(f"cannot create {path}: {error_text(error)}") from error
+        self.add(log)
+        logger.info("%s: the log is being moved to %s", topic_partition, log_directory)
+        return log
+
+    def delete(self, topic_partition: TopicPartition) -> bool:
+        """Drop a future log and its files; return whether there was one.
+
+        Raises:
+            LogStorageError: the disk failed; the future log is still here.
+        """
+        log = self._logs.get(topic_partition)
+        if log is None:
+            return False
+        directory = os.path.dirname(log.directory)
+        target = os.path.join(directory, delete_directory_name(topic_partition, uuid.uuid4().hex))
+        with log.disk_errors.raised("delete"):
+            self.resources.file_system.rename(log.directory, target)
+        log.forget("the move to another log directory was cancelled")
+        self._drop(topic_partition)
+        self._checkpoints.forget(directory, topic_partition)
+        self._remove_later(target, log.config.file_delete_delay_ms)
+        return True
+
+    def take_offline(self, log_directory: str) -> None:
+        """Drop the future logs in a log directory that failed."""
+        for topic_partition, log in tuple(self._logs.items()):
+            if os.path.dirname(log.directory) == log_directory:
+                log.forget(f"log directory {log_directory} is offline")
+                self._drop(topic_partition)
+
+    def clear(self) -> None:
+        """Drop all future logs, which are closed."""
+        self._logs.clear()
+
+    # Copying.
+
+    def note_truncation(self, topic_partition: TopicPartition, offset: int) -> None:
+        """Note that the current log was truncated to `offset`, and the future log must be too."""
+        if topic_partition in self._logs:
+            before = self._truncations.get(topic_partition, offset)
+            self._truncations[topic_partition] = min(before, offset)
+
+    def truncation(self, topic_partition: TopicPartition) -> int | None:
+        """Return the offset to which the future log must be truncated, or ``None``."""
+        return self._truncations.get(topic_partition)
+
+    def truncated(self, topic_partition: TopicPartition) -> None:
+        """Note that the future log was truncated as far as `truncation` returned."""
+        self._truncations.pop(topic_partition, None)
+
+    # Replacing.
+
+    def prepare_replacement(self, topic_partition: TopicPartition, current: UnifiedLog) -> Callable[[], None]:
+        """Return a function for the pool that does step 1; it raises `OSError`.
+
+        Raises:
+            LogStorageError: the disk of the current log failed.
+        """
+        log, file_system = self._logs[topic_partition], self.resources.file_system
+        with current.disk_errors.raised("read"):
+            content = _lines([*self._read_replaced(current.directory), current.directory])
+        path, log_directory = _marker_path(log.directory), os.path.dirname(log.directory)
+
+        def work() -> None:
+            file_system.replace(path, content, sync=True)
+            file_system.sync_directory(log_directory)
+
+        return work
+
+    def replace(self, current: UnifiedLog) -> UnifiedLog:
+        """Do step 2: return the future log as the partition's log; the other steps follow by themselves.
+
+        Raises:
+            LogStorageError: the disk failed; nothing was replaced.
+        """
+        topic_partition = current.topic_partition
+        future = self._logs[topic_partition]
+        source, log_directory = current.directory, os.path.dirname(future.directory)
+        target = os.path.join(log_directory, partition_directory_name(topic_partition))
+        with future.disk_errors.raised("rename"):
+            future.leader_epochs.replace(current.leader_epochs.entries)
+            self.resources.file_system.rename(future.directory, target)
+        log = current.replaced_by(future, target)
+        self._drop(topic_partition)
+        self._checkpoints.forget(os.path.dirname(source), topic_partition)
+        self._checkpoints.note(log)
+        cleaner = self._current_resources.cleaner
+        if cleaner is not None:
+            cleaner.on_move(topic_partition, os.path.dirname(source), log_directory)
+        self._replaced[topic_partition] = source
+        self.resources.executor.submit(
+            partial(self.resources.file_system.sync_directory, log_directory),
+            lambda error: self._on_name_synced(log, source, error),
+        )
+        return log
+
+    def finish(self, topic_partition: TopicPartition) -> None:
+        """Do step 3 at once if it waits, before the log is deleted; a failure is only logged."""
+        source = self._replaced.pop(topic_partition, None)
+        retired = None if source is None else self._retire(topic_partition, source)
+        if retired is not None:
+            self._remove_later(retired, 0)
+
+    def _on_name_synced(self, log: UnifiedLog, source: str, error: BaseException | None) -> None:
+        topic_partition = log.topic_partition
+        if self._replaced.get(topic_partition) != source:
+            return
+        if error is not None:
+            # The next start finds both directories, and the file of step 1.
+            self.resources.failures.note(os.path.dirname(log.directory), error)
+            logger.warning("%s: %s is kept: %s", topic_partition, source, error_text(error))
+            return
+        del self._replaced[topic_partition]
+        retired = self._retire(topic_partition, source)
+        if retired is None:
+            return
+        marker = _marker_path(log.directory)
+        file_system = self.resources.file_system
+
+        def work() -> None:
+            file_system.sync_directory(os.path.dirname(source))
+            file_system.remove(marker)
+
+        self.resources.executor.submit(work, lambda error: self._on_retired(log, retired, error))
+
+    def _retire(self, topic_partition: TopicPartition, source: str) -> str | None:
+        """Rename a replaced log's directory; return its new path, or ``None`` if this fails."""
+        log_directory = os.path.dirname(source)
+        target = os.path.join(log_directory, delete_directory_name(topic_partition, uuid.uuid4().hex))
+        try:
+            self.resources.file_system.rename(source, target)
+        except OSError as error:
+            self.resources.failures.note(log_directory, error)
+            logger.warning("%s: cannot remove %s: %s", topic_partition, source, error_text(error))
+            return None
+        return target
+
+    def _on_retired(self, log: UnifiedLog, directory: str, error: BaseException | None) -> None:
+        if error is not None:
+            logger.warning("%s: %s is kept: %s", log.topic_partition, directory, error_text(error))
+        self._remove_later(directory, log.config.file_delete_delay_ms)
+
+    # A start.
+
+    def is_replaced(self, directory: str, by: str) -> bool:
+        """Return whether the log in `directory` was replaced by the one in `by`; raises `OSError`."""
+        return directory in self._read_replaced(by)
+
+    def forget_replaced(self, log: UnifiedLog, live_directories: tuple[str, ...]) -> None:
+        """Remove the file of step 1 if all directories in it are gone; raises `OSError`.
+
+        A directory on a disk that is not there keeps its line: the disk may come back.
+        """
+        file_system = self.resources.file_system
+        replaced = self._read_replaced(log.directory)
+        if not replaced:
+            return
+        kept = [each for each in replaced if os.path.dirname(each) not in live_directories]
+        for each in replaced:
+            if each not in kept:
+                file_system.sync_directory(os.path.dirname(each))
+        if kept:
+            file_system.replace(_marker_path(log.directory), _lines(kept), sync=True)
+        else:
+            file_system.remove(_marker_path(log.directory))
+
+    def _read_replaced(self, directory: str) -> list[str]:
+        path = _marker_path(directory)
+        if not self.resources.file_system.exists(path):
+            return []
+        return self.resources.file_system.read(path).decode(errors="surrogateescape").splitlines()
+
+    def _drop(self, topic_partition: TopicPartition) -> None:
+        del self._logs[topic_partition]
+        self._truncations.pop(topic_partition, None)
+        self.resources.dirty.discard(topic_partition)
+        self.resources.moved.discard(topic_partition)
+
+    def _remove_later(self, directory: str, delay_ms: int) -> None:
+        self.resources.delete_later(directory, delay_ms, is_directory=True)
+
+
+def _marker_path(directory: str) -> str:
+    return os.path.join(directory, REPLACED_DIRECTORIES_FILE)
+
+
+def _lines(directories: list[str]) -> bytes:
+    return "".join(f"{each}\n" for each in directories).encode(errors="surrogateescape")
