@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda.common.error_text import error_text
+from kalda.storage.file_names import PARTITION_METADATA_FILE
 from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_resources import LogResources
@@ -61,7 +62,7 @@ class LogFlusher:
         self._is_running = False
         self._waiters: list[Callable[[], None]] = []
         self._snapshots: list[str] = []
-        # Whether the directory's name is on the device.
+        # Whether the directory's name, and the topic id in it, are on the device.
         self._is_parent_synced = local.recovery_point > 0
 
     def flush(self, offset: int, done: Callable[[], None] | None) -> None:
@@ -124,6 +125,8 @@ class LogFlusher:
             for path in snapshots:
                 file_system.sync_file(path)
             epochs.sync()
+            if parent is not None:
+                file_system.sync_file(os.path.join(directory, PARTITION_METADATA_FILE))
             file_system.sync_directory(directory)
             if parent is not None:
                 file_system.sync_directory(parent)

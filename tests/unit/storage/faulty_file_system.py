@@ -66,6 +66,11 @@ class FaultyLock:
         self._system.locks.discard(self._path)
 
 
+def move_files(names: dict[str, Node], source: str, target: str) -> None:
+    for path in [path for path in names if os.path.dirname(path) == source]:
+        names[os.path.join(target, os.path.basename(path))] = names.pop(path)
+
+
 class FaultyFileSystem:
     """Names and nodes in two states: as processes see them and as the device has them.
 
@@ -78,6 +83,8 @@ class FaultyFileSystem:
         self.nodes: dict[str, Node] = {}
         self.durable_names: dict[str, Node] = {}
         self.directories: set[str] = {"/"}
+        self.renamed: dict[str, str] = {}
+        """Directories whose new name is not on the device, with the name that is there."""
         self.locks: set[str] = set()
         self.space_left: int | None = None
         self.fault: Callable[[str, str], None] | None = None
@@ -113,7 +120,7 @@ class FaultyFileSystem:
 
     def _restart(self, names: dict[str, Node], *, durable: bool) -> "FaultyFileSystem":
         after = FaultyFileSystem()
-        after.directories = set(self.directories)
+        after.directories = {self.renamed.get(path, path) if durable else path for path in self.directories}
         for path, node in names.items():
             fresh = Node(node.durable if durable else bytes(node.content))
             fresh.durable = bytes(fresh.content)
@@ -144,7 +151,8 @@ class FaultyFileSystem:
         node = self.nodes[path] = Node(bytes(data))
         if sync:
             node.durable = bytes(data)
-            self.durable_names[path] = node
+            directory, name = os.path.split(path)
+            self.durable_names[os.path.join(self.renamed.get(directory, directory), name)] = node
 
     def list_directory(self, path: str) -> list[DirectoryEntry]:
         self.act("list", path)
@@ -172,11 +180,12 @@ class FaultyFileSystem:
     def rename(self, source: str, target: str) -> None:
         self.act("rename", source)
         if source in self.directories:
+            if any(os.path.dirname(path) == target for path in self.nodes):
+                raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), target)
             self.directories.remove(source)
             self.directories.add(target)
-            for names in (self.nodes, self.durable_names):
-                for path in [path for path in names if os.path.dirname(path) == source]:
-                    names[os.path.join(target, os.path.basename(path))] = names.pop(path)
+            self.renamed[target] = self.renamed.pop(source, source)
+            move_files(self.nodes, source, target)
             return
         if source not in self.nodes:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
@@ -204,11 +213,16 @@ class FaultyFileSystem:
 
     def sync_directory(self, path: str) -> None:
         self.act("sync", path)
-        for name in [name for name in self.durable_names if os.path.dirname(name) == path]:
+        if path not in self.directories:
+            raise FileNotFoundError(errno.ENOENT, "no such directory", path)
+        for target in [target for target in self.renamed if os.path.dirname(target) == path]:
+            move_files(self.durable_names, self.renamed.pop(target), target)
+        durable = self.renamed.get(path, path)
+        for name in [name for name in self.durable_names if os.path.dirname(name) == durable]:
             del self.durable_names[name]
         for name, node in self.nodes.items():
             if os.path.dirname(name) == path:
-                self.durable_names[name] = node
+                self.durable_names[os.path.join(durable, os.path.basename(name))] = node
 
     def lock(self, path: str) -> DirectoryLock | int:
         if path in self.locks:

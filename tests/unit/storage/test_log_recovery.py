@@ -1,6 +1,7 @@
 """What a start finds after a crash, and what it makes of it."""
 
 import random
+import uuid
 
 import pytest
 
@@ -322,3 +323,12 @@ def test_committed_reads_after_recovery_stop_at_the_open_transaction() -> None:
     killed = broker.kill()
     killed.log.advance_high_watermark(2)
     assert [b"plain"] == values_of(read_all(killed.log, isolation=FetchIsolation.TXN_COMMITTED))
+
+
+def test_the_topic_id_survives_a_power_cut_after_the_first_flush() -> None:
+    """An empty ``partition.metadata`` would stop the next start."""
+    broker = Broker()
+    broker.log.assign_topic_id(uuid.UUID(int=5))
+    append(broker.log, b"a")
+    broker.log.flush()
+    assert uuid.UUID(int=5) == broker.cut_power().log.topic_id
