@@ -52,6 +52,7 @@ class FutureLogs:
         self._checkpoints: Final = checkpoints
         self._config_for_topic: Final = config_for_topic
         self._logs: Final[dict[TopicPartition, UnifiedLog]] = {}
+        self._found_ms: Final[dict[TopicPartition, int]] = {}
         self._truncations: Final[dict[TopicPartition, int]] = {}
         """Where current logs were truncated since their future log last looked: the lowest offset."""
         self._replaced: Final[dict[TopicPartition, str]] = {}
@@ -73,8 +74,22 @@ class FutureLogs:
 
     # Creation and deletion.
 
-    def add(self, log: UnifiedLog) -> None:
-        """Add a future log that a start found."""
+    def add(self, log: UnifiedLog, modified_ms: int) -> None:
+        """Add a future log that a start found, with the time of its directory."""
+        self._found_ms[log.topic_partition] = modified_ms
+        self._add(log)
+
+    def make_way(self, topic_partition: TopicPartition, modified_ms: int) -> bool:
+        """Remove an older future log for one that a start found; return False if the found one is older.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
+        if topic_partition not in self._logs:
+            return True
+        return self._found_ms[topic_partition] <= modified_ms and self.delete(topic_partition)
+
+    def _add(self, log: UnifiedLog) -> None:
         assert log.topic_partition not in self._logs, f"{log.topic_partition} has two future logs"
         self._logs[log.topic_partition] = log
         self._checkpoints.note(log)
@@ -109,7 +124,7 @@ class FutureLogs:
             if isinstance(error, OSError):
                 self.resources.failures.note(log_directory, error)
             raise LogStorageError(f"cannot create {path}: {error_text(error)}") from error
-        self.add(log)
+        self._add(log)
         logger.info("%s: the log is being moved to %s", topic_partition, log_directory)
         return log
 

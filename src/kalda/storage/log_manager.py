@@ -446,8 +446,11 @@ class LogManager:
             elif topic_partition := parse_partition_directory_name(entry.name):
                 self._load_log(path, topic_partition, found, is_clean=is_clean)
             elif topic_partition := parse_future_directory_name(entry.name):
-                self._load_future(path, topic_partition, found, is_clean=is_clean)
-        here = self._logs.keys() | self._closed.keys() | self.futures.logs().keys()
+                self._load_future(path, topic_partition, found, entry.modified_ms, is_clean=is_clean)
+        logs: Iterator[tuple[TopicPartition, UnifiedLog | _ClosedLog]] = chain(
+            self._logs.items(), self._closed.items(), self.futures.logs().items()
+        )
+        here = [name for name, log in logs if os.path.dirname(log.directory) == directory]
         self._checkpoints.mark_stale(directory, found, here)
 
     def _load_log(
@@ -496,17 +499,22 @@ class LogManager:
         target = os.path.join(os.path.dirname(path), delete_directory_name(topic_partition, uuid.uuid4().hex))
         self.resources.file_system.rename(path, target)
         self.resources.deletions.add(target, 0, is_directory=True)
-        logger.info("%s: removing %s, which another log directory has replaced", topic_partition, path)
+        logger.info("%s: removing %s, which another directory has replaced", topic_partition, path)
 
     def _load_future(
-        self, path: str, topic_partition: TopicPartition, found: Offsets, *, is_clean: bool
+        self, path: str, topic_partition: TopicPartition, found: Offsets, modified_ms: int, *, is_clean: bool
     ) -> None:
-        """Open a future log; one that cannot be recovered because the disk is full is removed."""
-        other = self.futures.get(topic_partition)
-        if other is not None:
-            raise LogDirectoryError(
-                f"{topic_partition} has two future logs, {other.directory} and {path}; remove one"
-            )
+        """Open a future log; one that cannot be recovered because the disk is full is removed.
+
+        Of two, the newer one stays: a power failure has undone the removal of the other.
+        """
+        try:
+            if not self.futures.make_way(topic_partition, modified_ms):
+                self._discard(path, topic_partition)
+                return
+        except (OSError, LogStorageError) as error:
+            cause = error.__cause__ or error
+            raise LogDirectoryError(f"cannot open {path}: {error_text(error)}") from cause
         config = self._config_for_topic(topic_partition.topic)
         # What it lost is copied again, so the log may end below what was committed.
         offsets = replace(offsets_of(found, topic_partition), high_watermark=0)
@@ -519,7 +527,7 @@ class LogManager:
             logger.error("the move of %s is cancelled: %s", topic_partition, error_text(error))
             self.resources.deletions.add(path, 0, is_directory=True)
         else:
-            self.futures.add(log)
+            self.futures.add(log, modified_ms)
 
     def _forget_replaced(self) -> None:
         """Note that the logs in replaced directories are gone, when all directories have been read."""

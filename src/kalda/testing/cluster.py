@@ -72,11 +72,13 @@ class Cluster(ClientConfigs):
         racks: The ``broker.rack`` of each broker, as many as there are brokers.
         directory: Where data is kept, in ``broker-<id>`` and ``zookeeper``; it stays after the block. Without
             one the data is kept in a temporary directory, which is removed.
+        log_directories_per_broker: How many log directories each broker has, at least 1; from the second on
+            they are ``broker-<id>-2``, ….
         start_timeout_seconds: How long one member may take to start.
         stop_timeout_seconds: How long one member may take to shut down.
 
     Raises:
-        ValueError: `brokers` is below 1, or `racks` has another length.
+        ValueError: `brokers` or `log_directories_per_broker` is below 1, or `racks` has another length.
     """
 
     def __init__(
@@ -87,11 +89,16 @@ class Cluster(ClientConfigs):
         security: Security | None = None,
         racks: Sequence[str] | None = None,
         directory: Path | None = None,
+        log_directories_per_broker: int = 1,
         start_timeout_seconds: float = 30.0,
         stop_timeout_seconds: float = 30.0,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster of {brokers} brokers; at least 1 is needed")
+        if log_directories_per_broker < 1:
+            raise ValueError(
+                f"{log_directories_per_broker} log directories for each broker; at least 1 is needed"
+            )
         if racks is not None and len(racks) != brokers:
             raise ValueError(f"{len(racks)} racks were given for {brokers} brokers")
         super().__init__()
@@ -104,6 +111,7 @@ class Cluster(ClientConfigs):
         self._start_timeout_seconds: Final = start_timeout_seconds
         self._stop_timeout_seconds: Final = stop_timeout_seconds
         self._given_directory: Final = directory
+        self._log_directories_per_broker: Final = log_directories_per_broker
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._directory: Path
         self._network: Final = Network()
@@ -188,8 +196,14 @@ class Cluster(ClientConfigs):
 
     @property
     def log_directories(self) -> list[Path]:
-        """The log directory of each broker, by id."""
-        return [self._directory / f"broker-{broker_id}" for broker_id in self._ports]
+        """The log directory of each broker, by id; the first one, if each has several."""
+        return [self.log_directories_of(broker_id)[0] for broker_id in self._ports]
+
+    def log_directories_of(self, broker_id: int) -> list[Path]:
+        """Return all log directories of one broker."""
+        first = self._directory / f"broker-{broker_id}"
+        numbers = range(2, self._log_directories_per_broker + 1)
+        return [first, *(first.with_name(f"{first.name}-{number}") for number in numbers)]
 
     @property
     def running(self) -> list[int]:
@@ -423,7 +437,7 @@ class Cluster(ClientConfigs):
         settings = {
             "broker.id": str(broker_id),
             "listeners": f"{'PLAINTEXT' if secured is None else secured.protocol}://127.0.0.1:{port}",
-            "log.dirs": str(self._directory / f"broker-{broker_id}"),
+            "log.dirs": ",".join(map(str, self.log_directories_of(broker_id))),
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS),
             **small_cluster_settings(self._brokers),

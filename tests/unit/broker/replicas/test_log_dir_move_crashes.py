@@ -1,5 +1,7 @@
-"""A move that is killed, or loses its power, at each of its file operations, and the next start at each of its
-own: the partition is in one log directory, with all its records, and the move ends."""
+"""A move that is killed, or loses its power, at each of its file operations, and the next start likewise.
+
+The partition is in one log directory, with all its records, and the move ends.
+"""
 
 from collections.abc import Callable
 

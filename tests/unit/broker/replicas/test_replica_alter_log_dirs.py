@@ -241,7 +241,8 @@ def test_high_watermark_and_open_transaction_are_kept() -> None:
     assert (5, 3) == (broker.log.high_watermark, broker.log.last_stable_offset)
     assert guard is broker.log.producer_state
     found = broker.log.read(0, 10_000, FetchIsolation.TXN_COMMITTED)
-    assert [(5, 1)] == [(each.producer_id, each.first_offset) for each in found.aborted_transactions]
+    aborted = found.aborted_transactions or []
+    assert [(5, 1)] == [(each.producer_id, each.first_offset) for each in aborted]
     again = broker.kill()
     again.log.advance_high_watermark(5)
     assert (B, 3) == (again.place, again.log.last_stable_offset)
@@ -439,6 +440,23 @@ def test_checkpoints_move_with_the_log() -> None:
         assert {} == read_offset_checkpoint(broker.file_system, f"{A}/{name}")
 
 
+def test_the_checkpoint_of_an_earlier_stay_is_not_taken_for_the_copys() -> None:
+    """The old line would make a start believe that unsynced records were synced."""
+    broker = filled()
+    broker.log.flush()
+    broker.manager.checkpoint_recovery_points()
+    broker.alter(B)
+    broker.advance()
+    again = broker.kill()
+    assert (B, {PARTITION: 20}) == (again.place, recovery_points(again))
+    again.alter(A)
+    assert {} == recovery_points(again)
+
+
+def recovery_points(broker: MovingBroker) -> dict[TopicPartition, int]:
+    return read_offset_checkpoint(broker.file_system, f"{A}/recovery-point-offset-checkpoint")
+
+
 def test_the_rename_that_fails_is_tried_again() -> None:
     broker = filled()
     broker.alter(B)
@@ -536,6 +554,23 @@ def test_a_copy_with_more_than_the_log_kept_is_truncated_by_epoch() -> None:
     again.advance()
     expected = [*numbers(end), *(b"new %d" % number for number in range(end, 30))]
     assert (B, expected) == (again.place, values_of(read_all(again.log)))
+
+
+def test_a_cancelled_copy_that_a_power_failure_brings_back_is_removed() -> None:
+    """The rename of the directory was not on the device when the move was requested again."""
+    broker = filled()
+    broker.log.flush()
+    for _ in range(2):
+        broker.alter(B)
+        assert broker.future is not None
+        broker.step()
+        broker.future.flush()
+        broker.alter(A)
+    broker.alter(B)
+    again = broker.cut_power()
+    assert [f"{A}/orders-0", *[f"{B}/orders-0-delete"] * 2, f"{B}/orders-0-future"] == again.directories()
+    again.advance()
+    assert (B, numbers(20)) == (again.place, values_of(read_all(again.log)))
 
 
 def test_a_copy_whose_log_is_gone_makes_room_for_a_new_replica() -> None:
