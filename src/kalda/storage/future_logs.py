@@ -24,6 +24,7 @@ from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.storage.errors import LogStorageError, StorageError
 from kalda.storage.file_names import (
+    PARTITION_METADATA_FILE,
     REPLACED_DIRECTORIES_FILE,
     delete_directory_name,
     future_directory_name,
@@ -185,9 +186,15 @@ class FutureLogs:
         log, file_system = self._logs[topic_partition], self.resources.file_system
         with current.disk_errors.raised("read"):
             content = _lines([*self._read_replaced(current.directory), current.directory])
+        if current.topic_id is not None and log.topic_id is None:
+            # A power failure has taken the file from the copy.
+            log.assign_topic_id(current.topic_id)
         path, log_directory = _marker_path(log.directory), os.path.dirname(log.directory)
+        topic_id_path = os.path.join(log.directory, PARTITION_METADATA_FILE)
 
         def work() -> None:
+            # The flush that follows syncs nothing if the copy has no new records.
+            file_system.sync_file(topic_id_path)
             file_system.replace(path, content, sync=True)
             file_system.sync_directory(log_directory)
 

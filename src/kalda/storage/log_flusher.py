@@ -138,7 +138,7 @@ class LogFlusher:
         self._snapshots.append(path)
 
     def forget_directory_sync(self) -> None:
-        """Sync the name of the log's directory with the next flush, because it was renamed."""
+        """Sync the name of the log's directory and its topic id with the next flush, because one changed."""
         self._is_parent_synced = False
 
     def disown_running(self) -> None:

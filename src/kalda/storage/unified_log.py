@@ -514,6 +514,7 @@ class UnifiedLog:
             )
         with self.disk_errors.raised("write the topic id of"):
             write_partition_metadata(self._resources.file_system, self.directory, topic_id)
+        self._flusher.forget_directory_sync()
         self.topic_id = topic_id
 
     def on_checkpoint(self) -> None:

@@ -332,3 +332,13 @@ def test_the_topic_id_survives_a_power_cut_after_the_first_flush() -> None:
     append(broker.log, b"a")
     broker.log.flush()
     assert uuid.UUID(int=5) == broker.cut_power().log.topic_id
+
+
+def test_a_topic_id_that_is_assigned_later_survives_a_power_cut() -> None:
+    broker = Broker()
+    append(broker.log, b"a")
+    broker.log.flush()
+    broker.log.assign_topic_id(uuid.UUID(int=5))
+    append(broker.log, b"b")
+    broker.log.flush()
+    assert uuid.UUID(int=5) == broker.cut_power().log.topic_id
