@@ -134,7 +134,7 @@ class ClusterMethods(AdminMethods):
         """Move replicas to other directories of their brokers (KIP-113).
 
         The call ends when the brokers have taken the moves; `describe_replica_log_dirs` shows their progress.
-        Kalda's brokers do not move replicas between directories, and give an `UnsupportedApiError`.
+        A move to where a replica is cancels its move to another directory.
 
         Args:
             directories: By replica, the absolute path of one of the broker's `log.dirs`.
