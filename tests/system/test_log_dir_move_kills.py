@@ -18,7 +18,7 @@ from tests.integration.cluster.helpers import create_topic, wait_until
 
 TOPIC = "ordered"
 PARTITIONS = 2
-ROUNDS = 6
+ROUNDS = 5
 PROGRESS_SECONDS = 60.0
 LATEST_KILL_SECONDS = 0.6
 
@@ -35,6 +35,8 @@ def test_kills_during_moves_lose_nothing(tmp_path: Path) -> None:
             # A producer that waited for a start sends batches of up to a megabyte.
             "log.segment.bytes": "1200000",
             "log.segment.delete.delay.ms": "200",
+            # Some kills come while records are copied.
+            "replica.alter.log.dirs.io.max.bytes.per.second": "2000000",
         },
     )
     kalda.start()

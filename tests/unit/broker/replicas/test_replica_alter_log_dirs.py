@@ -328,6 +328,22 @@ def test_a_move_to_a_full_directory_waits_for_room() -> None:
     assert 0 == broker.moves.failed_count
 
 
+def test_a_full_new_directory_does_not_disturb_the_log() -> None:
+    broker = filled()
+
+    def fault(operation: str, path: str) -> None:
+        if operation == "write" and path.startswith(f"{B}/"):
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    broker.alter(B)
+    broker.file_system.fault = fault
+    broker.advance()
+    append(broker.log, b"20", leader_epoch=2)
+    assert (A, True, numbers(21)) == (broker.place, broker.log.is_writable, values_of(read_all(broker.log)))
+    assert ErrorCode.NONE == broker.alter(A)
+    assert [f"{A}/orders-0", f"{B}/orders-0-delete"] == broker.directories()
+
+
 def test_a_replica_moves_out_of_a_full_directory() -> None:
     broker = filled()
     broker.manager.resources.failures.full[A] = "no space left"
