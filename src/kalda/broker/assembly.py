@@ -155,9 +155,9 @@ def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
     topic_admin = _build_topic_admin(foundation, cache, purgatories["topic"], control.controller)
     internal_topics = InternalTopics(config, clock, cache, replicas, topic_admin)
     groups = build_group_coordinator(foundation, cache, internal_topics)
-    producer_ids = ProducerIds(foundation.broker_id, foundation.cluster_store)
+    ids = ProducerIds(foundation.broker_id, foundation.cluster_store)
     transactions = build_transactions(
-        foundation, cache, replicas, purgatories["produce"], internal_topics, producer_ids
+        foundation, cache, replicas, purgatories["produce"], internal_topics, ids
     )
     services = BrokerServices(
         access=foundation.access,
@@ -181,7 +181,7 @@ def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
         marker_appends=transactions.marker_appends,
         metadata_cache=cache,
         produce_gate=transactions.gate,
-        producer_ids=producer_ids,
+        producer_ids=ids,
         purgatories=purgatories,
         refused_batches=RefusedBatches(clock),
         releases=ListenerReleases(config.kalda_as_version),
