@@ -72,13 +72,15 @@ coverage: install ## Branch coverage of the packages that need no socket, above 
 	  $(BIN)/coverage report --include="src/kalda/$${floor%=*}/*" --fail-under=$${floor#*=}; \
 	done
 
-# Long runs with faults: on a cluster (100 rounds), on a cluster with full disks (50; needs root to mount small disks)
-# and on one broker (200). ROUNDS sets all three, SEED replays the choices of a run, REAL_ZOOKEEPER=1 uses a real
+# Long runs with faults: on a cluster (100 rounds), on a secured cluster whose certificates, users and passwords are
+# replaced meanwhile (50), on a cluster with full disks (50; needs root to mount small disks) and on one broker (200).
+# ROUNDS sets all four, SEED replays the choices of a run, REAL_ZOOKEEPER=1 uses a real
 # ZooKeeper, PROTOCOL=consumer makes the copiers' group use KIP-848, CLIENT=kalda runs the loads, readers and copiers
-# of all three on Kalda's own clients instead of librdkafka's. Copiers on Java and franz-go need Maven, a JDK and Go;
+# of all four on Kalda's own clients instead of librdkafka's. Copiers on Java and franz-go need Maven, a JDK and Go;
 # a run without them prints what it skips.
 chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTOCOL=consumer, CLIENT=kalda).
 	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(CLIENT),--client $(CLIENT))
+	@$(BIN)/python -m tests.chaos.secured_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(CLIENT),--client $(CLIENT))
 	@$(BIN)/python -m tests.chaos.disk_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(CLIENT),--client $(CLIENT))
 	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED)) $(if $(CLIENT),--client $(CLIENT))
 	@for target in delta iceberg parquet exactly-once exactly-once-batch; do for execution in direct spark; do \
