@@ -171,9 +171,9 @@ def error_reporter(errors: list[str]) -> Callable[[confluent_kafka.KafkaError], 
 def is_refusal(name: str, text: str) -> bool:
     """Tell whether an error says that a login, a certificate or a permission was refused.
 
-    librdkafka reports _AUTHENTICATION, too, where the connection is lost before the broker has answered.
+    librdkafka reports _AUTHENTICATION, too, where the broker has not answered: it stands still, or is gone.
     """
-    if "Broker transport failure" in text:
+    if "Local: Broker transport failure" in text or "Local: Timed out" in text:
         return False
     return "AUTH" in name or (name == "_SSL" and "certificate" in text)
 

@@ -122,6 +122,7 @@ def test_replicas_that_differ_are_found(tmp_path: Path, batches: list[tuple[int,
     [
         ("_AUTHENTICATION", "SASL authentication error: invalid credentials", True),
         ("_AUTHENTICATION", "handshake failed: Local: Broker transport failure: (n/a)", False),
+        ("_AUTHENTICATION", "handshake failed: Local: Timed out in queue: (n/a)", False),
         ("TOPIC_AUTHORIZATION_FAILED", "Broker: Topic authorization failed", True),
         ("_SSL", "SSL handshake failed: certificate verify failed", True),
         ("_SSL", "SSL handshake failed: Disconnected", False),
