@@ -12,6 +12,8 @@ from benchmarks.apache_kafka import CACHE_DIRECTORY, KAFKA_VERSION, NotAvailable
 from kalda.testing import KaldaProcess
 from tests.compat.go_toolchain import go_programs
 from tests.compat.programs import NODE
+from tests.identity_provider import identity_provider
+from tests.secured_broker import SecuredBroker, secured_broker
 from tests.shared_broker import shared_broker
 
 JavaTool = Callable[..., str]
@@ -103,3 +105,13 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def topic_name() -> Callable[[str], str]:
     """Makes topic names that no other test and no other run uses."""
     return lambda stem: f"{stem}-{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """A broker with a listener for each security protocol, and every mechanism but GSSAPI."""
+    with (
+        identity_provider() as provider,
+        secured_broker(tmp_path_factory.mktemp("secured"), provider) as made,
+    ):
+        yield made

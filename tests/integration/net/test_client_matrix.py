@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.identity_provider import identity_provider
-from tests.integration.net.secured_clients import CLIENTS, SecuredClient
+from tests.integration.net.secured_clients import FOREIGN_CLIENTS, SecuredClient
 from tests.integration.net.secured_course import run_course
+from tests.integration.net.secured_own_clients import OwnClient, ToolsClient
 from tests.secured_broker import SecuredBroker, Way, secured_broker, ways
 
 pytestmark = pytest.mark.xdist_group("client_matrix")
 
+CLIENTS: tuple[type[SecuredClient], ...] = (*FOREIGN_CLIENTS, OwnClient, ToolsClient)
 CASES = [
     pytest.param(client, way, id=f"{client.name}-{way}".replace(" ", "-"))
     for client in CLIENTS
