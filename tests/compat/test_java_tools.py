@@ -1,5 +1,6 @@
 """Apache Kafka's own tools and Java clients against a Kalda broker and its files."""
 
+import json
 import random
 import re
 import time
@@ -190,3 +191,34 @@ def wait_cleaned(directory: Path) -> None:
     while not checkpoint.exists() or int(checkpoint.read_text().split()[-1]) < active:
         assert time.monotonic() < deadline, sorted(directory.iterdir())
         time.sleep(0.1)
+
+
+def test_java_moves_replicas_between_log_directories(java_tool: JavaTool, tmp_path: Path) -> None:
+    """kafka-reassign-partitions with log_dirs, and kafka-log-dirs."""
+    first, second = (str(tmp_path / "data" / name) for name in ("a", "b"))
+    kalda = KaldaProcess(tmp_path / "data", settings={"log.dirs": f"{first},{second}"})
+    kalda.start()
+    try:
+        messages = [Message(b"k", b"v" * 1000, (), 1_700_000_000_000)] * 5000
+        ConfluentClient(kalda.bootstrap).produce("moved", messages)
+        server = ("--bootstrap-server", kalda.bootstrap)
+        reassign = ("org.apache.kafka.tools.reassign.ReassignPartitionsCommand", *server)
+        describe = ("org.apache.kafka.tools.LogDirsCommand", *server, "--describe", "--topic-list", "moved")
+        for directory in (second, first):
+            file = tmp_path / "plan.json"
+            entry = {"topic": "moved", "partition": 0, "replicas": [0], "log_dirs": [directory]}
+            file.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+            plan = ("--reassignment-json-file", str(file))
+            done = java_tool(*reassign, *plan, "--execute", "--replica-alter-log-dirs-throttle", "100000000")
+            assert "Successfully started" in done, done
+            deadline = time.monotonic() + 60
+            while "moved-0-0 completed" not in (done := java_tool(*reassign, *plan, "--verify")):
+                assert time.monotonic() < deadline, done
+            found = json.loads(java_tool(*describe).splitlines()[-1])
+            [broker] = found["brokers"]
+            places = {each["logDir"]: each["partitions"] for each in broker["logDirs"]}
+            [replica] = places.pop(directory)
+            assert ("moved-0", 0, False) == (replica["partition"], replica["offsetLag"], replica["isFuture"])
+            assert [[]] == list(places.values())
+    finally:
+        kalda.stop()

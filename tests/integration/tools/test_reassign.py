@@ -164,8 +164,7 @@ def test_plans_for_what_is_not_there_are_refused(kalda: Commands, tmp_path: Path
     assert "nowhere.json: No such file or directory" in done.stderr
 
 
-def test_directories_cannot_be_chosen_on_kalda(kalda: Commands, tmp_path: Path) -> None:
-    """Apache Kafka's brokers can."""
+def test_a_directory_that_a_broker_does_not_have_is_refused(kalda: Commands, tmp_path: Path) -> None:
     make_topic(kalda, "placed", "0")
     file = tmp_path / "placed.json"
     entry = {"topic": "placed", "partition": 0, "replicas": [0], "log_dirs": ["/elsewhere"]}
