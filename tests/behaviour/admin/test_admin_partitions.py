@@ -19,7 +19,7 @@ from kalda import (
     UpgradeType,
 )
 from kalda.clients.admin.configs import ConfigResource, ConfigResourceType
-from kalda.clients.errors import ClientConfigError, UnsupportedApiError
+from kalda.clients.errors import ClientConfigError
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from tests.behaviour.admin.conftest import CreateTopics
@@ -252,12 +252,17 @@ def test_log_directories_are_described(
 def test_replicas_do_not_move_to_directories_that_do_not_exist(
     admin: Admin, broker_id: int, topic_name: TopicName
 ) -> None:
-    """Kalda has no such request; Apache Kafka has, and refuses."""
     replica = TopicPartitionReplica(topic_name("moved"), 0, broker_id)
 
     error = admin.alter_replica_log_dirs({replica: "/no/such/directory"}).errors[replica]
 
-    if isinstance(error, UnsupportedApiError):
-        assert "AlterReplicaLogDirs" in str(error)
-    else:
-        assert ErrorCode.LOG_DIR_NOT_FOUND == error.code
+    assert ErrorCode.LOG_DIR_NOT_FOUND == error.code
+
+
+def test_a_replica_that_is_not_known_is_refused(admin: Admin, broker_id: int, topic_name: TopicName) -> None:
+    replica = TopicPartitionReplica(topic_name("unknown"), 0, broker_id)
+    directory = next(iter(admin.describe_log_dirs([broker_id])[broker_id]))
+
+    error = admin.alter_replica_log_dirs({replica: directory}).errors[replica]
+
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == error.code

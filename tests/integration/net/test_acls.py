@@ -316,6 +316,23 @@ ROWS: list[tuple[ApiKey, Sequence[Need], Callable[[], Message]]] = [
         for key in (K.ALTER_CONFIGS, K.INCREMENTAL_ALTER_CONFIGS)
         for kind, number, name in ((TOPIC, 2, "t"), (CLUSTER, 4, "0"))
     ),
+    (
+        K.ALTER_REPLICA_LOG_DIRS,
+        [(CLUSTER, Op.ALTER)],
+        lambda: message(
+            K.ALTER_REPLICA_LOG_DIRS,
+            dirs=[
+                struct(
+                    K.ALTER_REPLICA_LOG_DIRS,
+                    "AlterReplicaLogDir",
+                    path="/none",
+                    topics=[
+                        struct(K.ALTER_REPLICA_LOG_DIRS, "AlterReplicaLogDirTopic", name="t", partitions=[0])
+                    ],
+                )
+            ],
+        ),
+    ),
     (K.DESCRIBE_LOG_DIRS, [(CLUSTER, Op.DESCRIBE)], lambda: message(K.DESCRIBE_LOG_DIRS, topics=None)),
     (
         K.CREATE_PARTITIONS,
@@ -586,7 +603,6 @@ def test_every_row_is_an_api_that_the_broker_checks() -> None:
         K.LIST_GROUPS,
         K.DELETE_TOPICS,
         K.ADD_PARTITIONS_TO_TXN,
-        K.ALTER_REPLICA_LOG_DIRS,
         K.UPDATE_FEATURES,
         K.DESCRIBE_CLUSTER,
         K.LIST_TRANSACTIONS,

@@ -1,6 +1,7 @@
 """DescribeLogDirs: what an operator sees of the disks of a broker."""
 
 import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,26 @@ def test_only_the_partitions_asked_for_are_told(broker: DataPath) -> None:
     broker.host(leadership(0), leadership(1))
     results = described(broker, [DescribableLogDirTopic(topic="orders", partitions=[1, 7])])
     assert [1] == [each.partition_index for r in results for topic in r.topics for each in topic.partitions]
+
+
+def test_a_log_that_moves_is_there_twice(broker: DataPath) -> None:
+    broker.host(leadership(0))
+    broker.produce(batch(b"a"))
+    broker.produce(batch(b"b"))
+    source = os.path.dirname(broker.partition(0).log.directory)
+    [target] = [each for each in broker.logs.live_directories if each != source]
+    broker.logs.create_future(broker.partition(0).topic_partition, target)
+    found = {
+        result.log_dir: [(each.partition_size, each.offset_lag, each.is_future_key) for each in of_topic]
+        for result in described(broker)
+        for of_topic in [topic.partitions for topic in result.topics]
+    }
+    assert {source: [(broker.partition(0).log.size, 0, False)], target: [(0, 2, True)]} == found
+    broker.replicas.roles.take_offline(source)
+    [partition] = [
+        each for result in described(broker) for topic in result.topics for each in topic.partitions
+    ]
+    assert (True, -1) == (partition.is_future_key, partition.offset_lag)
 
 
 def test_a_failed_directory_has_an_error_and_nothing_else(broker: DataPath) -> None:
