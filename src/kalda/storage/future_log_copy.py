@@ -24,7 +24,7 @@ from kalda.storage.future_logs import FutureLogs
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.unified_log import UnifiedLog
 
-COPY_BYTES: Final = 256 * 1024
+COPY_BYTES: Final = 128 * 1024
 """Bytes of one step, of which appending is the part on the event loop."""
 
 Epochs = Sequence[tuple[int, int]]
@@ -129,7 +129,8 @@ class FutureLogCopy:
         start = min(current.log_start_offset, future.high_watermark)
         if start > future.log_start_offset:
             future.delete_records_before(start)
-            future.delete_old_segments()
+            # The current log decides what has expired.
+            future.delete_old_segments(keep_expired=True)
 
 
 def common_end(current: Epochs, current_end: int, future: Epochs, future_end: int) -> int:

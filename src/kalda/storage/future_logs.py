@@ -10,7 +10,7 @@ fills it, and `FutureLogs.replace` puts it in place of the current log, in this 
 
 What a maintainer must not break: between steps 2 and 3 two log directories have the partition, and only the
 file of step 1 shows the next start which one is current. The old directory may be on a disk that failed, and
-come back much later.
+come back much later; so may the new one.
 """
 
 import logging
@@ -30,6 +30,7 @@ from kalda.storage.file_names import (
     future_directory_name,
     partition_directory_name,
 )
+from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.log_checkpoints import LogCheckpoints
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_loader import CheckpointedOffsets, LogLoader
@@ -156,8 +157,9 @@ class FutureLogs:
                 self._drop(topic_partition)
 
     def clear(self) -> None:
-        """Drop all future logs, which are closed."""
+        """Drop all future logs, which are closed; the next start does steps that still wait."""
         self._logs.clear()
+        self._replaced.clear()
 
     # Copying.
 
@@ -275,9 +277,25 @@ class FutureLogs:
 
     # A start.
 
-    def is_replaced(self, directory: str, by: str) -> bool:
-        """Return whether the log in `directory` was replaced by the one in `by`; raises `OSError`."""
-        return directory in self._read_replaced(by)
+    def replaced_of(self, directory: str, other: str) -> str | None:
+        """Return which of two directories of one partition is to be removed, ``None`` if it is not known.
+
+        It is the one that the other has replaced. If that one has a later leader epoch, it was in service
+        again while the disk of the other was not there, and the other is removed.
+
+        Raises:
+            OSError, CorruptCheckpointError: a directory cannot be read.
+        """
+        for replaced, by in ((directory, other), (other, directory)):
+            if replaced in self._read_replaced(by):
+                return by if self._latest_epoch(replaced) > self._latest_epoch(by) else replaced
+        return None
+
+    def _latest_epoch(self, directory: str) -> int:
+        epochs = LeaderEpochFileCache(self.resources.file_system, directory)
+        if self.resources.file_system.exists(epochs.path):
+            epochs.load()
+        return epochs.latest_epoch
 
     def forget_replaced(self, log: UnifiedLog, live_directories: tuple[str, ...]) -> None:
         """Remove the file of step 1 if all directories in it are gone; raises `OSError`.

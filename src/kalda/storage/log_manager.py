@@ -28,6 +28,7 @@ from kalda.storage.background import BackgroundExecutor, InlineExecutor
 from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
 from kalda.storage.directory_failures import is_out_of_space
 from kalda.storage.errors import (
+    CorruptCheckpointError,
     LogDirectoryError,
     LogDirectoryLockedError,
     LogStorageError,
@@ -298,7 +299,8 @@ class LogManager:
             if log is None:
                 self._retention_pass = None
                 return True
-            if log.topic_partition not in self._logs:
+            if self._logs.get(log.topic_partition) is not log:
+                # Deleted, or replaced by its future log.
                 continue
             if log.is_being_cleaned:
                 # The cleaner applies retention itself when it has finished the log.
@@ -320,7 +322,8 @@ class LogManager:
             if log is None:
                 self._expiration_pass = None
                 return True
-            log.producer_state.remove_expired(now_ms)
+            if self._logs.get(log.topic_partition) is log:
+                log.producer_state.remove_expired(now_ms)
         return False
 
     def flush_step(self) -> None:
@@ -478,17 +481,18 @@ class LogManager:
         if other is None:
             return True
         try:
-            if self.futures.is_replaced(path, by=other.directory):
+            replaced = self.futures.replaced_of(path, other.directory)
+            if replaced == path:
                 self._discard(path, topic_partition)
                 return False
-            if self.futures.is_replaced(other.directory, by=path):
+            if replaced == other.directory:
                 if isinstance(other, UnifiedLog):
                     other.forget(f"the log was moved to {path}")
                 del (self._logs if topic_partition in self._logs else self._closed)[topic_partition]
                 self._checkpoints.forget(os.path.dirname(other.directory), topic_partition)
                 self._discard(other.directory, topic_partition)
                 return True
-        except OSError as error:
+        except (OSError, CorruptCheckpointError) as error:
             raise LogDirectoryError(f"cannot read {path}: {error_text(error)}") from error
         raise LogDirectoryError(
             f"{topic_partition} is in two log directories, {other.directory} and {path}; remove one"

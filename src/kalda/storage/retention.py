@@ -37,7 +37,10 @@ Rule: TypeAlias = tuple[Callable[[Sequence[SegmentFacts]], int], str]
 
 
 def rules(config: LogConfig, log_start_offset: int, high_watermark: int, now_ms: int) -> list[Rule]:
-    """Return the rules of a log; each applies to the segments that earlier rules left."""
+    """Return the rules of a log; each applies to the segments that earlier rules left.
+
+    The first one is that of the log start offset.
+    """
     found: list[Rule] = [
         (
             lambda segments: count_before_start_offset(segments, log_start_offset, high_watermark),

@@ -408,8 +408,10 @@ class UnifiedLog:
         except OSError as error:
             raise self.disk_errors.error("flush", error) from error
 
-    def delete_old_segments(self) -> int:
+    def delete_old_segments(self, *, keep_expired: bool = False) -> int:
         """Delete the segments that exceed retention; return how many.
+
+        With `keep_expired` only those below the log start offset are deleted.
 
         Raises:
             LogStorageError: the disk failed; the next call deletes the rest.
@@ -419,7 +421,7 @@ class UnifiedLog:
         )
         count = 0
         with self.disk_errors.raised("delete segments of"):
-            for expired, reason in rules:
+            for expired, reason in rules[:1] if keep_expired else rules:
                 facts = retention.facts_of(self.segments, self.log_end_offset)
                 count += self._drop(self._unleased(facts, expired(facts)), reason)
         self._check()

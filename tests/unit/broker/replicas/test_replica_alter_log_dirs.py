@@ -188,6 +188,35 @@ def test_a_log_that_lost_its_start_is_copied_from_there() -> None:
     assert numbers(20, 11) == values_of(read_all(broker.log))
 
 
+def test_the_copy_keeps_what_has_expired_as_long_as_the_log() -> None:
+    """Else the log would begin later after the move, with its first records promised and gone."""
+    broker = filled(20)
+    broker.alter(B)
+    while broker.step():
+        pass
+    broker.log.delete_records_before(5)
+    broker.clock.advance(8 * 86400)
+    broker.advance()
+    assert (B, 5) == (broker.place, broker.log.log_start_offset)
+    assert numbers(20, 5) == values_of(read_all(broker.log))
+
+
+def test_retention_does_not_touch_a_log_that_was_replaced_meanwhile() -> None:
+    broker = filled(20)
+    broker.manager.get_or_create(TopicPartition("first", 0))
+    old = broker.log
+    # The pass has begun, and holds the logs of then.
+    broker.manager._retention_pass = iter((old,))
+    broker.manager._expiration_pass = iter((old,))
+    broker.alter(B)
+    broker.advance()
+    broker.clock.advance(8 * 86400)
+    broker.manager.retention_step()
+    broker.manager.producer_expiration_step()
+    assert (0, 20) == (old.log_start_offset, broker.log.log_end_offset)
+    assert numbers(20) == values_of(read_all(broker.log))
+
+
 def test_a_log_start_inside_a_batch_is_kept() -> None:
     broker = MovingBroker()
     append(broker.log, b"0", b"1", b"2")
@@ -508,6 +537,39 @@ def test_an_old_disk_that_fails_at_the_replacement_is_recognised_when_it_comes_b
     assert (B, numbers(21)) == (again.place, values_of(read_all(again.log)))
     assert [f"{A}/orders-0-delete", f"{B}/orders-0"] == again.directories()
     assert f"{B}/orders-0/replaced-directories" not in again.file_system.nodes
+
+
+@pytest.mark.parametrize("first", [A, B])
+def test_an_old_log_that_was_in_service_again_is_not_removed(first: str) -> None:
+    """The new disk failed right after the move, the broker went on without it, and now it is back."""
+    broker = filled()
+    if first == B:
+        broker.alter(B)
+        broker.advance()
+        broker.manager.deletion_step()
+    source, target = (A, B) if first == A else (B, A)
+    broker.alter(target)
+
+    def fault(operation: str, path: str) -> None:
+        if operation == "rename" and path == f"{source}/orders-0":
+            raise OSError(errno.EIO, "I/O error")
+
+    broker.file_system.fault = fault
+    broker.advance()
+    assert target == broker.place
+    files = broker.file_system.crash()
+    hidden = {path: node for path, node in files.nodes.items() if path.startswith(f"{target}/")}
+    for path in hidden:
+        del files.nodes[path]
+    files.directories.discard(f"{target}/orders-0")
+    without = MovingBroker(broker.config, files, broker.clock)
+    assert source == without.place
+    append(without.log, b"20", leader_epoch=7)
+    files = files.crash()
+    files.nodes |= hidden
+    files.directories.add(f"{target}/orders-0")
+    again = MovingBroker(broker.config, files, broker.clock)
+    assert (source, numbers(21)) == (again.place, values_of(read_all(again.log)))
 
 
 def test_two_logs_of_which_none_replaced_the_other_stop_a_start() -> None:
