@@ -89,10 +89,15 @@ def ways(*mechanisms: str) -> list[Way]:
 
 
 class Kerberos(NamedTuple):
-    """The key table of the broker, and the realm."""
+    """The realm, the directory of the key tables, and the configuration of the library."""
 
-    key_table: Path
     realm: str
+    directory: Path
+    config: Path
+
+    def key_table(self, name: str) -> Path:
+        """Return the key table of a principal, by the name without the realm."""
+        return self.directory / f"{name.replace('/', '-')}.keytab"
 
 
 class SecuredBroker:
@@ -147,6 +152,15 @@ class SecuredBroker:
         """The way's mechanism as a client names it."""
         return SCRAM[0] if way.mechanism == TOKEN else way.mechanism
 
+    def kerberos_login(self, way: Way) -> dict[str, str]:
+        """Return what a client in Go needs of Kerberos."""
+        assert self._kerberos is not None
+        return {
+            "key_table": str(self._kerberos.key_table(way.user)),
+            "realm": self._kerberos.realm,
+            "kerberos_config": str(self._kerberos.config),
+        }
+
     def properties(self, way: Way) -> dict[str, str]:
         """Return what Java's clients take, and Kalda's."""
         found = {"bootstrap.servers": self.address(way), "security.protocol": way.protocol}
@@ -158,8 +172,7 @@ class SecuredBroker:
             found |= {"sasl.mechanism": self.mechanism(way), "sasl.jaas.config": self._module(way)}
         if way.mechanism == "OAUTHBEARER":
             found |= {
-                # Java 3.9 has it in this package, and 4.1 still does.
-                "sasl.login.callback.handler.class": f"{HANDLERS}.secured.OAuthBearerLoginCallbackHandler",
+                "sasl.login.callback.handler.class": f"{HANDLERS}.OAuthBearerLoginCallbackHandler",
                 "sasl.oauthbearer.token.endpoint.url": f"{self.provider.url}/token",
             }
         if way.mechanism == "GSSAPI":
@@ -208,7 +221,7 @@ class SecuredBroker:
             return f'{OAUTH_MODULE} required clientId="{way.user}" clientSecret="{CLIENT_SECRET}";'
         if way.mechanism == "GSSAPI":
             assert self._kerberos is not None
-            table = self._kerberos.key_table.with_name(f"{way.user}.keytab")
+            table = self._kerberos.key_table(way.user)
             return (
                 f'{KERBEROS_MODULE} required useKeyTab=true storeKey=true keyTab="{table}" '
                 f'principal="{way.user}@{self._kerberos.realm}";'
@@ -250,10 +263,11 @@ class SecuredBroker:
                 f"{prefix}.oauthbearer.sasl.server.callback.handler.class": handler,
             }
             if self._kerberos is not None:
-                principal = f"kafka/{self._host}@{self._kerberos.realm}"
+                service = f"kafka/{self._host}"
                 settings[f"{prefix}.gssapi.sasl.jaas.config"] = (
                     f"{KERBEROS_MODULE} required useKeyTab=true storeKey=true "
-                    f'keyTab="{self._kerberos.key_table}" principal="{principal}";'
+                    f'keyTab="{self._kerberos.key_table(service)}" '
+                    f'principal="{service}@{self._kerberos.realm}";'
                 )
         if self._kerberos is not None:
             settings["sasl.enabled.mechanisms"] += ",GSSAPI"

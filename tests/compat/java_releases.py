@@ -14,14 +14,15 @@ _SECONDS: Final = 120
 
 
 class JavaRelease:
-    """The command-line programs of one release.
+    """The command-line programs of one release, run with these options of the JVM.
 
     Raises:
         NotAvailableError: the jars cannot be fetched.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, options: Sequence[str] = ()) -> None:
         self.name: Final = name
+        self._options: Final = ("-XX:TieredStopAtLevel=1", "-Xmx256m", *options)
         self.number: Final = tuple(map(int, name.split(".")))
         scala = "2.11" if self.number < (1,) else "2.12" if self.number < (2,) else "2.13"
         artifacts = [f"org.apache.kafka:kafka_{scala}:{name}"]
@@ -46,8 +47,7 @@ class JavaRelease:
 
     def command(self, main_class: str, *arguments: str) -> list[str]:
         """Return the command that runs a main class."""
-        options = ("-XX:TieredStopAtLevel=1", "-Xmx256m")
-        return ["java", *options, "-cp", f"{self._jars}/*", main_class, *arguments]
+        return ["java", *self._options, "-cp", f"{self._jars}/*", main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str, text: str = "") -> str:
         """Run a main class; return its output, both streams if it failed."""

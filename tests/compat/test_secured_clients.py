@@ -1,97 +1,58 @@
-"""franz-go, Sarama and kafkajs over TLS and SASL, each with what it has."""
+"""franz-go, Sarama, kafkajs and Java's tools over every listener with each mechanism that they have.
 
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import NamedTuple
+GSSAPI is in `test_kerberos.py`.
+"""
+
+from collections.abc import Callable
 
 import pytest
 
-from kalda import Admin, NewTopic
-from kalda.clients.admin.users import ScramCredentialUpsertion, ScramMechanism
-from kalda.security.tls.authority import CertificateAuthority
-from kalda.testing import KaldaProcess
-from kalda.testing.process import free_ports
-from tests.compat.programs import NODE, ProgramClient, ProgramError
-from tests.integration.clients.clients import Message
+from benchmarks.apache_kafka import NotAvailableError
+from tests.compat.java_releases import JavaRelease
+from tests.compat.programs import ProgramError
+from tests.compat.secured_programs import PROGRAMS, JavaTools, SecuredProgram, program_arguments
+from tests.integration.net.secured_course import run_course
+from tests.secured_broker import SecuredBroker, Way, ways
 
-PROTOCOLS = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SECRET = "alice-secret"
-SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-MECHANISMS = {"franz-go": ("PLAIN", *SCRAM), "sarama": ("PLAIN",), "kafkajs": ("PLAIN", *SCRAM)}
-"""Sarama brings no SCRAM of its own."""
-
-
-class Secured(NamedTuple):
-    """A broker with a listener for each protocol."""
-
-    addresses: dict[str, str]
-    ca: Path
-    certificate: Path
-
-    def security(self, protocol: str, mechanism: str, password: str = SECRET) -> dict[str, str]:
-        files = {"ca": str(self.ca), "certificate": str(self.certificate)} if "SSL" in protocol else {}
-        login = {"mechanism": mechanism, "username": "alice", "password": password}
-        return {**files, **(login if mechanism else {})}
+CASES = [
+    pytest.param(program, way, id=f"{program.name}-{way}")
+    for program in PROGRAMS
+    for way in ways(*(each for each in program.mechanisms if each != "GSSAPI"))
+]
+ALLOW_TOKENS = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="
 
 
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    directory = tmp_path_factory.mktemp("secured")
-    now, valid = datetime.now(UTC), timedelta(days=1)
-    authority = CertificateAuthority.make("compat", now, valid)
-    ca, own, client = (directory / name for name in ("ca.pem", "broker.pem", "alice.pem"))
-    ca.write_bytes(authority.own.certificate)
-    own.write_bytes(authority.issue("broker", now, valid, ["127.0.0.1", "localhost"]).key_store)
-    client.write_bytes(authority.issue("alice", now, valid).key_store)
-    ports = dict(zip(("PLAINTEXT", *PROTOCOLS), free_ports(4), strict=True))
-    logins = {
-        f"listener.name.{name}.plain.sasl.jaas.config": f'{PLAIN} required user_alice="{SECRET}";'
-        for name in ("sasl_plaintext", "sasl_ssl")
-    }
-    settings = {
-        "listeners": ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items()),
-        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512",
-        "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": str(own),
-        "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": str(ca),
-        "listener.name.ssl.ssl.client.auth": "required",
-        **logins,
-    }
-    with KaldaProcess(directory / "data", settings=settings) as process:
-        with Admin(bootstrap_servers=process.bootstrap) as admin:
-            admin.alter_user_scram_credentials(
-                [ScramCredentialUpsertion("alice", mechanism, SECRET) for mechanism in ScramMechanism]
-            ).raise_for_errors()
-        yield Secured({name: f"127.0.0.1:{port}" for name, port in ports.items()}, ca, client)
-
-
-@pytest.mark.parametrize("name", ["franz-go", "sarama", "kafkajs"])
-def test_clients_write_and_read_with_every_protocol_and_mechanism(
-    name: str, secured: Secured, request: pytest.FixtureRequest
+@pytest.mark.timeout(900)  # the first build of the Go programs takes minutes
+@pytest.mark.parametrize(("program", "way"), CASES)
+def test_program_does_everything_as_the_user_that_it_is(
+    secured: SecuredBroker,
+    program: type[SecuredProgram],
+    way: Way,
+    topic_name: Callable[[str], str],
+    request: pytest.FixtureRequest,
 ) -> None:
-    if name == "kafkajs":
-        modules = request.getfixturevalue("node_modules")
-        arguments: list[str | Path] = ["env", f"NODE_PATH={modules}", "node", NODE / "kafkajs.js"]
-    else:
-        programs = request.getfixturevalue("go_programs")
-        arguments = [programs / {"franz-go": "franzgo"}.get(name, name)]
-    ways = [("SSL", ""), *((protocol, each) for protocol in PROTOCOLS[1:] for each in MECHANISMS[name])]
-    for protocol, mechanism in ways:
-        topic = f"{name}-{protocol}-{mechanism}"
-        with Admin(bootstrap_servers=secured.addresses["PLAINTEXT"]) as admin:
-            admin.create_topics([NewTopic(topic, 1, 1)]).raise_for_errors()
-        version = {"version": "2.8.0"} if name == "sarama" else {}
-        security = secured.security(protocol, mechanism)
-        address = secured.addresses[protocol]
-        client = ProgramClient(name, arguments, address, {**version, "security": security})
-        written = [Message(b"k%d" % number, b"v" * 1000, (), 1_700_000_000_000) for number in range(50)]
-        client.produce(topic, written)
-        assert written == client.consume(topic, len(written))
-        if mechanism:
-            wrong = secured.security(protocol, mechanism, "wrong")
-            stranger = ProgramClient(name, arguments, address, {**version, "security": wrong})
-            with pytest.raises(ProgramError):
-                stranger.consume(topic, 1)
+    fixture = "node_modules" if program.name == "kafkajs" else "go_programs"
+    paths = {"go_programs": None, "node_modules": None, fixture: request.getfixturevalue(fixture)}
+    client = program(secured, way, program_arguments(program.name, **paths))
+    topic = topic_name(f"{way.user}.{program.name}")
+    run_course(client, topic)
+    if way.mechanism:
+        wrong = {"token": "wrong"} if way.mechanism == "OAUTHBEARER" else {"password": "wrong"}
+        with pytest.raises(ProgramError):
+            client.program(**wrong).run("describe_group", topic=topic)
+
+
+@pytest.fixture(scope="module", params=["3.9.1", "4.1.1"])
+def release(request: pytest.FixtureRequest, secured: SecuredBroker) -> JavaRelease:
+    try:
+        return JavaRelease(request.param, [f"{ALLOW_TOKENS}{secured.provider.url}/token"])
+    except NotAvailableError as error:
+        pytest.skip(str(error))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("way", ways(*(each for each in JavaTools.mechanisms if each != "GSSAPI")), ids=str)
+def test_javas_tools_do_everything_as_the_user_that_they_are(
+    secured: SecuredBroker, way: Way, release: JavaRelease, topic_name: Callable[[str], str]
+) -> None:
+    run_course(JavaTools(secured, way, release), topic_name(f"{way.user}.java"))

@@ -3,7 +3,10 @@
 
 'use strict'
 
-const { Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, logLevel } = require('kafkajs')
+const {
+  Kafka, CompressionTypes, CompressionCodecs, ConfigResourceTypes, AclResourceTypes, AclOperationTypes,
+  AclPermissionTypes, ResourcePatternTypes, logLevel,
+} = require('kafkajs')
 
 const TIMEOUT_MS = 40000
 const CHUNK_MESSAGES = 50
@@ -56,10 +59,11 @@ const securityOf = ({ security }) => {
   if (!security) return {}
   const { readFileSync } = require('fs')
   const own = security.certificate && readFileSync(security.certificate)
-  const { mechanism, username, password } = security
+  const { mechanism, username, password, token } = security
+  const login = token ? { oauthBearerProvider: async () => ({ value: token }) } : { username, password }
   return {
     ...(security.ca ? { ssl: { ca: [readFileSync(security.ca)], ...(own ? { cert: own, key: own } : {}) } } : {}),
-    ...(mechanism ? { sasl: { mechanism: mechanism.toLowerCase(), username, password } } : {}),
+    ...(mechanism ? { sasl: { mechanism: mechanism.toLowerCase(), ...login } } : {}),
   }
 }
 
@@ -232,7 +236,63 @@ const admin = command =>
     return result
   })
 
-const VERBS = { produce, consume, offset_for_time: offsetForTime, admin }
+const RETENTION_MS = '7000000'
+
+// Makes the topic with two partitions, sets its retention, and lets the user of the topic's name read it.
+const administer = command =>
+  withAdmin(command, async admin => {
+    const { topic } = command
+    await admin.createTopics({ topics: [{ topic, numPartitions: 2, replicationFactor: 1 }], waitForLeaders: true })
+    const configEntries = [{ name: 'retention.ms', value: RETENTION_MS }]
+    await admin.alterConfigs({
+      validateOnly: false, resources: [{ type: ConfigResourceTypes.TOPIC, name: topic, configEntries }],
+    })
+    await admin.createAcls({
+      acl: [
+        {
+          resourceType: AclResourceTypes.TOPIC, resourceName: topic, resourcePatternType: ResourcePatternTypes.LITERAL,
+          principal: `User:${topic}`, host: '*', operation: AclOperationTypes.READ,
+          permissionType: AclPermissionTypes.ALLOW,
+        },
+      ],
+    })
+    return {}
+  })
+
+// Reads as the one member of the group of the topic's name, and commits.
+const readGroup = async command => {
+  const { topic, count } = command
+  const consumer = clientOf(command).consumer({ groupId: topic })
+  await consumer.connect()
+  try {
+    await consumer.subscribe({ topic, fromBeginning: true })
+    const values = []
+    await new Promise((resolve, reject) => {
+      consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error))
+      const eachMessage = async ({ message }) => {
+        values.push(encoded(message.value))
+        if (values.length === count) resolve()
+      }
+      consumer.run({ autoCommit: false, eachMessage }).catch(reject)
+    })
+    await consumer.commitOffsets([{ topic, partition: 0, offset: String(count) }])
+    return { values }
+  } finally {
+    await consumer.disconnect()
+  }
+}
+
+const describeGroup = command =>
+  withAdmin(command, async admin => {
+    const { groups } = await admin.describeGroups([command.topic])
+    if (groups[0].errorCode !== 0) throw new Error(`error ${groups[0].errorCode}`)
+    return {}
+  })
+
+const VERBS = {
+  produce, consume, offset_for_time: offsetForTime, admin, administer, read_group: readGroup,
+  describe_group: describeGroup,
+}
 
 const main = async () => {
   const chunks = []

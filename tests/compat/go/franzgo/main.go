@@ -13,8 +13,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 )
 
 var codecs = map[string]kgo.CompressionCodec{
@@ -33,6 +31,9 @@ func main() {
 		"admin":           admin,
 		"topic_id":        topicID,
 		"consume_topic":   consumeTopic,
+		"administer":      administer,
+		"read_group":      readGroup,
+		"describe_group":  describeGroup,
 	})
 }
 
@@ -46,17 +47,11 @@ func secured(c command.Command) ([]kgo.Opt, error) {
 	if config != nil {
 		options = append(options, kgo.DialTLSConfig(config))
 	}
-	auth := scram.Auth{User: c.Security.Username, Pass: c.Security.Password}
-	switch c.Security.Mechanism {
-	case "PLAIN":
-		login := plain.Auth{User: c.Security.Username, Pass: c.Security.Password}
-		options = append(options, kgo.SASL(login.AsMechanism()))
-	case "SCRAM-SHA-256":
-		options = append(options, kgo.SASL(auth.AsSha256Mechanism()))
-	case "SCRAM-SHA-512":
-		options = append(options, kgo.SASL(auth.AsSha512Mechanism()))
+	if c.Security.Mechanism == "" {
+		return options, nil
 	}
-	return options, nil
+	login, err := mechanism(c.Security)
+	return append(options, kgo.SASL(login)), err
 }
 
 func produce(c command.Command) (any, error) {
@@ -69,7 +64,7 @@ func produce(c command.Command) (any, error) {
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.RequiredAcks(kgo.AllISRAcks()),
 		kgo.AllowAutoTopicCreation(),
-		kgo.ProducerLinger(20 * time.Millisecond),
+		kgo.ProducerLinger(20*time.Millisecond),
 	)
 	if !c.Idempotent {
 		options = append(options, kgo.DisableIdempotentWrite())

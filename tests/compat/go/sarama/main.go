@@ -25,6 +25,9 @@ func main() {
 		"consume":         consume,
 		"offset_for_time": offsetForTime,
 		"admin":           admin,
+		"administer":      administer,
+		"read_group":      readGroup,
+		"describe_group":  describeGroup,
 	})
 }
 
@@ -44,11 +47,7 @@ func configuration(c command.Command) (*sarama.Config, error) {
 		return nil, err
 	}
 	config.Net.TLS.Enable, config.Net.TLS.Config = tls != nil, tls
-	if c.Security.Mechanism != "" {
-		config.Net.SASL.Enable = true
-		config.Net.SASL.Mechanism = sarama.SASLMechanism(c.Security.Mechanism)
-		config.Net.SASL.User, config.Net.SASL.Password = c.Security.Username, c.Security.Password
-	}
+	logIn(config, c.Security)
 	return config, nil
 }
 

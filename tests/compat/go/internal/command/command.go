@@ -13,6 +13,12 @@ import (
 // Timeout bounds each program: a broker that does not answer fails the test instead of hanging it.
 const Timeout = 40 * time.Second
 
+// RetentionMs and ByteRate are what the verb "administer" sets.
+const (
+	RetentionMs = "7000000"
+	ByteRate    = 5_000_000
+)
+
 // Header is one header of a record; a nil Value is null and an empty one is empty.
 type Header struct {
 	Name  string `json:"name"`

@@ -8,13 +8,19 @@ import (
 )
 
 // Security says how to reach a listener: files with certificates in PEM, and a login by SASL. All of it is
-// optional.
+// optional. Token is for OAUTHBEARER; with IsDelegated, name and password are a delegation token's; KeyTable,
+// Realm and KerberosConfig are for GSSAPI, to the service "kafka".
 type Security struct {
-	CA          string `json:"ca"`
-	Certificate string `json:"certificate"`
-	Mechanism   string `json:"mechanism"`
-	Username    string `json:"username"`
-	Password    string `json:"password"`
+	CA             string `json:"ca"`
+	Certificate    string `json:"certificate"`
+	Mechanism      string `json:"mechanism"`
+	Username       string `json:"username"`
+	Password       string `json:"password"`
+	Token          string `json:"token"`
+	IsDelegated    bool   `json:"is_delegated"`
+	KeyTable       string `json:"key_table"`
+	Realm          string `json:"realm"`
+	KerberosConfig string `json:"kerberos_config"`
 }
 
 // TLS returns the configuration of encrypted connections, or nil for plaintext.
