@@ -11,8 +11,7 @@ from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import ClientSecurity, read_client_security
 from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 from kalda.zk.client.zookeeper_errors import AuthFailedError, ConnectionLossError, NoAuthError
-from tests.integration.real_zookeeper import RealZooKeeper, free_port, missing
-from tests.integration.zk.coordination_server import running_server
+from tests.integration.zk.secured_servers import SERVERS, secured_server
 from tests.integration.zk.tls_files import TlsFiles
 
 pytestmark = pytest.mark.xdist_group("secure_zookeeper")
@@ -52,45 +51,10 @@ class Secured:
         )
 
 
-@contextlib.contextmanager
-def our_server(directory: Path) -> Iterator[Secured]:
-    files = TlsFiles(directory)
-    port = free_port()
-    settings = {
-        "secureClientPort": str(port),
-        "clientPort": "0",
-        "ssl.keyStore.location": files.key("server"),
-        "ssl.trustStore.location": files.trust,
-        "java.security.auth.login.config": files.login_file("bob"),
-    }
-    with running_server(directory / "data", settings) as server:
-        yield Secured(files, server.address, f"localhost:{port}")
-
-
-@contextlib.contextmanager
-def apache_server(directory: Path) -> Iterator[Secured]:
-    files = TlsFiles(directory)
-    port = free_port()
-    settings = {
-        "secureClientPort": str(port),
-        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
-        "ssl.keyStore.location": files.key("server"),
-        "ssl.trustStore.location": files.trust,
-        "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
-    }
-    login = f"-Djava.security.auth.login.config={files.login_file('bob')}"
-    with RealZooKeeper(directory / "zookeeper", settings=settings, java_options=[login]) as server:
-        yield Secured(files, server.hosts, f"localhost:{port}")
-
-
-@pytest.fixture(scope="module", params=["kalda", "zookeeper"])
+@pytest.fixture(scope="module", params=list(SERVERS))
 def secured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    reason = missing()
-    if request.param == "zookeeper" and reason is not None:
-        pytest.skip(reason)
-    start = our_server if request.param == "kalda" else apache_server
-    with start(tmp_path_factory.mktemp("secured")) as server:
-        yield server
+    with secured_server(request.param, tmp_path_factory.mktemp("secured")) as server:
+        yield Secured(*server)
 
 
 async def test_certificate_and_login_are_the_identities_of_access_lists(secured: Secured) -> None:
