@@ -143,8 +143,7 @@ class BrokerParts:
 def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
     """Make the parts of a broker; `tasks` runs handlers and replica fetchers.
 
-    Raises:
-        ConfigError: a setting names something that does not exist here.
+    Raises `ConfigError`: a setting names something that does not exist here.
     """
     config, clock = foundation.config, foundation.clock
     timer, purgatories = _build_purgatories(clock)

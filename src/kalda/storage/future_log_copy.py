@@ -58,7 +58,7 @@ class FutureLogCopy:
                 return records
             # The last records were damaged on disk, or compaction has removed them.
             self._skip(start, current.log_end_offset)
-            future.skip_to(current.log_end_offset)
+            future.roll(current.log_end_offset)
         self._follow_offsets()
         return None
 

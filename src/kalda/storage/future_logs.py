@@ -16,7 +16,7 @@ come back much later; so may the new one.
 import logging
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -215,7 +215,7 @@ class FutureLogs:
         with future.disk_errors.raised("rename"):
             future.leader_epochs.replace(current.leader_epochs.entries)
             self.resources.file_system.rename(future.directory, target)
-        log = current.replaced_by(future, target)
+        log = _replacement(current, future, target, self._current_resources)
         self._drop(topic_partition)
         self._checkpoints.forget(os.path.dirname(source), topic_partition)
         self._checkpoints.note(log)
@@ -297,7 +297,23 @@ class FutureLogs:
             epochs.load()
         return epochs.latest_epoch
 
-    def forget_replaced(self, log: UnifiedLog, live_directories: tuple[str, ...]) -> None:
+    def discard(self, path: str, topic_partition: TopicPartition) -> None:
+        """Remove the directory of a log that is not loaded; raises `OSError`."""
+        target = delete_directory_name(topic_partition, uuid.uuid4().hex)
+        target = os.path.join(os.path.dirname(path), target)
+        self.resources.file_system.rename(path, target)
+        self._remove_later(target, 0)
+        logger.info("%s: removing %s, which another directory has replaced", topic_partition, path)
+
+    def forget_replaced(self, logs: Iterable[UnifiedLog], live_directories: Container[str]) -> None:
+        """Remove the files of step 1, when all log directories have been loaded."""
+        for log in logs:
+            try:
+                self._forget_replaced(log, live_directories)
+            except OSError as error:
+                logger.warning("%s: %s", log.topic_partition, error_text(error))
+
+    def _forget_replaced(self, log: UnifiedLog, live_directories: Container[str]) -> None:
         """Remove the file of step 1 if all directories in it are gone; raises `OSError`.
 
         A directory on a disk that is not there keeps its line: the disk may come back.
@@ -329,6 +345,39 @@ class FutureLogs:
 
     def _remove_later(self, directory: str, delay_ms: int) -> None:
         self.resources.delete_later(directory, delay_ms, is_directory=True)
+
+
+def _replacement(
+    current: UnifiedLog, future: UnifiedLog, directory: str, resources: LogResources
+) -> UnifiedLog:
+    """Return the log of a future log's files, which are now in `directory`.
+
+    Both have the same records. The new log has the offsets and the producers of the current one, which is
+    closed; what readers hold of it stays readable.
+    """
+    end = current.log_end_offset
+    assert future.log_end_offset == end, f"{future} cannot replace {current}"
+    resources.deletions.move(future.directory, directory)
+    local = future.detach(f"{future.topic_partition}: the log has replaced another")
+    current.detach(f"{current.topic_partition}: the log was moved to {directory}").forget()
+    local.relocate(directory, resources)
+    future.leader_epochs.relocate(directory)
+    producers, missing = current.producer_state, future.missing
+    producers.relocate(directory, future.producer_state.snapshots)
+    missing.relocate(directory)
+    missing.is_withheld, missing.is_given_up = current.missing.is_withheld, current.missing.is_given_up
+    for queue in (resources.dirty, resources.moved):
+        queue.add(current.topic_partition)
+    return UnifiedLog(
+        local,
+        resources,
+        topic_id=current.topic_id,
+        log_start_offset=current.log_start_offset,
+        high_watermark=current.high_watermark,
+        leader_epochs=future.leader_epochs,
+        producer_state=producers,
+        missing=missing,
+    )
 
 
 def _marker_path(directory: str) -> str:

@@ -32,6 +32,7 @@ class LocalLog:
         "_tail",
         "config",
         "directory",
+        "is_renamed",
         "log_end_offset",
         "recovery_point",
         "segments",
@@ -56,6 +57,8 @@ class LocalLog:
         self.log_end_offset = log_end_offset
         # Everything below is on the device.
         self.recovery_point = recovery_point
+        # Whether the directory was renamed, so that its name may not be on the device.
+        self.is_renamed = False
         # Base offset -> position of the last batches, all in the active segment.
         self._tail: dict[int, int] = {}
         # The last read bound that was searched for: offset, segment, position.
@@ -228,6 +231,7 @@ class LocalLog:
     def relocate(self, directory: str, resources: LogResources) -> None:
         """Note that the directory was renamed; from now on the log uses `resources`."""
         self.directory = directory
+        self.is_renamed = True
         self._resources = resources
         for segment in self.segments:
             segment.relocate(directory)

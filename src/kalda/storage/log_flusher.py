@@ -63,7 +63,7 @@ class LogFlusher:
         self._waiters: list[Callable[[], None]] = []
         self._snapshots: list[str] = []
         # Whether the directory's name, and the topic id in it, are on the device.
-        self._is_parent_synced = local.recovery_point > 0
+        self._is_parent_synced = local.recovery_point > 0 and not local.is_renamed
 
     def flush(self, offset: int, done: Callable[[], None] | None) -> None:
         """Sync everything below `offset`, then call `done`, after a failed sync too.
@@ -137,8 +137,8 @@ class LogFlusher:
         """Add a producer snapshot to the next flush."""
         self._snapshots.append(path)
 
-    def forget_directory_sync(self) -> None:
-        """Sync the name of the log's directory and its topic id with the next flush, because one changed."""
+    def sync_topic_id(self) -> None:
+        """Sync the topic id of the log's directory with the next flush."""
         self._is_parent_synced = False
 
     def disown_running(self) -> None:

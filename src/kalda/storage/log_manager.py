@@ -123,7 +123,7 @@ class LogManager:
                         step(directory)
                     except LogDirectoryError as error:
                         self._skip(directory, error, of_a_log=step == self._load_directory)
-            self._forget_replaced()
+            self.futures.forget_replaced(self._logs.values(), self.live_directories)
         except BaseException:
             self._unlock()
             raise
@@ -483,27 +483,20 @@ class LogManager:
         try:
             replaced = self.futures.replaced_of(path, other.directory)
             if replaced == path:
-                self._discard(path, topic_partition)
+                self.futures.discard(path, topic_partition)
                 return False
             if replaced == other.directory:
                 if isinstance(other, UnifiedLog):
                     other.forget(f"the log was moved to {path}")
                 del (self._logs if topic_partition in self._logs else self._closed)[topic_partition]
                 self._checkpoints.forget(os.path.dirname(other.directory), topic_partition)
-                self._discard(other.directory, topic_partition)
+                self.futures.discard(other.directory, topic_partition)
                 return True
         except (OSError, CorruptCheckpointError) as error:
             raise LogDirectoryError(f"cannot read {path}: {error_text(error)}") from error
         raise LogDirectoryError(
             f"{topic_partition} is in two log directories, {other.directory} and {path}; remove one"
         )
-
-    def _discard(self, path: str, topic_partition: TopicPartition) -> None:
-        """Remove a log that was moved to another log directory; raises `OSError`."""
-        target = os.path.join(os.path.dirname(path), delete_directory_name(topic_partition, uuid.uuid4().hex))
-        self.resources.file_system.rename(path, target)
-        self.resources.deletions.add(target, 0, is_directory=True)
-        logger.info("%s: removing %s, which another directory has replaced", topic_partition, path)
 
     def _load_future(
         self, path: str, topic_partition: TopicPartition, found: Offsets, modified_ms: int, *, is_clean: bool
@@ -514,7 +507,7 @@ class LogManager:
         """
         try:
             if not self.futures.make_way(topic_partition, modified_ms):
-                self._discard(path, topic_partition)
+                self.futures.discard(path, topic_partition)
                 return
         except (OSError, LogStorageError) as error:
             cause = error.__cause__ or error
@@ -532,14 +525,6 @@ class LogManager:
             self.resources.deletions.add(path, 0, is_directory=True)
         else:
             self.futures.add(log, modified_ms)
-
-    def _forget_replaced(self) -> None:
-        """Note that the logs in replaced directories are gone, when all directories have been read."""
-        for log in self._logs.values():
-            try:
-                self.futures.forget_replaced(log, self.live_directories)
-            except OSError as error:
-                logger.warning("%s: %s", log.topic_partition, error_text(error))
 
     def _add(self, topic_partition: TopicPartition, log: UnifiedLog) -> None:
         assert topic_partition not in self._closed, f"{topic_partition} is open and closed for want of space"

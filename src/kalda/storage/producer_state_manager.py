@@ -8,6 +8,7 @@ because its state may have expired. UNKNOWN_PRODUCER_ID has one use of ours: a t
 sequence numbers of an ended one (ADR 14).
 """
 
+import contextlib
 import logging
 import os
 from bisect import insort
@@ -17,8 +18,9 @@ from typing import Final, NamedTuple
 
 from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
-from kalda.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader
+from kalda.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, Buffer, read_header
 from kalda.records.control import ControlRecordType, EndTransactionMarker
+from kalda.records.errors import RecordsError
 from kalda.storage.errors import (
     CorruptSnapshotError,
     InvalidProducerEpochError,
@@ -137,6 +139,12 @@ class ProducerStateManager:
             and entry.current_transaction_first_offset != NO_TRANSACTION
             and entry.producer_epoch == epoch
         )
+
+    def is_retry(self, records: Buffer) -> bool:
+        """Return whether a batch is one of its producer's last five, which the producer retries."""
+        with contextlib.suppress(RecordsError):
+            return self.has_batch(read_header(records))
+        return False
 
     def has_batch(self, header: BatchHeader) -> bool:
         """Return whether a batch is one of the last five that its producer wrote."""
@@ -299,7 +307,7 @@ class ProducerStateManager:
         return path
 
     def relocate(self, directory: str, snapshots: Iterable[int]) -> None:
-        """Note that the log is now in a directory with these snapshot files; the next snapshot is taken anew.
+        """Note that the log is now in a directory with these snapshot files; the next one is always written.
 
         The producers stay: they include some whose batches retention has deleted.
         """

@@ -1,4 +1,4 @@
-"""Decides which segments retention deletes; the functions are pure, and `UnifiedLog` deletes.
+"""Decides which segments retention deletes; `UnifiedLog` deletes. All functions but `unleased` are pure.
 
 All rules share three limits: segments are deleted oldest first and without a gap, never one with offsets at
 or above the high watermark, and never an empty active segment.
@@ -7,7 +7,9 @@ or above the high watermark, and never an empty active segment.
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from kalda.common.types import TopicPartition
 from kalda.storage.log_config import LogConfig
+from kalda.storage.log_resources import ReadLeasesPort
 from kalda.storage.log_segment import LogSegment
 
 
@@ -109,3 +111,13 @@ def _count_leading(
             break
         count += 1
     return count
+
+
+def unleased(
+    segments: Sequence[SegmentFacts], count: int, name: TopicPartition, leases: ReadLeasesPort | None
+) -> int:
+    """Return how many of the `count` oldest segments no client reads in place."""
+    if not count or leases is None:
+        return count
+    removable = leases.removable_below(name, segments[count - 1].end_offset)
+    return sum(each.end_offset <= removable for each in segments[:count])

@@ -23,11 +23,9 @@ from kalda.records.batch import (
     LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
-    read_header,
     set_base_offset_and_leader_epoch,
 )
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
-from kalda.records.errors import RecordsError
 from kalda.records.format_conversion import is_message_set
 from kalda.storage import retention
 from kalda.storage.checked_batches import CheckedBatches, LogEnd, read_follower_batches
@@ -229,12 +227,6 @@ class UnifiedLog:
             header.record_count,
         )
 
-    def is_retry(self, records: WritableBuffer) -> bool:
-        """Return whether a batch is one of its producer's last five, which the producer retries."""
-        with contextlib.suppress(RecordsError):
-            return self.producer_state.has_batch(read_header(records))
-        return False
-
     def append_as_follower(self, records: WritableBuffer, leader_epoch: int | None = None) -> LogAppendInfo:
         """Append batches with the leader's offsets and epochs; a partial last batch is left out.
 
@@ -389,10 +381,14 @@ class UnifiedLog:
         self._check()
         return self.log_start_offset
 
-    def roll(self) -> None:
-        """Begin a new segment at the log's end; raises `LogStorageError`."""
+    def roll(self, base_offset: int | None = None) -> None:
+        """Begin a new segment at the log's end, or above it: then no record has an offset in between.
+
+        Raises:
+            LogStorageError: the disk failed.
+        """
         with self.disk_errors.raised("roll"):
-            self._roll(self.log_end_offset)
+            self._roll(self.log_end_offset if base_offset is None else base_offset)
         self._check()
 
     def flush(self, done: Callable[[], None] | None = None) -> None:
@@ -419,11 +415,15 @@ class UnifiedLog:
         rules = retention.rules(
             self.config, self.log_start_offset, self.high_watermark, self._resources.clock.time_ms()
         )
+        is_full = os.path.dirname(self.directory) in self._resources.failures.full
+        # Readers in place have to make way where there is no room.
+        leases = None if is_full else self._resources.read_leases
         count = 0
         with self.disk_errors.raised("delete segments of"):
             for expired, reason in rules[:1] if keep_expired else rules:
                 facts = retention.facts_of(self.segments, self.log_end_offset)
-                count += self._drop(self._unleased(facts, expired(facts)), reason)
+                found = retention.unleased(facts, expired(facts), self.topic_partition, leases)
+                count += self._drop(found, reason)
         self._check()
         return count
 
@@ -516,7 +516,7 @@ class UnifiedLog:
             )
         with self.disk_errors.raised("write the topic id of"):
             write_partition_metadata(self._resources.file_system, self.directory, topic_id)
-        self._flusher.forget_directory_sync()
+        self._flusher.sync_topic_id()
         self.topic_id = topic_id
 
     def on_checkpoint(self) -> None:
@@ -551,57 +551,11 @@ class UnifiedLog:
             self.forget("the log is closed")
         return sync
 
-    def skip_to(self, offset: int) -> None:
-        """Let the next record have `offset`, above the log's end: no log has the records in between.
-
-        Raises:
-            LogStorageError: the disk failed.
-        """
-        assert offset >= self.log_end_offset, f"cannot skip back from {self.log_end_offset} to {offset}"
-        with self.disk_errors.raised("roll"):
-            self._roll(offset)
-        self.producer_state.end_offset = offset
-        self._mark_dirty()
-        self._mark_moved()
-        self._check()
-
-    def replaced_by(self, future: "UnifiedLog", directory: str) -> "UnifiedLog":
-        """Return the log that replaces this one: the files of `future`, whose directory was renamed.
-
-        Both have the same records. The new log has the offsets and producers of this one, which is closed;
-        what readers hold of it stays readable.
-        """
-        end = self.log_end_offset
-        assert future.log_end_offset == end, f"{future} cannot replace {self}"
-        future.retire(f"{future.topic_partition}: the log has replaced another")
-        self.retire(f"{self.topic_partition}: the log was moved to {directory}")
-        local, producers, missing = future._local, self.producer_state, future.missing
-        self._local.forget()
-        self._resources.deletions.move(local.directory, directory)
-        local.relocate(directory, self._resources)
-        future.leader_epochs.relocate(directory)
-        producers.relocate(directory, future.producer_state.snapshots)
-        missing.relocate(directory)
-        missing.is_withheld, missing.is_given_up = self.missing.is_withheld, self.missing.is_given_up
-        log = UnifiedLog(
-            local,
-            self._resources,
-            topic_id=self.topic_id,
-            log_start_offset=self.log_start_offset,
-            high_watermark=self.high_watermark,
-            leader_epochs=future.leader_epochs,
-            producer_state=producers,
-            missing=missing,
-        )
-        log._flusher.forget_directory_sync()
-        log._mark_dirty()
-        log._mark_moved()
-        return log
-
-    def retire(self, reason: str) -> None:
-        """Refuse later appends with `reason`, and ignore the end of a running flush."""
+    def detach(self, reason: str) -> LocalLog:
+        """Refuse appends with `reason` from now on; return the files, which another log may take over."""
         self._flusher.failure = reason
         self._flusher.disown_running()
+        return self._local
 
     def forget(self, reason: str) -> None:
         """Close all files without writing; later appends are refused with `reason`."""
@@ -611,10 +565,9 @@ class UnifiedLog:
                 self._resources.cleaner.abort(self.topic_partition)
         if self._resources.read_leases is not None:
             self._resources.read_leases.on_removal(self.topic_partition)
-        self.retire(f"{self.topic_partition}: {reason}")
         self._resources.dirty.discard(self.topic_partition)
         self._resources.moved.discard(self.topic_partition)
-        self._local.forget()
+        self.detach(f"{self.topic_partition}: {reason}").forget()
 
     def check_invariants(self) -> None:
         """Assert that the offsets and the parts of the log agree; see `kalda.common.invariants`."""
@@ -678,15 +631,6 @@ class UnifiedLog:
         except OSError as error:
             # The roll is complete; the next flush tries again.
             logger.warning("%s: flush after roll postponed: %s", self.topic_partition, error_text(error))
-
-    def _unleased(self, facts: Sequence[retention.SegmentFacts], count: int) -> int:
-        """Return how many of the `count` oldest segments no client reads in place; all on a full disk."""
-        leases = self._resources.read_leases
-        if not count or leases is None:
-            return count
-        removable = leases.removable_below(self.topic_partition, facts[count - 1].end_offset)
-        is_full = os.path.dirname(self.directory) in self._resources.failures.full
-        return count if is_full else sum(each.end_offset <= removable for each in facts[:count])
 
     def _drop(self, count: int, reason: str) -> int:
         if not count:

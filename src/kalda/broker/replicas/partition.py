@@ -302,7 +302,7 @@ class Partition:
         if acks == ACKS_ALL and followers and len(self.isr) < self.min_in_sync_replicas:
             # A producer that gets "not appended" for a batch that is in the log may send its records again
             # in another batch, which cannot be in sequence: librdkafka then fails for good.
-            is_retry = self.log.is_retry(records)
+            is_retry = self.log.producer_state.is_retry(records)
             raise ApiError(
                 ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND if is_retry else ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"The in-sync replicas {list(self.isr)} of {self.topic_partition} are fewer than "

@@ -302,7 +302,7 @@ def test_offsets_that_the_log_has_lost_are_lost_in_the_copy() -> None:
 
 def test_a_log_with_a_gap_at_its_end_moves() -> None:
     broker = filled(4)
-    broker.log.skip_to(9)
+    broker.log.roll(9)
     broker.log.missing.add([(4, 9)])
     broker.alter(B)
     broker.advance()
