@@ -75,7 +75,7 @@ async def until_in(broker: BrokerServer, directory: Path) -> None:
 
 async def until_gone(path: Path) -> None:
     async with asyncio.timeout(20):
-        while path.exists():  # noqa: ASYNC110
+        while path.exists():  # noqa: ASYNC110, ASYNC240
             await asyncio.sleep(0.01)
 
 
