@@ -8,7 +8,7 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -61,8 +61,10 @@ class ConfluentClient:
 
     name = "confluent-kafka"
 
-    def __init__(self, bootstrap: str, *, version: str | None = None) -> None:
-        self._settings: dict[str, object] = {"bootstrap.servers": bootstrap}
+    def __init__(
+        self, bootstrap: str, *, version: str | None = None, security: Mapping[str, str] | None = None
+    ) -> None:
+        self._settings: dict[str, object] = {"bootstrap.servers": bootstrap, **(security or {})}
         if version is not None:
             self._settings |= old_librdkafka(version)
         self._is_idempotent = version is None
