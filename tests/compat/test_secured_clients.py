@@ -56,3 +56,28 @@ def test_javas_tools_do_everything_as_the_user_that_they_are(
     secured: SecuredBroker, way: Way, release: JavaRelease, topic_name: Callable[[str], str]
 ) -> None:
     run_course(JavaTools(secured, way, release), topic_name(f"{way.user}.java"))
+
+
+@pytest.mark.timeout(300)
+def test_javas_tool_manages_delegation_tokens(secured: SecuredBroker, release: JavaRelease) -> None:
+    """It makes, lists, renews and ends a token of the user that it logs in as."""
+    way = Way("SASL_SSL", "SCRAM-SHA-512")
+    server = (
+        "--bootstrap-server",
+        secured.address(way),
+        "--command-config",
+        str(secured.write_properties(way)),
+    )
+
+    def run(*arguments: str) -> str:
+        return release.run("org.apache.kafka.tools.DelegationTokenCommand", *server, *arguments)
+
+    made = run("--create", "--max-life-time-period", "-1", "--renewer-principal", "User:plain")
+    token_id, hmac, owner = made.splitlines()[-1].split()[:3]
+    assert way.principal == owner
+    # Without an owner the tool asks for the tokens of nobody, and Apache Kafka's brokers have none either.
+    mine = ("--describe", "--owner-principal", way.principal)
+    assert token_id in run(*mine)
+    assert "Completed renew" in run("--renew", "--renew-time-period", "-1", "--hmac", hmac)
+    assert "Completed expire" in run("--expire", "--expiry-time-period", "-1", "--hmac", hmac)
+    assert token_id not in run(*mine)

@@ -63,6 +63,7 @@ def test_javas_client_is_who_it_logs_in_as(server: SecuredServer, transport: str
     expected = expected + {"SASL": ["sasl: bob"], "digest": ["digest: carol"]}.get(login, [])
     node = f"/{transport}-{login}"
     with command_line(address, options) as java:
+        java.wait_for("state:SyncConnected")
         if login == "digest":
             java.run("addauth digest carol:carol-secret")
         java.run("whoami")
