@@ -104,7 +104,7 @@ def test_a_directory_that_may_not_be_written_is_named(tmp_path: Path) -> None:
         (["--brokers", "3", "--set", "log.dirs=/a"], "`log.dirs`"),
         (["--brokers", "3", "--port", "65534"], "--brokers=3"),
         (["--port", "9093", "--set", "listeners=PLAINTEXT://127.0.0.1:9092"], "--port=9093 and `listeners`"),
-        (["--set", "ssl.engine.factory.class=X"], "`ssl.engine.factory.class`=X needs TLS"),
+        (["--set", "ssl.engine.factory.class=X"], "`ssl.engine.factory.class`=X needs the JVM's TLS"),
         (["--set", "process.roles=broker,controller"], "KRaft"),
         (["--brokers", "3", "--set", "process.roles=broker", "--set", "node.id=1"], "KRaft"),
         (["--config", "/nonexistent/server.properties"], "/nonexistent/server.properties"),
