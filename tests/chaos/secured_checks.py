@@ -16,9 +16,7 @@ RSS_BYTES_MAX: Final = 400 * 1024 * 1024
 
 _PERIODS_IN_A_WINDOW: Final = 3
 """The end of one period, the begin of the next, and a restart between them."""
-_EVENT: Final = re.compile(
-    r'^(?P<time>\S+ \S+) INFO (?:(?P<more>\d+) more lines.* such as: )?(?P<json>\{"event".*\}) \(\S+\)$'
-)
+_EVENT: Final = re.compile(r'^(?P<time>\S+ \S+) INFO (?P<json>\{"event".*\}) \(\S+\)$')
 
 
 def secrets_in(paths: Iterable[Path], secrets: Iterable[str]) -> list[str]:
@@ -51,11 +49,11 @@ class Audit:
             event = json.loads(match["json"])
             kind, outcome, address = event["event"], event["outcome"], event["address"]
             if kind == "login":
-                self.logins[outcome] += int(match["more"] or 1)
+                self.logins[outcome] += event.get("suppressed", 1)
             # A change fails while there is no controller, too.
             if kind != "change" and outcome != "success" and address != STRANGERS_ADDRESS:
                 self.problems.append(f"{path.name}: {line}")
-            if match["more"] is None:
+            if "suppressed" not in event:
                 lines = recent[kind, outcome, address]
                 lines.append(datetime.fromisoformat(match["time"].replace(",", ".")).timestamp())
                 while lines[-1] - lines[0] > LIMIT_SECONDS:
