@@ -19,5 +19,5 @@ def test_rotations_and_faults_lose_nothing_and_refuse_no_client(tmp_path: Path, 
     report = run(Options(ROUNDS, seed, tmp_path, client, kinds=SHORT_KINDS))
 
     assert report.acknowledged > 1_000
-    assert report.logins["success"] > 100
+    assert report.logins["success"] > 20
     assert report.refused > 0

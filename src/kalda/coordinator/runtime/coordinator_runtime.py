@@ -336,12 +336,12 @@ class CoordinatorRuntime(Generic[S]):
         if partition.load is not None:
             partition.load.cancel()
         partition.timers.close()
-        error = self._not_coordinator(partition.number)
-        partition.queue.fail_all(error)
+        # The shard first: the writes that fail must not change a state that goes on without timers.
         try:
             partition.shard.on_unloaded()
         except Exception:
             logger.exception("%s-%d: dropping its state failed", self._config.name, partition.number)
+        partition.queue.fail_all(self._not_coordinator(partition.number))
         # Operations that were deferred behind the running one fail, because the partition is gone.
         while partition.deferred:
             partition.deferred.popleft()()
