@@ -4,7 +4,7 @@ Run ``python -m tests.chaos.hostile_logins --logins 10000 --half-open 1000``. Ea
 so that what is measured is the server's. One line for each attack has the time it took, the resident memory
 of the server before, at the peak and afterwards, and the latency of the good client before and meanwhile. The
 run fails if a login is answered in another way than in Kafka, a request of the good client fails, the memory
-grows by more than `GROWTH_MB_MAX`, or the audit has more lines than its limit allows.
+grows by more than it may, or the audit has more lines than its limit allows.
 """
 
 import argparse
@@ -48,7 +48,9 @@ REFUSED = 58
 AT_ONCE = 50
 """Connections of an attacker that log in at the same time."""
 GROWTH_MB_MAX = 100.0
-"""A thousand TLS connections in their handshake take some 50 MB of OpenSSL's buffers."""
+"""A thousand TLS connections in their handshake take some 40 MB of OpenSSL's buffers."""
+AGAIN_GROWTH_MB_MAX = 20.0
+"""Of an attack that was made before: what it took then is used again."""
 HOLD_SECONDS = 5.0
 """How long connections that are held stay open."""
 
@@ -313,7 +315,16 @@ def resident_mb(pid: int) -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def run(name: str, attack: Attack, address: str, count: int, pid: int, good: GoodClient) -> None:
+def run(
+    name: str,
+    attack: Attack,
+    address: str,
+    count: int,
+    pid: int,
+    good: GoodClient,
+    *,
+    growth_mb_max: float = GROWTH_MB_MAX,
+) -> None:
     """Make an attack and print a line about it.
 
     Raises:
@@ -344,7 +355,7 @@ def run(name: str, attack: Attack, address: str, count: int, pid: int, good: Goo
     )
     if wrong:
         raise SystemExit(f"{wrong} of {count} attempts of {name} were not refused")
-    if after - before > GROWTH_MB_MAX:
+    if after - before > growth_mb_max:
         raise SystemExit(f"the memory grew by {after - before:.0f} MB during {name}")
 
 
@@ -382,8 +393,10 @@ def attack_broker(directory: Path, logins: int, count_half_open: int) -> None:
                 run(f"broker {attack.__name__}", attack, plaintext, logins, broker.pid, good)
             for attack in (over_tls, junk):
                 run(f"broker {attack.__name__}", attack, tls, logins, broker.pid, good)
-            run("broker half_open", half_open, tls, count_half_open, broker.pid, good)
-            run("broker half_frames", half_frames, plaintext, count_half_open, broker.pid, good)
+            for growth in (GROWTH_MB_MAX, AGAIN_GROWTH_MB_MAX):
+                held_count, pid = count_half_open, broker.pid
+                run("broker half_open", half_open, tls, held_count, pid, good, growth_mb_max=growth)
+                run("broker half_frames", half_frames, plaintext, held_count, pid, good, growth_mb_max=growth)
         periods = 1 + (time.monotonic() - began) / LIMIT_SECONDS
         failures = [each for each in audit_lines(broker.log()) if each["outcome"] == "failure"]
         suppressed = sum(int(str(each.get("suppressed", 0))) for each in failures)
@@ -415,9 +428,19 @@ def attack_zookeeper(directory: Path, logins: int, count_half_open: int) -> None
         try:
             time.sleep(2)
             address = server.zookeeper
-            run("zookeeper logins", zookeeper_logins, address, logins, server.pid, good)
-            run("zookeeper junk", junk, address, logins, server.pid, good)
-            run("zookeeper half_open", half_open, address, count_half_open, server.pid, good)
+            for growth in (GROWTH_MB_MAX, AGAIN_GROWTH_MB_MAX):
+                pid = server.pid
+                run("zookeeper logins", zookeeper_logins, address, logins, pid, good, growth_mb_max=growth)
+                run("zookeeper junk", junk, address, logins, pid, good, growth_mb_max=growth)
+                run(
+                    "zookeeper half_open",
+                    half_open,
+                    address,
+                    count_half_open,
+                    pid,
+                    good,
+                    growth_mb_max=growth,
+                )
         finally:
             good.stop()
             client.stop()

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import gc
 import logging
 import ssl
+import weakref
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -255,6 +257,31 @@ async def test_half_open_handshakes_are_bounded_and_time_out(files: TlsFiles) ->
         assert ["zookeeper"] == await good.children("/")
         for client in half_open:
             client.close()
+
+
+@pytest.mark.parametrize("certificate", ["alice", None])
+async def test_a_closed_connection_needs_no_garbage_collector(
+    files: TlsFiles, certificate: str | None
+) -> None:
+    """Processes collect cycles late, and each connection with TLS has 30 KB of OpenSSL's memory."""
+    async with served(files, **files.server()) as bench:
+        registry = bench.listener.registry
+        gc.disable()
+        try:
+            if certificate is None:
+                client = await dial_secure_port(bench)
+            else:
+                client = await dial_tls(bench, files.client(files.key(certificate)))
+                await client.open()
+            while not registry.connections:  # noqa: ASYNC110 - the server has no event for what it accepts
+                await asyncio.sleep(0)
+            gone = weakref.ref(next(iter(registry.connections)))
+            client.writer.transport.abort()
+            async with asyncio.timeout(20):
+                while gone() is not None:  # noqa: ASYNC110 - nor for what it has closed
+                    await asyncio.sleep(0.01)
+        finally:
+            gc.enable()
 
 
 async def test_truncated_handshakes_and_junk_in_records_disturb_nobody(

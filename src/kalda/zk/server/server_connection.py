@@ -134,6 +134,8 @@ class ServerConnection(asyncio.Protocol):
         self._out_shared_bytes = 0
         """The part of `_out_bytes` that is in memoryviews."""
         self._flush_planned = False
+        self._abort_timer: asyncio.TimerHandle | None = None
+        """Ends a connection whose client does not take the last responses."""
         self._writable = True
 
     @property
@@ -190,6 +192,8 @@ class ServerConnection(asyncio.Protocol):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Remove the connection; its session lives until its time-out."""
         self._forget()
+        if self._abort_timer is not None:
+            self._abort_timer.cancel()
 
     # Called by the watches and the listener.
 
@@ -224,7 +228,7 @@ class ServerConnection(asyncio.Protocol):
             self._transport.writelines(self._out)
         self._forget()
         self._transport.close()
-        self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
+        self._abort_timer = self._loop.call_later(CLOSE_SECONDS_MAX, self._transport.abort)
 
     def abort(self, reason: str, level: int = logging.INFO) -> None:
         """Close the connection at once; the session lives on."""

@@ -31,7 +31,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self, connection: ServerConnection, context: ssl.SSLContext, *, is_optional: bool = False
     ) -> None:
         super().__init__()
-        self._connection: Final = connection
+        self._connection = connection
+        """Until the connection is lost: the two refer to each other, and the garbage collector comes late."""
         self._is_optional: Final = is_optional
         self._channel: TlsChannel | None = TlsChannel(context, is_server=True)
         self._has_begun = False
@@ -74,8 +75,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         """Close: nobody sends requests any more."""
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Report the loss."""
-        self._connection.connection_lost(exc)
+        """Report the loss, and free the memory of the TLS session."""
+        connection = self._connection
+        del self._connection
+        self._channel = None
+        connection.connection_lost(exc)
 
     def pause_writing(self) -> None:
         """Stop the connection's responses: the client does not read."""

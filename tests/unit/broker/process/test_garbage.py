@@ -69,6 +69,29 @@ def test_a_process_that_made_nothing_is_left_alone(collecting: SteppedCollection
     assert not collecting.has_worked
 
 
+def test_many_new_frozen_objects_cause_a_whole_collection(
+    collecting: SteppedCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Peers that connect and leave make cycles; in an hour they could make gigabytes of them."""
+    monkeypatch.setattr("kalda.broker.process.garbage.FROZEN_GROWTH_MIN", 1_000)
+    loop = asyncio.new_event_loop()
+    collecting.collect_whole()
+    kept = [Node() for _ in range(10)]
+    gone = weakref.ref(kept[0])
+    gc.collect()
+    kept.clear()
+    collecting._check(loop)
+    assert gone() is not None, "they are too few"
+    count = gc.get_freeze_count()
+    kept = [Node() for _ in range(count)]
+    gc.collect()
+    kept.clear()
+    collecting._check(loop)
+    assert gone() is None
+    assert gc.get_freeze_count() < count + 1_000
+    loop.close()
+
+
 @pytest.mark.parametrize(
     ("seconds", "share", "expected"),
     [
