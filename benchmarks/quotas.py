@@ -31,7 +31,7 @@ from kalda.clients.admin.quotas import QuotaAlteration, quota_entity
 from kalda.clients.errors import ClientError
 from kalda.testing import ProcessCluster, Security
 
-_WARM_UP_SECONDS: Final = 14.0
+_WARM_UP_SECONDS: Final = 12.5
 _SECONDS: Final = 30.0
 _RATE: Final = 200_000
 _RECORD: Final = b"x" * 10_000
