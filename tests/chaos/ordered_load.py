@@ -171,10 +171,11 @@ def error_reporter(errors: list[str]) -> Callable[[confluent_kafka.KafkaError], 
 def is_refusal(name: str, text: str) -> bool:
     """Tell whether an error says that a login, a certificate or a permission was refused.
 
-    librdkafka reports _AUTHENTICATION, too, where the broker has not answered: it stands still, or is gone.
+    librdkafka reports _AUTHENTICATION with a local cause, too, where the broker has not answered: it stands
+    still, or is gone. What brokers refused is in their audit logs.
     """
-    if "Local: Broker transport failure" in text or "Local: Timed out" in text:
-        return False
+    if name == "_AUTHENTICATION":
+        return "Local: " not in text
     return "AUTH" in name or (name == "_SSL" and "certificate" in text)
 
 
