@@ -1,6 +1,6 @@
 """Administers a secured cluster: users, ACLs, settings; and waits until each single broker knows of them.
 
-A broker learns of a change by a watch in ZooKeeper, so the response to the change does not say that all know
+A broker reads a change after a watch in ZooKeeper, so the response to the change does not say that all know
 it. Visits that may be refused come from an address of their own.
 """
 

@@ -35,7 +35,6 @@ ADMINISTRATOR: Final = "operator"
 BROKER_USERS: Final = ("broker-a", "broker-b")
 """Both are super users, so that brokers can change from one to the other."""
 REAUTHENTICATE_MS: Final = 10_000
-CLIENT_ADDRESS: Final = "127.0.0.1"
 
 _VALID: Final = timedelta(days=30)
 _ITERATIONS: Final = 4096

@@ -48,9 +48,8 @@ QUOTA: Final = 1e12
 """Of every user, far above what clients do: quotas are in force and slow nothing down."""
 
 _FAULT, _ROTATION, _BOTH, _BROKERS_USER = "a fault", "a rotation", "both", BROKERS_USER
-KINDS: Final = {_FAULT: 3, _ROTATION: 4, _BOTH: 5, _BROKERS_USER: 1}
-"""What a round can be, with its weight."""
-SHORT_KINDS: Final = {_FAULT: 1, _ROTATION: 1, _BOTH: 2}
+_KINDS: Final = {_FAULT: 3, _ROTATION: 4, _BOTH: 5, _BROKERS_USER: 1}
+_SHORT_KINDS: Final = {_FAULT: 1, _ROTATION: 1, _BOTH: 2}
 """Those that take seconds: the brokers change their user by a rolling restart."""
 
 
@@ -63,15 +62,22 @@ class Options:
     directory: Path
     client: str = LIBRDKAFKA
     is_zookeeper_real: bool = False
-    kinds: Mapping[str, int] = field(default_factory=lambda: KINDS)
+    is_short: bool = False
+    """Whether only what takes seconds is done."""
+
+    @property
+    def kinds(self) -> Mapping[str, int]:
+        """What a round can be, with its weight."""
+        return _SHORT_KINDS if self.is_short else _KINDS
 
     @property
     def replay(self) -> str:
         """The command that makes the same choices again."""
         real = " --real-zookeeper" if self.is_zookeeper_real else ""
+        short = " --short" if self.is_short else ""
         return (
             f"python -m tests.chaos.secured_rounds --rounds {self.rounds} --seed {self.seed} "
-            f"--client {self.client}{real}"
+            f"--client {self.client}{real}{short}"
         )
 
 
@@ -258,6 +264,7 @@ def main() -> None:
     """Run from the command line."""
     parser = rounds_parser(__doc__, 50)
     parser.add_argument("--real-zookeeper", action="store_true", help="coordinate through a real ZooKeeper")
+    parser.add_argument("--short", action="store_true", help="without rolling restarts")
     parser.add_argument("--keep", type=Path, help="a directory to leave logs and data in")
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
@@ -266,7 +273,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kalda-secured-chaos-") as temporary:
         report = run(
             Options(
-                given.rounds, given.seed, given.keep or Path(temporary), given.client, given.real_zookeeper
+                given.rounds,
+                given.seed,
+                given.keep or Path(temporary),
+                given.client,
+                given.real_zookeeper,
+                given.short,
             )
         )
     for name, count in sorted((report.faults + report.rotations).items()):
