@@ -8,6 +8,7 @@ The quota of request time is compared with the processor time of the brokers: cl
 share it by their numbers of requests.
 """
 
+import json
 import multiprocessing
 import socket
 import statistics
@@ -33,6 +34,7 @@ from kalda.testing import ProcessCluster, Security
 
 _WARM_UP_SECONDS: Final = 12.5
 _SECONDS: Final = 30.0
+_IDLE_SECONDS: Final = 10.0
 _RATE: Final = 200_000
 _RECORD: Final = b"x" * 10_000
 _MUTATION_RATE: Final = 2.0
@@ -129,6 +131,7 @@ def _run(brokers: int) -> list[Figure]:
 
 def _measure(cluster: ProcessCluster, admin: Admin, brokers: int, kind: _Kind) -> list[Figure]:
     quiet = _latencies(cluster, _SECONDS)
+    idle = _processor_time_idle(cluster) if kind.work is _request else 0.0
     suffix = f"{brokers} broker(s)"
     figures: list[Figure] = []
     for clients in kind.together:
@@ -140,7 +143,7 @@ def _measure(cluster: ProcessCluster, admin: Admin, brokers: int, kind: _Kind) -
             before = {name: counter.value for name, counter in counters.items()}
             time.sleep(_SECONDS)
             got = {name: counters[name].value - before[name] for name in counters}
-            used = _processor_seconds(cluster) - used
+            used = _processor_seconds(cluster) - used - idle * _SECONDS
         _set_quotas(admin, kind, [(client, None) for client, _ in limits])
         if kind.work is _request:
             got = {name: used * 100 * count / sum(got.values()) for name, count in got.items()}
@@ -165,6 +168,13 @@ def _set_quotas(admin: Admin, kind: _Kind, limits: Sequence[tuple[_Bounded, floa
         QuotaAlteration(quota_entity(dict(client.entity)), {kind.name: limit}) for client, limit in limits
     ]
     admin.alter_client_quotas(changes).raise_for_errors()
+
+
+def _processor_time_idle(cluster: ProcessCluster) -> float:
+    """Return the part of a second that the brokers use without clients, for leases, sessions and fetches."""
+    before = _processor_seconds(cluster)
+    time.sleep(_IDLE_SECONDS)
+    return (_processor_seconds(cluster) - before) / _IDLE_SECONDS
 
 
 def _processor_seconds(cluster: ProcessCluster) -> float:
@@ -244,22 +254,34 @@ def _send(
 
 
 def _consume(config: dict[str, Any], counter: "Synchronized[float]", stop: "Event") -> None:
+    """Read a topic, and count the bytes that came.
+
+    They are more than those of the records: brokers count what they send, and a response may end in a part of
+    a batch, which clients drop and fetch again.
+    """
     topic = str(config.pop("_topic"))
     config.pop("_address")
-    consumer = confluent_kafka.Consumer({**config, "group.id": "none", "enable.auto.commit": False})
+
+    def note(statistics: str) -> None:
+        counter.value = json.loads(statistics)["rx_bytes"]
+
+    consumer = confluent_kafka.Consumer(
+        {
+            **config,
+            "group.id": "none",
+            "enable.auto.commit": False,
+            "statistics.interval.ms": 200,
+            "stats_cb": note,
+        }
+    )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     while not stop.is_set():
-        for message in consumer.consume(100, 0.2):
-            if message.error() is None:
-                counter.value += len(message.value() or b"")
+        consumer.consume(100, 0.2)
     consumer.close()
 
 
 def _fill(cluster: ProcessCluster, topics: list[str]) -> None:
-    """Write more than a consumer may read in the time, in small batches.
-
-    What brokers count may end in a part of a batch, which clients drop and fetch again.
-    """
+    """Write more than a consumer may read in the time, in small batches."""
     config = {**cluster.client_config("admin", "confluent-kafka"), "batch.size": len(_RECORD)}
     producer = confluent_kafka.Producer(config)
     for topic in topics:
