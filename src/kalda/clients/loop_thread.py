@@ -18,6 +18,7 @@ from concurrent.futures import CancelledError, Future
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from kalda.clients.errors import IllegalStateError
+from kalda.net.event_loop import new_event_loop
 
 logger: Final = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ class LoopThread:
     """An event loop that runs on a daemon thread until `close`."""
 
     def __init__(self, name: str) -> None:
-        self.loop: Final = asyncio.new_event_loop()
+        self.loop: Final = new_event_loop()
         self._pid: Final = os.getpid()
         self._name: Final = name
         self._is_closed = False

@@ -23,6 +23,7 @@ from kalda.net.connection import (
     FrameHandler,
     PieceSource,
 )
+from kalda.net.event_loop import readers_of
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that one connection may send from files before the others get their turn."""
@@ -34,7 +35,7 @@ _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 class SocketConnection(Connection):
     """A connection that owns its socket."""
 
-    __slots__ = ("_descriptor", "_loop", "_sent_of_first", "_shared", "_socket")
+    __slots__ = ("_descriptor", "_loop", "_readers", "_sent_of_first", "_shared", "_socket")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class SocketConnection(Connection):
         self._socket: Final = sock
         self._descriptor: Final = sock.fileno()
         self._loop: Final = loop
+        self._readers: Final = readers_of(loop)
         self._shared: Final = owner.buffers.shared
         # Bytes of the first file region or source of `_out` that are gone; such a chunk stays in place.
         self._sent_of_first = 0
@@ -229,10 +231,10 @@ class SocketConnection(Connection):
         return sent
 
     def _start_reading(self) -> None:
-        self._loop.add_reader(self._descriptor, self._on_readable)
+        self._readers.add_reader(self._descriptor, self._on_readable)
 
     def _stop_reading(self) -> None:
-        self._loop.remove_reader(self._descriptor)
+        self._readers.remove_reader(self._descriptor)
 
     def _resume_soon(self) -> None:
         self._loop.call_soon(self._resume_planned)
@@ -241,7 +243,7 @@ class SocketConnection(Connection):
         return self._loop.call_later(seconds, call)
 
     def _disconnect(self) -> None:
-        self._loop.remove_reader(self._descriptor)
+        self._readers.remove_reader(self._descriptor)
         if self._blocked:
             self._loop.remove_writer(self._descriptor)
         self._socket.close()

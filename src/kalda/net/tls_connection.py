@@ -25,6 +25,7 @@ from kalda.net.connection import (
     FrameHandler,
     PieceSource,
 )
+from kalda.net.event_loop import readers_of
 from kalda.net.foreign_protocols import recognise
 from kalda.net.listener_security import HandshakeObserver
 from kalda.net.socket_connection import SEND_TURN_BYTES_MAX
@@ -49,6 +50,7 @@ class TlsConnection(Connection):
         "_has_begun",
         "_loop",
         "_observer",
+        "_readers",
         "_sealed",
         "_sent_of_first",
         "_shared",
@@ -71,6 +73,7 @@ class TlsConnection(Connection):
         self._socket: Final = sock
         self._descriptor: Final = sock.fileno()
         self._loop: Final = loop
+        self._readers: Final = readers_of(loop)
         self._shared: Final = owner.buffers.shared
         self._channel: Final = channel
         self._observer: Final = observer
@@ -306,10 +309,10 @@ class TlsConnection(Connection):
             self._transmit()
 
     def _start_reading(self) -> None:
-        self._loop.add_reader(self._descriptor, self._on_readable)
+        self._readers.add_reader(self._descriptor, self._on_readable)
 
     def _stop_reading(self) -> None:
-        self._loop.remove_reader(self._descriptor)
+        self._readers.remove_reader(self._descriptor)
 
     def _resume_soon(self) -> None:
         self._loop.call_soon(self._resume_planned)
@@ -318,7 +321,7 @@ class TlsConnection(Connection):
         return self._loop.call_later(seconds, call)
 
     def _disconnect(self) -> None:
-        self._loop.remove_reader(self._descriptor)
+        self._readers.remove_reader(self._descriptor)
         if self._blocked:
             self._loop.remove_writer(self._descriptor)
         self._say_goodbye()

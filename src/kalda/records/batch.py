@@ -250,22 +250,44 @@ def validate_bytes(buffer: Buffer, position: int, header: BatchHeader) -> None:
         Compression.from_id(header.attributes & COMPRESSION_MASK)
 
 
-def is_plain_produced(batch: Buffer, header: BatchHeader) -> bool:
-    """Whether `validate_bytes` and `validate_produced` pass a batch that is all of the buffer.
+def read_plain(batch: Buffer) -> tuple[int, int, int] | None:
+    """Read and check a batch that is all of the buffer, as `validate_bytes` and `validate_produced` do.
 
-    False for some batches that they pass too: those of transactions, barriers, and ones with a wrong maximum
-    timestamp or the flag of log-append time.
+    Returns its last offset delta, maximum timestamp and producer id. None for every batch that does not pass,
+    and for some that do: those of transactions, barriers, and ones with a wrong maximum timestamp or the flag
+    of log-append time.
     """
-    return (
-        header.magic == MAGIC
-        and 0 <= header.attributes <= _CODEC_MAX
-        and header.base_offset == 0
-        and header.record_count > 0
-        and header.record_count == header.last_offset_delta + 1
-        and (header.base_sequence >= 0 or header.producer_id < 0)
-        and header.max_timestamp >= header.base_timestamp
-        and crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]) == header.crc
-    )
+    size = len(batch)
+    if size < HEADER_SIZE:
+        return None
+    (
+        base_offset,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        _,
+        base_sequence,
+        record_count,
+    ) = _HEADER.unpack_from(batch)
+    if (
+        magic == MAGIC
+        and length + LOG_OVERHEAD == size
+        and 0 <= attributes <= _CODEC_MAX
+        and base_offset == 0
+        and record_count > 0
+        and record_count == last_offset_delta + 1
+        and (base_sequence >= 0 or producer_id < 0)
+        and max_timestamp >= base_timestamp
+        and crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]) == crc
+    ):
+        return last_offset_delta, max_timestamp, producer_id
+    return None
 
 
 def validate_produced(header: BatchHeader) -> None:

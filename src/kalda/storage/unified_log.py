@@ -20,9 +20,9 @@ from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.batch import (
     CONTROL_FLAG,
-    LOG_OVERHEAD,
     MAGIC,
     BatchHeader,
+    read_header,
     set_base_offset_and_leader_epoch,
 )
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
@@ -185,13 +185,24 @@ class UnifiedLog:
         if self._flusher.failure is not None:
             raise LogStorageError(self._flusher.failure)
         now_ms = self._resources.clock.time_ms()
-        if origin is AppendOrigin.CLIENT and (self.validator.magic != MAGIC or is_message_set(records)):
-            batches = self.validator.convert(records, now_ms, self.log_end_offset, leader_epoch, unpacked)
-            info = self._append_batches(*batches[:2], self.validator.append_time_ms(now_ms))
-            return info.as_converted(*batches[2:])
-        header, records = self.validator.validate(records, origin, now_ms)
+        validator = self.validator
+        header: BatchHeader | None = None
         marker: EndTransactionMarker | None = None
-        if header.producer_id >= 0:
+        untouched = validator.read_untouched(records) if origin is AppendOrigin.CLIENT else None
+        if untouched is not None:
+            last_offset_delta, timestamp, producer_id = untouched
+            record_count, append_time_ms = last_offset_delta + 1, -1
+            if producer_id >= 0:
+                header = read_header(records)
+        else:
+            if origin is AppendOrigin.CLIENT and (validator.magic != MAGIC or is_message_set(records)):
+                batches = validator.convert(records, now_ms, self.log_end_offset, leader_epoch, unpacked)
+                info = self._append_batches(*batches[:2], validator.append_time_ms(now_ms))
+                return info.as_converted(*batches[2:])
+            header, records = validator.validate(records, origin, now_ms)
+            last_offset_delta, timestamp = header.last_offset_delta, header.max_timestamp
+            record_count, append_time_ms = header.record_count, validator.append_time_ms(now_ms)
+        if header is not None and header.producer_id >= 0:
             if header.attributes & CONTROL_FLAG and not header.is_barrier:
                 marker = read_end_transaction_marker(records, 0, header)
                 if marker is not None:
@@ -204,28 +215,20 @@ class UnifiedLog:
                         first, last, duplicate.timestamp, self.log_start_offset, True, 0, last - first + 1
                     )
         first_offset = self._local.log_end_offset
-        last_offset = first_offset + header.last_offset_delta
-        size = header.batch_length + LOG_OVERHEAD
+        last_offset = first_offset + last_offset_delta
+        size = len(records)
         set_base_offset_and_leader_epoch(records, 0, first_offset, leader_epoch)
-        timestamp = header.max_timestamp
         try:
             if leader_epoch != self.leader_epochs.latest_epoch and leader_epoch >= 0:
                 self.leader_epochs.assign(leader_epoch, first_offset)
             self._write(records, size, first_offset, last_offset, timestamp, last_offset, now_ms)
         except OSError as error:
             raise self.disk_errors.error("append to", error) from error
-        if header.producer_id >= 0:
+        if header is not None and header.producer_id >= 0:
             self._update_producer(header, marker, first_offset, last_offset)
         self._note_appended()
-        return LogAppendInfo(
-            first_offset,
-            last_offset,
-            self.validator.append_time_ms(now_ms),
-            self.log_start_offset,
-            False,
-            size,
-            header.record_count,
-        )
+        start = self.log_start_offset
+        return LogAppendInfo(first_offset, last_offset, append_time_ms, start, False, size, record_count)
 
     def append_as_follower(self, records: WritableBuffer, leader_epoch: int | None = None) -> LogAppendInfo:
         """Append batches with the leader's offsets and epochs; a partial last batch is left out.

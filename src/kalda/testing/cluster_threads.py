@@ -14,6 +14,7 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
+from kalda.net.event_loop import new_event_loop
 from kalda.storage.background import EventLoopExecutor
 from kalda.testing.cluster_files import CrashableFileSystem
 from kalda.testing.cluster_network import Endpoint, Network
@@ -148,7 +149,8 @@ class MemberThread:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._run_main())
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._run_main())
         except asyncio.CancelledError:
             logger.debug("%s was killed", self.name)
         except Exception as error:

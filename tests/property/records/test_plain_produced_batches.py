@@ -1,4 +1,4 @@
-"""`is_plain_produced` passes only what the general checks pass, whatever a client writes into a header."""
+"""`read_plain` passes only what the general checks pass, whatever a client writes into a header."""
 
 import struct
 from typing import Final
@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from kalda.records.batch import (
     ATTRIBUTES_POSITION,
     LOG_APPEND_TIME_FLAG,
-    is_plain_produced,
     read_header,
+    read_plain,
     validate_bytes,
     validate_produced,
 )
 from kalda.records.crc import crc32c
-from kalda.records.errors import RecordsError
 from kalda.records.record import RecordBatchBuilder
 
 CRC_POSITION: Final = 17
@@ -48,12 +47,12 @@ def batches(draw: st.DrawFn) -> bytearray:
 
 @given(batches())
 def test_what_is_plain_passes_the_general_checks_and_needs_no_correction(batch: bytearray) -> None:
-    try:
-        header = read_header(batch)
-    except RecordsError:
+    fields = read_plain(batch)
+    if fields is None:
         return
-    if header.size != len(batch) or not is_plain_produced(batch, header):
-        return
+    header = read_header(batch)
+    assert fields == (header.last_offset_delta, header.max_timestamp, header.producer_id)
+    assert header.size == len(batch)
     validate_bytes(batch, 0, header)
     validate_produced(header)
     assert header.max_timestamp >= header.base_timestamp
@@ -68,4 +67,7 @@ def test_what_producers_send_is_plain(count: int, producer_id: int) -> None:
     for number in range(count):
         builder.append(None, b"v", 1_000 + number)
     batch = builder.build()
-    assert is_plain_produced(batch, read_header(batch))
+    assert read_plain(batch) == (count - 1, 1_000 + count - 1, producer_id)
+    assert read_plain(batch[:-1]) is None
+    assert read_plain(batch + b"0") is None
+    assert read_plain(batch[:60]) is None

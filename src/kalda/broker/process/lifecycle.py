@@ -23,6 +23,7 @@ from kalda.broker.process.garbage import collecting_in_steps
 from kalda.broker.process.memory import keep_freed_memory
 from kalda.broker.process.ports import WantedPort, require_free
 from kalda.broker.process.undo import StartUndo
+from kalda.net.event_loop import new_event_loop
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
 
 logger: Final = logging.getLogger(__name__)
@@ -226,7 +227,8 @@ def run(
             announcement.log(directory.path)
             try:
                 require_free(ports)
-                code = asyncio.run(with_signals())
+                with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                    code = runner.run(with_signals())
             finally:
                 if not is_ready:
                     directory.undo_start()

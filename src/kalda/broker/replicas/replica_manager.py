@@ -41,6 +41,9 @@ LAG_SECONDS_DEFAULT: Final = 30.0
 """The default of ``replica.lag.time.max.ms``."""
 
 
+_APPEND_ERRORS: Final = (ApiError, *LOG_ERRORS)
+
+
 class PartitionListener(Protocol):
     """Is notified of changes of the partitions of internal topics."""
 
@@ -251,7 +254,7 @@ class ReplicaManager:
         metrics.produces += 1
         try:
             info = partition.append_as_leader(records, acks, origin, unpacked)
-        except (ApiError, *LOG_ERRORS):
+        except _APPEND_ERRORS:
             metrics.failed_produces += 1
             raise
         metrics.bytes_in += info.size

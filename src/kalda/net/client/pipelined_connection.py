@@ -28,6 +28,7 @@ from kalda.net.client.frame_receiver import FrameReceiver
 from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import PiecewiseStream, TlsBrokenError, connect_stream, has_input
 from kalda.net.connect import address_text
+from kalda.net.event_loop import readers_of
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
@@ -110,7 +111,7 @@ class PipelinedConnection:
         """When to log in again, in the loop's seconds, as the session ends soon; None if never."""
         self.last_used = self._loop.time()
         """When a request was last sent or a response received, in the loop's seconds."""
-        self._loop.add_reader(sock.fileno(), self._on_readable)
+        readers_of(self._loop).add_reader(sock.fileno(), self._on_readable)
 
     @classmethod
     async def open(
@@ -245,7 +246,7 @@ class PipelinedConnection:
             else failure
         )
         descriptor = self._socket.fileno()
-        self._loop.remove_reader(descriptor)
+        readers_of(self._loop).remove_reader(descriptor)
         if self._unsent:
             self._loop.remove_writer(descriptor)
             self._unsent.clear()

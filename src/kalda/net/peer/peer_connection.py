@@ -25,6 +25,7 @@ from kalda.net.client.api_versions import (
 from kalda.net.client.client_errors import AuthenticationError, BrokerResponseError
 from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import StreamSocket, connect_stream, has_input
+from kalda.net.event_loop import readers_of
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
@@ -94,7 +95,7 @@ class PeerConnection:
         self._answer: asyncio.Future[memoryview] | None = None
         """Not None while, and only while, a request is in flight."""
         self._unsent: memoryview | None = None
-        self._loop.add_reader(sock.fileno(), self._on_readable)
+        readers_of(self._loop).add_reader(sock.fileno(), self._on_readable)
 
     @classmethod
     async def open(cls, host: str, port: int, options: DialOptions) -> Self:
@@ -334,7 +335,7 @@ class PeerConnection:
         if not self.is_closed:
             self.is_closed = True
             descriptor = self._socket.fileno()
-            self._loop.remove_reader(descriptor)
+            readers_of(self._loop).remove_reader(descriptor)
             if self._unsent is not None:
                 self._unsent = None
                 self._loop.remove_writer(descriptor)

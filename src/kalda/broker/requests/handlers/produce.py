@@ -98,6 +98,10 @@ class _RefusedError(Exception):
         self.message = message
 
 
+_REFUSALS: Final = (_RefusedError, ApiError, *LOG_ERRORS)
+"""What a batch may be refused by."""
+
+
 def handle_produce(
     services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
@@ -133,7 +137,7 @@ def handle_produce(
                 if services.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
                     _check_order(services, partition, checked)
                 info = replica_manager.append(partition, checked, fields.acks)
-            except (_RefusedError, ApiError, *LOG_ERRORS) as error:
+            except _REFUSALS as error:
                 failure = _refused(services, partition, name, (index, records), error)
                 return _reply(services, context, [(name, failure)])
             if info.converted_count:
@@ -271,7 +275,7 @@ def _handle_general(
                     raise _RefusedError(*refusals[partition.topic_partition])
                 found = unpacked.get(len(answers) - len(denied))
                 info = _append(services, context, partition, records, fields, found)
-            except (_RefusedError, ApiError, *LOG_ERRORS) as error:
+            except _REFUSALS as error:
                 failure = _refused(services, partition, name, (index, records), error)
                 answers.append((name, failure))
                 continue
