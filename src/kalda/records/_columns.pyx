@@ -30,7 +30,7 @@ cdef extern from "Python.h":
     # What every class that Python code defines allocates with: an instance with room for so many items.
     object PyType_GenericAlloc(type cls, Py_ssize_t count)
 
-INTERFACE = 5
+INTERFACE = 6
 
 cdef enum:
     # Below this many bytes a pass is shorter than a switch to another thread and back.
@@ -1274,3 +1274,42 @@ def append_records_as_messages(
             is_valid = write_section(&messages, start, start + size, count, base_offset, base_timestamp)
     PyByteArray_Resize(target, messages.at - <uint8_t *>PyByteArray_AS_STRING(target) if is_valid else before)
     return (messages.rows, messages.last_offset, messages.max_timestamp) if is_valid else None
+
+
+def read_plain(batch not None, checksum not None):
+    """Return what `batch.read_plain` returns; `checksum` is CRC-32C.
+
+    The header is read field by field: base offset 0, length 8, magic 16, CRC 17, attributes 21, last offset delta 23,
+    base timestamp 27, maximum timestamp 35, producer id 43, base sequence 53, count 57.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t *at
+    cdef int32_t last_offset_delta
+    cdef int64_t max_timestamp, producer_id
+    cdef uint32_t crc
+    cdef bint is_plain
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        if view.len < 61:
+            return None
+        at = <const uint8_t *>view.buf
+        last_offset_delta = <int32_t>read_int32(at + 23)
+        max_timestamp = read_int64(at + 35)
+        producer_id = read_int64(at + 43)
+        crc = read_int32(at + 17)
+        is_plain = (
+            at[16] == 2
+            and <int64_t><int32_t>read_int32(at + 8) + 12 == view.len
+            and at[21] == 0
+            and at[22] <= 4
+            and read_int64(at) == 0
+            and 0 <= last_offset_delta < 0x7FFFFFFF
+            and <int32_t>read_int32(at + 57) == last_offset_delta + 1
+            and (<int32_t>read_int32(at + 53) >= 0 or producer_id < 0)
+            and max_timestamp >= read_int64(at + 27)
+        )
+    finally:
+        PyBuffer_Release(&view)
+    if not is_plain or checksum(memoryview(batch)[21:]) != crc:
+        return None
+    return last_offset_delta, max_timestamp, producer_id

@@ -14,11 +14,15 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kalda.records.compression import Compression
-from kalda.records.crc import crc32c
+from kalda.records.crc import Checksum, crc32c
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes
+from kalda.records.implementation import is_compiled
+
+if TYPE_CHECKING or is_compiled():
+    from kalda.records import _columns
 
 Buffer = bytes | bytearray | memoryview
 WritableBuffer = bytearray | memoryview
@@ -257,6 +261,11 @@ def read_plain(batch: Buffer) -> tuple[int, int, int] | None:
     and for some that do: those of transactions, barriers, and ones with a wrong maximum timestamp or the flag
     of log-append time.
     """
+    return _read_plain(batch, crc32c)
+
+
+def read_plain_in_python(batch: Buffer, checksum: Checksum) -> tuple[int, int, int] | None:
+    """Do what `read_plain` does, in plain Python."""
     size = len(batch)
     if size < HEADER_SIZE:
         return None
@@ -284,10 +293,13 @@ def read_plain(batch: Buffer) -> tuple[int, int, int] | None:
         and record_count == last_offset_delta + 1
         and (base_sequence >= 0 or producer_id < 0)
         and max_timestamp >= base_timestamp
-        and crc32c(memoryview(batch)[ATTRIBUTES_POSITION:]) == crc
+        and checksum(memoryview(batch)[ATTRIBUTES_POSITION:]) == crc
     ):
         return last_offset_delta, max_timestamp, producer_id
     return None
+
+
+_read_plain = _columns.read_plain if is_compiled() else read_plain_in_python
 
 
 def validate_produced(header: BatchHeader) -> None:

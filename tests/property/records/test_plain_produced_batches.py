@@ -6,16 +6,22 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalda.records import implementation
 from kalda.records.batch import (
     ATTRIBUTES_POSITION,
     LOG_APPEND_TIME_FLAG,
     read_header,
     read_plain,
+    read_plain_in_python,
     validate_bytes,
     validate_produced,
 )
 from kalda.records.crc import crc32c
 from kalda.records.record import RecordBatchBuilder
+from tests.record_implementations import needs_compiled
+
+if implementation.is_built:
+    from kalda.records import _columns
 
 CRC_POSITION: Final = 17
 FIELDS: Final = (
@@ -59,6 +65,13 @@ def test_what_is_plain_passes_the_general_checks_and_needs_no_correction(batch: 
     assert not header.attributes & LOG_APPEND_TIME_FLAG
     assert not header.is_barrier
     assert not header.is_transactional
+
+
+@needs_compiled
+@given(batches(), st.integers(0, 70))
+def test_compiled_code_finds_the_same(batch: bytearray, size: int) -> None:
+    for data in (batch, batch[:size]):
+        assert read_plain_in_python(data, crc32c) == _columns.read_plain(memoryview(data), crc32c)
 
 
 @given(st.integers(1, 5), st.sampled_from([-1, 7]))

@@ -10,8 +10,9 @@ node endpoints as tagged fields (KIP-951).
 
 import struct
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
     INT16,
     INT32,
@@ -26,6 +27,9 @@ from kalda.protocol.fast.wire import (
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
+
+if TYPE_CHECKING or is_compiled:
+    from kalda.protocol.fast import _requests
 
 TRANSACTIONAL_ID_FROM: Final = 3
 FLEXIBLE_FROM: Final = 9
@@ -77,6 +81,15 @@ def parse_produce_request(frame: memoryview, position: int, version: int) -> Pro
     Raises:
         ProtocolError: the bytes are not a request of this version.
     """
+    if is_compiled and version >= TRANSACTIONAL_ID_FROM:
+        parsed = _requests.parse_produce(frame, position, version >= FLEXIBLE_FROM)
+        if parsed is not None:
+            return ProduceRequestFields(None, *parsed)
+    return parse_in_python(frame, position, version)
+
+
+def parse_in_python(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
+    """Do what `parse_produce_request` does, in plain Python."""
     try:
         usual = None
         if version >= FLEXIBLE_FROM:
@@ -223,6 +236,27 @@ def single_success_response(
     log_start_offset: int,
 ) -> bytes:
     """Build the whole response frame, size included, of a request with one partition that succeeded."""
+    if is_compiled:
+        reply = _requests.single_success(
+            correlation_id, version, topic, index, base_offset, log_append_time_ms, log_start_offset
+        )
+        if reply is not None:
+            return reply
+    return build_single_success(
+        correlation_id, version, topic, index, base_offset, log_append_time_ms, log_start_offset
+    )
+
+
+def build_single_success(
+    correlation_id: int,
+    version: int,
+    topic: bytes,
+    index: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+) -> bytes:
+    """Do what `single_success_response` does, in plain Python."""
     length = len(topic)
     if version >= 9:
         name_length = write_unsigned_varint(length + 1)

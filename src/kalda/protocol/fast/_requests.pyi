@@ -1,0 +1,16 @@
+from typing import Final
+
+INTERFACE: Final[int]
+
+def parse_produce(
+    frame: memoryview, position: int, is_flexible: bool
+) -> tuple[int, int, list[tuple[bytes, list[tuple[int, memoryview | None]]]]] | None: ...
+def single_success(
+    correlation_id: int,
+    version: int,
+    topic: bytes,
+    index: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+) -> bytes | None: ...

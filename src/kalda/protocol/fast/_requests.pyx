@@ -1,0 +1,186 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""Parses the usual Produce request and builds the usual response, in compiled code.
+
+`kalda.protocol.fast.produce` calls this module where it was built and defines in plain Python what is right. A
+function returns None for anything but the usual request, and the caller then runs the Python code, which raises the
+error. So this module may accept less than the Python code, never more.
+
+What a maintainer must not break: each read is compared with the end of the frame before it happens. The bytes come
+from the network. Raise `INTERFACE` here and in `implementation` when the arguments of a function change.
+"""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+INTERFACE = 1
+
+
+cdef inline int16_t read_int16(const uint8_t *at) noexcept nogil:
+    return <int16_t>(<uint16_t>at[0] << 8 | at[1])
+
+
+cdef inline int32_t read_int32(const uint8_t *at) noexcept nogil:
+    return <int32_t>(<uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3])
+
+
+cdef inline uint8_t *write_int16(uint8_t *at, uint32_t number) noexcept nogil:
+    at[0] = number >> 8 & 0xFF
+    at[1] = number & 0xFF
+    return at + 2
+
+
+cdef inline uint8_t *write_int32(uint8_t *at, uint32_t number) noexcept nogil:
+    at[0] = number >> 24
+    at[1] = number >> 16 & 0xFF
+    at[2] = number >> 8 & 0xFF
+    at[3] = number & 0xFF
+    return at + 4
+
+
+cdef inline uint8_t *write_int64(uint8_t *at, uint64_t number) noexcept nogil:
+    return write_int32(write_int32(at, <uint32_t>(number >> 32)), <uint32_t>number)
+
+
+cdef struct Produce:
+    # A request with one partition and without a transactional id; positions are from the frame's start.
+    int16_t acks
+    int32_t timeout_ms
+    int64_t name
+    int64_t name_size
+    int32_t index
+    int64_t records
+    int64_t records_size
+
+
+cdef bint read_plain(const uint8_t *data, int64_t at, int64_t end, Produce *found) noexcept nogil:
+    """Read a request of versions 3-8."""
+    if end - at < 14:
+        return False
+    found.acks = read_int16(data + at + 2)
+    found.timeout_ms = read_int32(data + at + 4)
+    found.name_size = read_int16(data + at + 12)
+    if read_int16(data + at) != -1 or read_int32(data + at + 8) != 1 or found.name_size < 0:
+        return False
+    found.name = at + 14
+    at = found.name + found.name_size
+    if end - at < 12:
+        return False
+    found.index = read_int32(data + at + 4)
+    found.records_size = read_int32(data + at + 8)
+    found.records = at + 12
+    return read_int32(data + at) == 1 and 0 <= found.records_size <= end - found.records
+
+
+cdef bint read_flexible(const uint8_t *data, int64_t at, int64_t end, Produce *found) noexcept nogil:
+    """Read a request of versions 9-12 without tagged fields."""
+    cdef int64_t size = 0
+    cdef int shift = 0
+    if end - at < 9:
+        return False
+    found.acks = read_int16(data + at + 1)
+    found.timeout_ms = read_int32(data + at + 3)
+    # Counts and lengths are one more than they mean; a name of 127 bytes or more has a longer varint.
+    if data[at] or data[at + 7] != 2 or not 0 < data[at + 8] < 0x80:
+        return False
+    found.name_size = data[at + 8] - 1
+    found.name = at + 9
+    at = found.name + found.name_size
+    if end - at < 6 or data[at] != 2:
+        return False
+    found.index = read_int32(data + at + 1)
+    at += 5
+    while True:
+        if at >= end or shift > 28:
+            return False
+        size |= <int64_t>(data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 0x80:
+            break
+    found.records = at
+    found.records_size = size - 1
+    # Three sections of tagged fields end the partition, the topic and the request.
+    if size < 1 or found.records_size > end - at - 3:
+        return False
+    at += found.records_size
+    return not (data[at] or data[at + 1] or data[at + 2])
+
+
+def parse_produce(frame not None, int64_t position, bint is_flexible):
+    """Return acks, timeout and topics of a usual request whose body begins at `position`; None for any other.
+
+    The topics are as in `ProduceRequestFields`: the records are a view into the frame.
+    """
+    cdef Py_buffer view
+    cdef Produce found
+    cdef bint is_usual
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= position <= view.len:
+            return None
+        if is_flexible:
+            is_usual = read_flexible(<const uint8_t *>view.buf, position, view.len, &found)
+        else:
+            is_usual = read_plain(<const uint8_t *>view.buf, position, view.len, &found)
+        if not is_usual:
+            return None
+        name = PyBytes_FromStringAndSize(<const char *>view.buf + found.name, found.name_size)
+    finally:
+        PyBuffer_Release(&view)
+    records = frame[found.records : found.records + found.records_size]
+    return found.acks, found.timeout_ms, [(name, [(found.index, records)])]
+
+
+def single_success(
+    int32_t correlation_id,
+    int version,
+    bytes topic not None,
+    int32_t index,
+    int64_t base_offset,
+    int64_t log_append_time_ms,
+    int64_t log_start_offset,
+):
+    """Return what `single_success_response` does for versions 5-12; None for another, or for a long name."""
+    cdef Py_ssize_t length = PyBytes_GET_SIZE(topic), size
+    cdef uint8_t *at
+    if not 5 <= version <= 12 or length > (0x7E if version >= 9 else 0x7FFF):
+        return None
+    size = length + (51 if version >= 9 else 58 if version >= 8 else 52)
+    reply = PyBytes_FromStringAndSize(NULL, size)
+    at = <uint8_t *>PyBytes_AS_STRING(reply)
+    at = write_int32(write_int32(at, <uint32_t>(size - 4)), <uint32_t>correlation_id)
+    if version >= 9:
+        # No tagged fields in the header, one topic, its name and one partition.
+        at[0] = 0
+        at[1] = 2
+        at[2] = <uint8_t>(length + 1)
+        at += 3
+    else:
+        at = write_int16(write_int32(at, 1), <uint32_t>length)
+    memcpy(at, PyBytes_AS_STRING(topic), length)
+    at += length
+    if version >= 9:
+        at[0] = 2
+        at += 1
+    else:
+        at = write_int32(at, 1)
+    at = write_int16(write_int32(at, <uint32_t>index), 0)
+    at = write_int64(at, <uint64_t>base_offset)
+    at = write_int64(at, <uint64_t>log_append_time_ms)
+    at = write_int64(at, <uint64_t>log_start_offset)
+    if version >= 9:
+        # No record errors, no message, and the ends of the partition and of the topic.
+        at[0] = 1
+        at[1] = 0
+        at[2] = 0
+        at[3] = 0
+        at += 4
+    elif version >= 8:
+        at = write_int16(write_int32(at, 0), 0xFFFF)
+    # The throttle time.
+    at = write_int32(at, 0)
+    if version >= 9:
+        at[0] = 0
+    return reply

@@ -1,0 +1,118 @@
+"""The compiled code for the usual Produce request does what plain Python does, or leaves it to that."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kalda.protocol import codec
+from kalda.protocol.fast import implementation
+from kalda.protocol.fast.produce import (
+    ProduceRequestFields,
+    build_single_success,
+    parse_in_python,
+    parse_produce_request,
+    single_success_response,
+)
+from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kalda.protocol.protocol_errors import ProtocolError
+
+if implementation.is_compiled:
+    from kalda.protocol.fast import _requests
+
+pytestmark = pytest.mark.skipif(
+    not implementation.is_compiled,
+    reason="kalda.protocol.fast._requests is not built; `make install` builds it where a C compiler exists",
+)
+
+int32s = st.integers(-(2**31), 2**31 - 1)
+int64s = st.integers(-(2**63), 2**63 - 1)
+partitions = st.builds(PartitionProduceData, index=int32s, records=st.none() | st.binary(max_size=300))
+requests = st.builds(
+    ProduceRequest,
+    transactional_id=st.sampled_from([None, None, None, "t"]),
+    acks=st.integers(-2, 2),
+    timeout_ms=int32s,
+    topic_data=st.lists(
+        st.builds(
+            TopicProduceData,
+            name=st.sampled_from(["", "orders", "n" * 125, "n" * 126, "n" * 127, "n" * 300, "ä"]),
+            partition_data=st.lists(partitions, min_size=1, max_size=2),
+        ),
+        max_size=2,
+    ),
+)
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> tuple[bytearray, int, int]:
+    """A body behind some other bytes, perhaps damaged: the frame, where the body begins, the version."""
+    version = draw(st.integers(3, 12))
+    before = draw(st.integers(0, 20))
+    frame = bytearray(before) + bytearray(codec.encode(draw(requests), version))
+    for position in draw(st.lists(st.integers(before, len(frame) - 1), max_size=3)):
+        frame[position] = draw(st.integers(0, 255))
+    damage = draw(st.sampled_from(["none", "cut", "longer"]))
+    if damage == "cut":
+        del frame[draw(st.integers(before, len(frame))) :]
+    elif damage == "longer":
+        frame += draw(st.binary(max_size=5))
+    return frame, before, version
+
+
+def parsed(parse: Any, frame: memoryview, position: int, version: int) -> object:
+    try:
+        fields: ProduceRequestFields = parse(frame, position, version)
+    except ProtocolError as error:
+        return str(error)
+    return fields.transactional_id, fields.acks, fields.timeout_ms, fields.topics
+
+
+@given(bodies())
+def test_requests_are_parsed_alike(body: tuple[bytearray, int, int]) -> None:
+    frame, position, version = body
+    view = memoryview(frame)
+    expected = parsed(parse_in_python, view, position, version)
+    assert expected == parsed(parse_produce_request, view, position, version)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("size", [0, 1, 62, 63, 126, 127, 128, 16_383, 16_384, 70_000])
+def test_the_usual_request_is_compiled(version: int, size: int) -> None:
+    request = ProduceRequest(
+        acks=1,
+        timeout_ms=30_000,
+        topic_data=[
+            TopicProduceData(
+                name="orders", partition_data=[PartitionProduceData(index=2, records=b"r" * size)]
+            )
+        ],
+    )
+    frame = memoryview(bytearray(codec.encode(request, version)))
+    found = _requests.parse_produce(frame, 0, version >= 9)
+    assert (1, 30_000, [(b"orders", [(2, memoryview(b"r" * size))])]) == found
+
+
+@pytest.mark.parametrize("position", [-1, 1 << 40])
+def test_a_position_outside_the_frame_is_refused(position: int) -> None:
+    assert None is _requests.parse_produce(memoryview(bytearray(50)), position, True)
+    assert None is _requests.parse_produce(memoryview(bytearray(50)), position, False)
+
+
+@given(
+    int32s,
+    st.integers(0, 12),
+    st.sampled_from([b"", b"t", b"n" * 125, b"n" * 126, b"n" * 127, b"n" * 249, b"n" * 32_767]),
+    int32s,
+    st.tuples(int64s, int64s, int64s),
+)
+def test_responses_are_the_same_bytes(
+    correlation_id: int, version: int, name: bytes, index: int, numbers: tuple[int, int, int]
+) -> None:
+    expected = build_single_success(correlation_id, version, name, index, *numbers)
+    assert expected == single_success_response(correlation_id, version, name, index, *numbers)
+    if 5 <= version < 9 or (version >= 9 and len(name) < 127):
+        assert expected == _requests.single_success(correlation_id, version, name, index, *numbers)
+        assert struct.unpack_from(">i", expected)[0] == len(expected) - 4
