@@ -18,6 +18,7 @@ from benchmarks import (
     end_to_end,
     failover,
     footprint,
+    growth,
     message_formats,
     metrics,
     mirror,
@@ -51,6 +52,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "mirror": mirror.run,
     "quotas": quotas.run,
     "acls": acls.run,
+    "growth": growth.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

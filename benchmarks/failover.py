@@ -31,7 +31,7 @@ from kalda.records.record import RecordBatchBuilder
 from kalda.testing import ProcessCluster
 
 _BROKERS: Final = 3
-_SESSION_TIMEOUT_MS: Final = 2_000
+SESSION_TIMEOUT_MS: Final = 2_000
 _TOPIC: Final = "probed"
 _PARTITIONS: Final = 12
 _MANY_PARTITIONS: Final = 1_000
@@ -128,7 +128,7 @@ class Prober:
 def run() -> list[Figure]:
     """Measure each kind of loss a few times; the worst is reported."""
     figures: list[Figure] = []
-    settings = {"zookeeper.session.timeout.ms": str(_SESSION_TIMEOUT_MS), "min.insync.replicas": "2"}
+    settings = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS), "min.insync.replicas": "2"}
     with (
         tempfile.TemporaryDirectory(prefix="kalda-failover-") as directory,
         ProcessCluster(Path(directory), brokers=_BROKERS, settings=settings) as cluster,
@@ -139,7 +139,7 @@ def run() -> list[Figure]:
         gaps = [_shutdown_gap_seconds(cluster, number % _BROKERS) for number in range(_ROUNDS)]
         figures.append(("controlled shutdown: longest gap of a partition", max(gaps) * 1000, "ms"))
         _create_topic(cluster.bootstrap, "many", _MANY_PARTITIONS)
-        lost = [_controller_failover_seconds(cluster) for _ in range(_ROUNDS)]
+        lost = [controller_failover_seconds(cluster) for _ in range(_ROUNDS)]
         label = f"controller killed, {_MANY_PARTITIONS} partitions: all led after its session's end"
         figures.append((label, max(lost), "s"))
     return figures
@@ -169,7 +169,8 @@ def _shutdown_gap_seconds(cluster: ProcessCluster, victim: int) -> float:
     return gap
 
 
-def _controller_failover_seconds(cluster: ProcessCluster) -> float:
+def controller_failover_seconds(cluster: ProcessCluster) -> float:
+    """Kill the controller; return the seconds from its session's end until all partitions are led."""
     victim = _metadata(cluster.bootstrap).controller_id
     others = [each for number, each in enumerate(cluster.bootstrap.split(",")) if number != victim]
     with _Registration(cluster.zookeeper, "/controller") as registration:

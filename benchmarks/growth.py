@@ -1,0 +1,105 @@
+"""How costs grow: an active connection beside many idle ones, and idle partitions on three brokers."""
+
+import resource
+import socket
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from benchmarks.end_to_end import Figure, create_topic
+from benchmarks.failover import SESSION_TIMEOUT_MS, controller_failover_seconds
+from benchmarks.footprint import memory_mb
+from benchmarks.request_rate import Connections, processor_seconds, produce_frame
+from kalda import Admin, NewTopic
+from kalda.testing import KaldaProcess, ProcessCluster
+
+_CONNECTIONS: Final = (10, 100, 1_000, 10_000)
+_PARTITIONS: Final = (2_000, 20_000)
+_TOPIC_PARTITIONS: Final = 100
+_SECONDS: Final = 4.0
+_IDLE_SECONDS: Final = 20.0
+_SPARE_DESCRIPTORS: Final = 500
+
+
+def run() -> list[Figure]:
+    """Measure connections on one broker, then partitions on three."""
+    return [*_connections(), *(figure for count in _PARTITIONS for figure in _partitions(count))]
+
+
+def _connections() -> list[Figure]:
+    """Measure one record in flight on one connection while others are open and idle."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = max(_CONNECTIONS) + _SPARE_DESCRIPTORS
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(wanted, hard)), hard))
+    figures: list[Figure] = []
+    settings = {"max.connections.per.ip": str(wanted)}
+    with (
+        tempfile.TemporaryDirectory(prefix="kalda-bench-") as directory,
+        KaldaProcess(Path(directory), settings=settings) as broker,
+        ExitStack() as stack,
+    ):
+        create_topic(broker.bootstrap, "requests")
+        host, _, port = broker.bootstrap.rpartition(":")
+        idle: list[socket.socket] = []
+        for count in _CONNECTIONS:
+            while len(idle) < count:
+                idle.append(stack.enter_context(socket.create_connection((host, int(port)), 30)))
+            time.sleep(1.0)
+            before = processor_seconds(broker.pid)
+            time.sleep(_IDLE_SECONDS / 4)
+            used = (processor_seconds(broker.pid) - before) / _IDLE_SECONDS * 4 * 100
+            with Connections(host, int(port), produce_frame("requests"), 1) as active:
+                active.drive(1.0)
+                before = processor_seconds(broker.pid)
+                done, seconds = active.drive(_SECONDS)
+                spent = processor_seconds(broker.pid) - before
+            label = f"{count} idle connections"
+            figures += [
+                (f"one request in flight beside {label}", seconds / done * 1e6, "us"),
+                (f"processor time of a request beside {label}", spent / done * 1e6, "us"),
+                (f"processor time of {label}", used, "% of a core"),
+                (f"memory with {label}", memory_mb(broker.pid), "MB"),
+            ]
+    return figures
+
+
+def _partitions(count: int) -> list[Figure]:
+    """Measure start, idle cost and failover of three brokers with partitions of two replicas."""
+    figures: list[Figure] = []
+    with tempfile.TemporaryDirectory(prefix="kalda-bench-") as directory:
+        root = Path(directory)
+        settings = {"zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS)}
+        with (
+            ProcessCluster(root, brokers=3, settings=settings) as cluster,
+            Admin(bootstrap_servers=cluster.bootstrap) as admin,
+        ):
+            began = time.monotonic()
+            for number in range(count // _TOPIC_PARTITIONS):
+                admin.create_topics([NewTopic(f"t{number}", _TOPIC_PARTITIONS, 2)]).raise_for_errors()
+            figures.append((f"{count} partitions: created in", time.monotonic() - began, "s"))
+            time.sleep(5.0)
+            before = [processor_seconds(pid) for pid in cluster.broker_pids]
+            time.sleep(_IDLE_SECONDS)
+            used = [
+                processor_seconds(pid) - was for pid, was in zip(cluster.broker_pids, before, strict=True)
+            ]
+            for broker, seconds in enumerate(used):
+                figures.append(
+                    (f"{count} partitions: broker {broker} idle", seconds / _IDLE_SECONDS * 100, "%")
+                )
+            memory = statistics.mean(memory_mb(pid) for pid in cluster.broker_pids)
+            figures.append((f"{count} partitions: memory of a broker", memory, "MB"))
+            seconds = controller_failover_seconds(cluster)
+            label = f"{count} partitions: controller killed, all led after its session's end"
+            figures.append((label, seconds, "s"))
+            cluster.stop_all(60.0)
+            began = time.monotonic()
+            cluster.start_coordinator()
+            with ThreadPoolExecutor() as pool:
+                list(pool.map(cluster.start, range(3)))
+            figures.append((f"{count} partitions: start of the cluster", time.monotonic() - began, "s"))
+    return figures
