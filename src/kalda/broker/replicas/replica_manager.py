@@ -131,6 +131,8 @@ class ReplicaManager:
         self._hosted: Final = HostedReplicas(partition_is_known)
         self._by_name: Final = self._hosted.by_name
         self._by_id: Final = self._hosted.by_id
+        self.lag_seconds: Final = lag_seconds
+        """``replica.lag.time.max.ms``."""
         rules = ReplicationRules(clock, lag_seconds, is_alive)
         self.roles: Final = RoleChanges(
             broker_id,

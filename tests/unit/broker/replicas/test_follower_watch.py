@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from kalda.broker.fetching import follower_watch
 from kalda.broker.fetching.follower_watch import READ_ALL_SECONDS
-from kalda.broker.replicas.replica_manager import FetchParams
+from kalda.broker.replicas.replica_manager import LAG_SECONDS_DEFAULT, FetchParams
 from kalda.broker.requests.api import Pending
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
@@ -109,6 +110,24 @@ def test_every_partition_is_read_again_after_a_while(broker: DataPath) -> None:
     assert list(range(PARTITIONS)) == sorted(session.read)
     follower = broker.partition(4).followers[FOLLOWER]
     assert broker.clock.monotonic() == follower.last_caught_up
+
+
+@pytest.mark.parametrize(
+    ("seconds_each", "expected_ms"), [(0.2, 200 * PARTITIONS), (1_000.0, LAG_SECONDS_DEFAULT * 250)]
+)
+def test_many_partitions_are_read_less_often_but_within_the_lag_that_is_allowed(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch, seconds_each: float, expected_ms: float
+) -> None:
+    monkeypatch.setattr(follower_watch, "READ_ALL_SECONDS_EACH", seconds_each)
+    began = broker.clock.monotonic()
+    session = Session(broker)
+    passed_ms = round((broker.clock.monotonic() - began) * 1000)
+    broker.advance(round(expected_ms) - passed_ms - 1)
+    session.ask(max_wait_ms=0)
+    assert [] == session.read
+    broker.advance(1)
+    session.ask(max_wait_ms=0)
+    assert list(range(PARTITIONS)) == sorted(session.read)
 
 
 def test_an_append_to_any_partition_ends_the_wait(broker: DataPath) -> None:
