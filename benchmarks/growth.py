@@ -14,7 +14,7 @@ from benchmarks.end_to_end import Figure, create_topic
 from benchmarks.failover import SESSION_TIMEOUT_MS, controller_failover_seconds
 from benchmarks.footprint import memory_mb
 from benchmarks.request_rate import Connections, processor_seconds, produce_frame
-from kalda import Admin, NewTopic
+from kalda import Admin, NewTopic, Producer
 from kalda.testing import KaldaProcess, ProcessCluster
 
 _CONNECTIONS: Final = (10, 100, 1_000, 10_000)
@@ -81,6 +81,7 @@ def _partitions(count: int) -> list[Figure]:
             for number in range(count // _TOPIC_PARTITIONS):
                 admin.create_topics([NewTopic(f"t{number}", _TOPIC_PARTITIONS, 2)]).raise_for_errors()
             figures.append((f"{count} partitions: created in", time.monotonic() - began, "s"))
+            _fill(cluster, count)
             time.sleep(5.0)
             before = [processor_seconds(pid) for pid in cluster.broker_pids]
             time.sleep(_IDLE_SECONDS)
@@ -103,3 +104,11 @@ def _partitions(count: int) -> list[Figure]:
                 list(pool.map(cluster.start, range(3)))
             figures.append((f"{count} partitions: start of the cluster", time.monotonic() - began, "s"))
     return figures
+
+
+def _fill(cluster: ProcessCluster, count: int) -> None:
+    """Write a record to each partition: empty ones are a special case at a start."""
+    with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=100) as producer:
+        for number in range(count):
+            producer.send(f"t{number // _TOPIC_PARTITIONS}", b"x", partition=number % _TOPIC_PARTITIONS)
+        producer.flush(60)
