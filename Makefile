@@ -59,8 +59,11 @@ check: install ## Lint, types, layers, changelog fragments and the site.
 	@$(BIN)/towncrier build --draft --version Unreleased >/dev/null
 	@$(MKDOCS) build --strict
 
+# What compiled code does is tested in plain Python as well.
+PURE_TESTS := tests/unit/records tests/unit/storage tests/property/records tests/property/protocol
 test: install java kcat check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
+	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto $(PURE_TESTS)
 
 # Branch coverage of the packages that need no socket. Tests take about three times as long with coverage, so the
 # workflow runs it beside `make test`. Raise a minimum when the coverage has grown; never lower it for a change.
