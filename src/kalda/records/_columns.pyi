@@ -1,4 +1,4 @@
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -81,3 +81,61 @@ def append_records_as_messages(
     first_offset: int,
 ) -> tuple[int, int, int] | None: ...
 def read_plain(batch: Buffer, checksum: Callable[[memoryview], int]) -> tuple[int, int, int] | None: ...
+def decode_records(
+    data: bytes,
+    position: int,
+    count: int,
+    record_type: type[_Row],
+    timestamp_type: object,
+    base_offset: int,
+    base_timestamp: int,
+    append_time: int | None,
+    records: list[_Row],
+) -> int: ...
+def note_keys(
+    places: dict[bytes, int],
+    data: bytes,
+    position: int,
+    end: int,
+    count: int,
+    place: int,
+    key_size_max: int,
+    shorten: Callable[[bytes], bytes],
+) -> tuple[bool, int] | None: ...
+def scan_keys(
+    data: bytes, position: int, end: int, count: int
+) -> tuple[list[bytes | None], list[int], list[int]] | None: ...
+def map_batches(
+    places: dict[bytes, int],
+    chunk: bytes,
+    position: int,
+    first_dirty: int,
+    room: int,
+    key_size_max: int,
+    shorten: Callable[[bytes], bytes],
+    tombstone_batches: list[int],
+    crc32c: Callable[[memoryview], int],
+) -> tuple[int, int, int, bool]: ...
+def sort_values(places: dict[bytes, int], numbers: Buffer) -> bool: ...
+def filter_batches(
+    chunk: bytes,
+    position: int,
+    places: Buffer,
+    at: int,
+    first_dirty: int,
+    latest_offset: int,
+    tombstone_batches: Container[int],
+    last_records: Container[int],
+) -> tuple[int, int, int, int, list[tuple[int, int]]]: ...
+def index_batches(
+    chunk: bytes,
+    spans: list[tuple[int, int]],
+    position: int,
+    last_entry: int,
+    interval: int,
+    largest_timestamp: int,
+    largest_offset: int,
+) -> tuple[int, int, int, int, list[tuple[int, int, int, int]]]: ...
+def copy_records(
+    data: bytes, start: int, end: int, places: Buffer, base_timestamp: int, highest: int
+) -> tuple[bytearray, int] | None: ...

@@ -18,8 +18,9 @@ from cpython.bytearray cimport (
     PyByteArray_GET_SIZE,
     PyByteArray_Resize,
 )
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -29,8 +30,9 @@ from libc.string cimport memcpy, memset
 cdef extern from "Python.h":
     # What every class that Python code defines allocates with: an instance with room for so many items.
     object PyType_GenericAlloc(type cls, Py_ssize_t count)
+    int64_t PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
-INTERFACE = 6
+INTERFACE = 7
 
 cdef enum:
     # Below this many bytes a pass is shorter than a switch to another thread and back.
@@ -41,9 +43,24 @@ cdef enum:
     SECTION_FIELDS = 7
     # The fields of a row, see `decode_rows`.
     ROW_FIELDS = 11
+    # The fields of a record, see `decode_records`.
+    RECORD_FIELDS = 6
+    # The length -1 as a varint.
+    NULL_LENGTH = 1
+    BATCH_HEADER_SIZE = 61
+    # The attributes of a batch that is compressed, transactional or a control batch.
+    NOT_PLAIN = 0x37
+    # Larger ones are faster where several instructions run at a time.
+    INLINE_CRC_SIZE_MAX = 4096
+    # The digits that `sort_values` sorts by.
+    DIGIT_BITS = 11
+    DIGITS = 2048
 
 # The sum of two such numbers has 64 bits.
 cdef int64_t NUMBER_MAX = <int64_t>1 << 62
+# The cleaner's place of a record: this times its offset, and its start in the batch. The largest has 63 bits.
+cdef int64_t PLACES_PER_OFFSET = <int64_t>1 << 31
+cdef uint64_t OFFSET_SPAN_MAX = <uint64_t>1 << 31
 
 cdef struct Totals:
     int64_t rows
@@ -1016,6 +1033,42 @@ cdef inline uint32_t crc32(const uint8_t *at, int64_t size) noexcept nogil:
     return ~crc
 
 
+cdef extern from *:
+    """
+    #if defined(__x86_64__) && defined(__GNUC__)
+    #include <nmmintrin.h>
+    #define HAS_CRC32C_INSTRUCTION __builtin_cpu_supports("sse4.2")
+    __attribute__((target("sse4.2")))
+    static uint32_t crc32c_instructions(uint32_t crc, const uint8_t *at, int64_t size) {
+        uint64_t word, wide = crc;
+        for (; size >= 8; size -= 8, at += 8) {
+            memcpy(&word, at, 8);
+            wide = _mm_crc32_u64(wide, word);
+        }
+        for (crc = (uint32_t)wide; size > 0; size--) crc = _mm_crc32_u8(crc, *at++);
+        return crc;
+    }
+    #elif defined(__ARM_FEATURE_CRC32)
+    #include <arm_acle.h>
+    #define HAS_CRC32C_INSTRUCTION 1
+    static uint32_t crc32c_instructions(uint32_t crc, const uint8_t *at, int64_t size) {
+        uint64_t word;
+        for (; size >= 8; size -= 8, at += 8) {
+            memcpy(&word, at, 8);
+            crc = __crc32cd(crc, word);
+        }
+        for (; size > 0; size--) crc = __crc32cb(crc, *at++);
+        return crc;
+    }
+    #else
+    #define HAS_CRC32C_INSTRUCTION 0
+    #define crc32c_instructions(crc, at, size) (crc)
+    #endif
+    """
+    const bint HAS_CRC32C_INSTRUCTION
+    uint32_t crc32c_instructions(uint32_t crc, const uint8_t *at, int64_t size) noexcept nogil
+
+
 cdef inline uint32_t read_int32(const uint8_t *at) noexcept nogil:
     return <uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3]
 
@@ -1313,3 +1366,421 @@ def read_plain(batch not None, checksum not None):
     if not is_plain or checksum(memoryview(batch)[21:]) != crc:
         return None
     return last_offset_delta, max_timestamp, producer_id
+
+
+def decode_records(
+    bytes data, int64_t position, int64_t count, type record_type, timestamp_type, int64_t base_offset,
+    int64_t base_timestamp, append_time, list records
+):
+    """Add `count` records from `position` on to `records`; return the position behind them.
+
+    A record is an instance of `record_type`, a named tuple with the fields of `record.Record`. Return -1 with `records`
+    unchanged if a record is not valid, or a number passes 64 bits.
+    """
+    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
+    cdef const uint8_t *data_end = begin + PyBytes_GET_SIZE(data)
+    cdef const uint8_t *at
+    cdef RecordFields fields
+    cdef int64_t index, time_delta, last_delta = 0
+    cdef Py_ssize_t first = len(records)
+    if not issubclass(record_type, tuple) or not 0 <= position <= PyBytes_GET_SIZE(data):
+        raise ValueError("records must be tuples, and start in the data")
+    if not -NUMBER_MAX < base_offset < NUMBER_MAX or not -NUMBER_MAX < base_timestamp < NUMBER_MAX:
+        return -1
+    # Neighbours mostly have the same time.
+    time = base_timestamp if append_time is None else append_time
+    at = begin + position
+    for index in range(count):
+        at = read_record(at, data_end, &fields)
+        if at is NULL:
+            break
+        if append_time is None:
+            time_delta = <int64_t>fields.timestamp_delta
+            if time_delta != last_delta:
+                if not -NUMBER_MAX < time_delta < NUMBER_MAX:
+                    break
+                time = base_timestamp + time_delta
+                last_delta = time_delta
+        headers = []
+        if fields.header_count:
+            pairs = read_header_tuples(at, fields.end, fields.header_count)
+            if pairs is None:
+                break
+            headers = list(pairs)
+        key = None
+        if fields.key_size >= 0:
+            key = PyBytes_FromStringAndSize(<const char *>fields.key, fields.key_size)
+        value = None
+        if fields.value_size >= 0:
+            value = PyBytes_FromStringAndSize(<const char *>fields.value, fields.value_size)
+        offset = base_offset + fields.delta
+        record = PyType_GenericAlloc(record_type, RECORD_FIELDS)
+        set_item(record, 0, offset)
+        set_item(record, 1, time)
+        set_item(record, 2, timestamp_type)
+        set_item(record, 3, key)
+        set_item(record, 4, value)
+        set_item(record, 5, headers)
+        records.append(record)
+        at = fields.end
+    else:
+        return at - begin
+    del records[first:]
+    return -1
+
+
+# What the cleaner of logs does once for each record or batch; see `kalda.storage.cleaner`.
+
+
+cdef inline bint is_tombstone(const RecordFields *fields) noexcept nogil:
+    return fields.value_size < 0
+
+
+cdef inline bint has_usual_null(const RecordFields *fields) noexcept nogil:
+    """Return whether a null value has the length -1 in one byte, the only one that the Python code looks for."""
+    return fields.value_size >= 0 or (fields.value_size == -1 and (fields.value - 1)[0] == NULL_LENGTH)
+
+
+cdef struct Noted:
+    int64_t keyless
+    bint has_tombstones
+
+
+cdef bint note_section(
+    dict places, const uint8_t *at, const uint8_t *end, int64_t count, int64_t place, int64_t key_size_max, shorten,
+    Noted *noted
+) except -1:
+    """Set the place of each key; return whether the records are valid. If not, some places may be set."""
+    cdef const uint8_t *first = at
+    cdef const uint8_t *start
+    cdef RecordFields fields
+    while count > 0:
+        count -= 1
+        start = at
+        if read_record(at, end, &fields) is NULL or not has_usual_null(&fields):
+            return False
+        if is_tombstone(&fields):
+            noted.has_tombstones = True
+        if fields.key_size < 0:
+            noted.keyless += 1
+        else:
+            key = PyBytes_FromStringAndSize(<const char *>fields.key, fields.key_size)
+            if fields.key_size > key_size_max:
+                key = shorten(key)
+            places[key] = place + (start - first)
+        place += PLACES_PER_OFFSET
+        at = fields.end
+    return at == end
+
+
+def note_keys(
+    dict places, bytes data, int64_t position, int64_t end, int64_t count, place, int64_t key_size_max, shorten
+):
+    """Set the last place of each key of `count` records from `position` to `end`, as the cleaner's `note_keys` does.
+
+    Keys of more than `key_size_max` bytes are replaced by what `shorten` returns for them. Return whether there are
+    tombstones and how many records have no key, or None if a record is not valid; some places may be set then.
+    """
+    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
+    cdef Noted noted
+    noted.keyless = 0
+    noted.has_tombstones = False
+    if not 0 <= position <= end <= PyBytes_GET_SIZE(data) or not 0 <= count <= end - position:
+        return None
+    if count >= <int64_t>OFFSET_SPAN_MAX or not 0 <= place < (<int64_t>OFFSET_SPAN_MAX - count) * PLACES_PER_OFFSET:
+        return None
+    if not note_section(places, begin + position, begin + end, count, place, key_size_max, shorten, &noted):
+        return None
+    return noted.has_tombstones, noted.keyless
+
+
+def scan_keys(bytes data, int64_t position, int64_t end, int64_t count):
+    """Return keys, starts and the indices of tombstones of `count` records, as the cleaner's `scan_keys` does.
+
+    Return None if a record is not valid.
+    """
+    cdef const uint8_t *begin = <const uint8_t *>PyBytes_AS_STRING(data)
+    cdef const uint8_t *at = begin + position
+    cdef RecordFields fields
+    cdef int64_t index
+    if not 0 <= position <= end <= PyBytes_GET_SIZE(data):
+        return None
+    keys = []
+    starts = []
+    tombstones = []
+    for index in range(count):
+        if read_record(at, begin + end, &fields) is NULL or not has_usual_null(&fields):
+            return None
+        starts.append(at - begin)
+        keys.append(
+            None if fields.key_size < 0 else PyBytes_FromStringAndSize(<const char *>fields.key, fields.key_size)
+        )
+        if is_tombstone(&fields):
+            tombstones.append(index)
+        at = fields.end
+    return (keys, starts, tombstones) if at == begin + end else None
+
+
+cdef struct BatchFields:
+    # A batch as the cleaner sees it; its records are without gaps, transaction, marker and compression.
+    int64_t end
+    int64_t base_offset
+    int64_t last_offset
+    int64_t max_timestamp
+    int64_t producer_id
+    int64_t count
+
+
+cdef inline bint read_plain_batch(
+    const uint8_t *data, int64_t size, int64_t position, int64_t first_dirty, BatchFields *batch
+) noexcept nogil:
+    """Read the header at `position`; return whether a whole batch of this kind is there."""
+    cdef const uint8_t *at = data + position
+    cdef int64_t length, delta
+    if position < 0 or size - position < BATCH_HEADER_SIZE:
+        return False
+    length = <int32_t>read_int32(at + 8)
+    delta = <int32_t>read_int32(at + 23)
+    batch.end = position + 12 + length
+    batch.base_offset = read_int64(at)
+    batch.max_timestamp = read_int64(at + 35)
+    batch.producer_id = read_int64(at + 43)
+    batch.count = <int32_t>read_int32(at + 57)
+    if (
+        length < BATCH_HEADER_SIZE - 12
+        or batch.end > size
+        or at[16] != 2
+        or at[22] & NOT_PLAIN
+        or batch.base_offset < first_dirty
+        or batch.count != delta + 1
+        or batch.count < 1
+        or batch.base_offset > INT64_MAX - batch.count
+    ):
+        return False
+    batch.last_offset = batch.base_offset + delta
+    return True
+
+
+cdef bint has_right_crc(const uint8_t *batch, int64_t size, crc32c) except -1:
+    """Return whether a batch of format 2 has the CRC of its bytes; a header must be there."""
+    cdef const uint8_t *at = batch + 21
+    size -= 21
+    if HAS_CRC32C_INSTRUCTION and size <= INLINE_CRC_SIZE_MAX:
+        return ~crc32c_instructions(0xFFFFFFFFU, at, size) == read_int32(batch + 17)
+    return crc32c(PyMemoryView_FromMemory(<char *>at, size, PyBUF_READ)) == read_int32(batch + 17)
+
+
+def map_batches(
+    dict places, bytes chunk, int64_t position, int64_t first_dirty, int64_t room, int64_t key_size_max, shorten,
+    list tombstone_batches, crc32c
+):
+    """Set the places of the keys of plain batches from `position` on, as the cleaner's `map_plain` does.
+
+    Returns the position of the first batch that was not added, how many records had no key, the last offset that was
+    added (-1 without one), and whether the batch at that position is for the general code; if not, `map_plain` has to
+    look at it. `crc32c` computes the checksum of large batches.
+    """
+    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(chunk)
+    cdef int64_t size = PyBytes_GET_SIZE(chunk)
+    cdef int64_t last_offset = -1
+    cdef BatchFields batch
+    cdef Noted noted
+    noted.keyless = 0
+    while read_plain_batch(data, size, position, first_dirty, &batch):
+        room -= batch.count
+        if room < 0 or not has_right_crc(data + position, batch.end - position, crc32c):
+            break
+        noted.has_tombstones = False
+        before = noted.keyless
+        if (
+            <uint64_t>batch.last_offset - <uint64_t>first_dirty >= OFFSET_SPAN_MAX
+            or not note_section(
+                places, data + position + BATCH_HEADER_SIZE, data + batch.end, batch.count,
+                (batch.base_offset - first_dirty) * PLACES_PER_OFFSET, key_size_max, shorten, &noted
+            )
+        ):
+            return position, before, last_offset, False
+        if noted.has_tombstones:
+            tombstone_batches.append(batch.base_offset)
+            room -= 1
+        last_offset = batch.last_offset
+        position = batch.end
+    return position, noted.keyless, last_offset, True
+
+
+def sort_values(dict places, numbers):
+    """Fill `numbers`, a buffer of 64-bit integers, with the values of `places`, ascending.
+
+    Return whether `places` has as many values as the buffer and all of them are from 0 to the largest of 63 bits.
+    """
+    cdef int64_t count = len(places)
+    cdef _Memory memory = _Memory(numbers, 8 * count, True)
+    cdef _Memory other = _Memory(bytearray(8 * count), 8 * count, True)
+    cdef uint64_t *source = <uint64_t *>memory.view.buf
+    cdef uint64_t *target = <uint64_t *>other.view.buf
+    cdef uint64_t different = 0
+    cdef int64_t index = 0, digit, total, ended
+    cdef int64_t ends[DIGITS]
+    cdef int shift, overflow
+    cdef int64_t value
+    if memory.view.len != 8 * count:
+        return False
+    for number in places.values():
+        value = PyLong_AsLongLongAndOverflow(number, &overflow)
+        if overflow or value < 0 or index >= count:
+            return False
+        source[index] = value
+        different |= source[index] ^ source[0]
+        index += 1
+    # By one digit after the other, from the lowest on; a digit that all numbers share needs no pass.
+    for shift in range(0, 64, DIGIT_BITS):
+        if not (different >> shift) & (DIGITS - 1):
+            continue
+        memset(ends, 0, sizeof(ends))
+        for index in range(count):
+            ends[(source[index] >> shift) & (DIGITS - 1)] += 1
+        total = 0
+        for digit in range(DIGITS):
+            ended = ends[digit]
+            ends[digit] = total
+            total += ended
+        for index in range(count):
+            digit = (source[index] >> shift) & (DIGITS - 1)
+            target[ends[digit]] = source[index]
+            ends[digit] += 1
+        source, target = target, source
+    if source != <uint64_t *>memory.view.buf:
+        memcpy(target, source, 8 * count)
+    return True
+
+
+def filter_batches(
+    bytes chunk, int64_t position, places, int64_t at, int64_t first_dirty, int64_t latest_offset, tombstone_batches,
+    last_records
+):
+    """Decide on plain batches from `position` on, as the cleaner's `PlainBatchFilter.filter` does.
+
+    `places` are 64-bit integers, ascending; `at` is the index of the first that was not passed. Returns the position
+    of the first batch without a decision, the index behind the places of those before it, how many records they have
+    and how many of them stay, and the spans of the batches that are kept.
+    """
+    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(chunk)
+    cdef int64_t size = PyBytes_GET_SIZE(chunk)
+    cdef _Memory memory = _Memory(places, 0)
+    cdef const int64_t *values = <const int64_t *>memory.view.buf
+    cdef int64_t values_count = memory.view.len // 8
+    cdef int64_t records_read = 0, written = 0, alive, behind, whole_from = position
+    cdef bint has_tombstones = bool(tombstone_batches), has_last_records = bool(last_records)
+    cdef BatchFields batch
+    if at < 0:
+        raise ValueError(f"index {at} of {values_count} places")
+    spans = []
+    while read_plain_batch(data, size, position, first_dirty, &batch):
+        if (
+            batch.last_offset > latest_offset
+            or <uint64_t>batch.last_offset - <uint64_t>first_dirty >= OFFSET_SPAN_MAX
+        ):
+            break
+        behind = (batch.last_offset + 1 - first_dirty) * PLACES_PER_OFFSET
+        alive = 0
+        while alive < batch.count and at + alive < values_count and values[at + alive] < behind:
+            alive += 1
+        if alive == batch.count:
+            if has_tombstones and batch.base_offset in tombstone_batches:
+                break
+            written += batch.count
+        elif alive or (has_last_records and batch.producer_id in last_records):
+            break
+        else:
+            if whole_from < position:
+                spans.append((whole_from, position))
+            whole_from = batch.end
+        at += alive
+        records_read += batch.count
+        position = batch.end
+    if whole_from < position:
+        spans.append((whole_from, position))
+    return position, at, records_read, written, spans
+
+
+def index_batches(
+    bytes chunk, list spans, int64_t position, int64_t last_entry, int64_t interval, int64_t largest_timestamp,
+    int64_t largest_offset
+):
+    """Pass the batches of `spans` and find which of them a segment's indexes need, as `CleanedSegment.note` does.
+
+    Returns the position behind the batches, the last one that has an entry, the largest timestamp with its offset, and
+    for each entry the last offset of the batch, its position, and the largest timestamp so far with its offset.
+    """
+    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(chunk)
+    cdef int64_t size = PyBytes_GET_SIZE(chunk), at, end
+    cdef BatchFields batch
+    entries = []
+    for at, end in spans:
+        while at < end:
+            if not read_plain_batch(data, size, at, 0, &batch):
+                raise ValueError(f"no plain batch at {at}")
+            if batch.max_timestamp > largest_timestamp:
+                largest_timestamp = batch.max_timestamp
+                largest_offset = batch.last_offset
+            if position - last_entry > interval:
+                entries.append((batch.last_offset, position, largest_timestamp, largest_offset))
+                last_entry = position
+            position += batch.end - at
+            at = batch.end
+    return position, last_entry, largest_timestamp, largest_offset, entries
+
+
+def copy_records(bytes data, int64_t start, int64_t end, places, int64_t base_timestamp, int64_t highest):
+    """Return the records at `places` in a batch whose records lie between `start` and `end`, and a timestamp.
+
+    `places` are 64-bit integers, ascending. The timestamp is the largest of the records; the search begins with the
+    last one and ends at a record that has `highest` or more. Return None if a place or a record is not valid.
+    """
+    cdef _Memory memory = _Memory(places, 0)
+    cdef const int64_t *values = <const int64_t *>memory.view.buf
+    cdef int64_t count = memory.view.len // 8, index, size, timestamp, found = -1
+    cdef const uint8_t *begin
+    cdef const uint8_t *data_end
+    cdef const uint8_t *at
+    cdef const uint8_t *record
+    cdef const uint8_t *run_start
+    cdef const uint8_t *run_end
+    cdef uint8_t *out
+    cdef uint64_t delta
+    if not 0 <= start <= end <= PyBytes_GET_SIZE(data):
+        return None
+    begin = <const uint8_t *>PyBytes_AS_STRING(data) + start
+    data_end = begin + (end - start)
+    records = PyByteArray_FromStringAndSize(NULL, end - start)
+    out = <uint8_t *>PyByteArray_AS_STRING(records)
+    run_start = run_end = begin
+    for index in range(count):
+        # Each record begins behind the one before, so that together they fit into `records`.
+        size = values[index] & (PLACES_PER_OFFSET - 1)
+        if size >= end - start or begin + size < run_end:
+            return None
+        record = begin + size
+        at = read_varint(record, data_end, &size)
+        if at is NULL or size < 1 or size > data_end - at:
+            return None
+        if record != run_end:
+            memcpy(out, run_start, run_end - run_start)
+            out += run_end - run_start
+            run_start = record
+        run_end = at + size
+    memcpy(out, run_start, run_end - run_start)
+    out += run_end - run_start
+    for index in range(count - 1, -1, -1):
+        at = read_varint(begin + (values[index] & (PLACES_PER_OFFSET - 1)), data_end, &size)
+        if read_varlong(at + 1, data_end, &delta) is NULL:
+            return None
+        timestamp = <int64_t>(<uint64_t>base_timestamp + delta)
+        if is_wrapped(timestamp, base_timestamp, <int64_t>delta):
+            return None
+        if timestamp > found:
+            found = timestamp
+            if found >= highest:
+                break
+    PyByteArray_Resize(records, out - <uint8_t *>PyByteArray_AS_STRING(records))
+    return records, found

@@ -46,6 +46,8 @@ Header = tuple[str, bytes | None]
 T = TypeVar("T")
 
 OFFSET_DELTA_MAX: Final = 0x7FFFFFFF
+_DECODED_AT_ONCE: Final = 256
+"""Records that compiled code makes before the first of them is taken: 100 KB of objects."""
 _TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF
 _NO_BASE: Final = -2
 _VARINTS_SIZE: Final = 2048
@@ -111,6 +113,28 @@ def iter_records(
 def _iter_records(data: bytes, header: BatchHeader) -> Generator[Record, None, int]:
     """Yield the records in `data`; return where the last one ends.
 
+    Compiled code makes some at a time where the package was built with it, until it does not accept one.
+    """
+    at = done = 0
+    count = header.record_count
+    if is_compiled():
+        kind = header.timestamp_type
+        append_time = header.max_timestamp if kind is TimestampType.LOG_APPEND_TIME else None
+        numbers = (header.base_offset, header.base_timestamp, append_time)
+        while done < count:
+            records: list[Record] = []
+            wanted = min(count - done, _DECODED_AT_ONCE)
+            end = _columns.decode_records(data, at, wanted, Record, kind, *numbers, records)
+            if end < 0:
+                break
+            yield from records
+            at, done = end, done + wanted
+    return (yield from _iter_in_python(data, header, at, count - done))
+
+
+def _iter_in_python(data: bytes, header: BatchHeader, at: int, count: int) -> Generator[Record, None, int]:
+    """Yield `count` records from `at` on; return where the last one ends.
+
     Varints of one byte, which nearly all are, are read in place. Fields are not compared with the record's
     end one by one: positions only grow, so the comparison after the last field detects each that passes the
     end.
@@ -120,8 +144,7 @@ def _iter_records(data: bytes, header: BatchHeader) -> Generator[Record, None, i
     timestamp_type = header.timestamp_type
     append_time = header.max_timestamp if timestamp_type is TimestampType.LOG_APPEND_TIME else None
     size = len(data)
-    at = 0
-    for _ in range(header.record_count):
+    for _ in range(count):
         raw = data[at]
         at += 1
         if raw > 0x7F:

@@ -6,13 +6,18 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from kalda.records.batch import HEADER_SIZE, NO_TIMESTAMP, iter_headers, pack_batch
+from kalda.records.batch import HEADER_SIZE, NO_TIMESTAMP, iter_headers, pack_batch, read_header
 from kalda.records.compression import Compression
 from kalda.records.errors import CorruptRecordError
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES, PLACES_PER_OFFSET, OffsetMap, shorten
 from kalda.storage.cleaner.plain_batches import PlainBatchFilter, map_plain
 from kalda.storage.cleaner.record_fields import scan_keys
+from tests.record_implementations import record_implementation
+
+__all__ = ["record_implementation"]
+
+pytestmark = pytest.mark.usefixtures("record_implementation")
 
 FIRST = 40
 KEY = st.one_of(st.none(), st.binary(max_size=2), st.just(b"k" * 45), st.binary(min_size=55, max_size=66))
@@ -32,6 +37,20 @@ def batch(offset: int, *keys: bytes | None, **fields: object) -> bytes:
 
 def table() -> OffsetMap:
     return OffsetMap(ENTRY_BYTES * 1000)
+
+
+class Notes(list[tuple[int, int, int]]):
+    """The batches that a cleaned segment is told of."""
+
+    def note(self, last_offset: int, size: int, max_timestamp: int) -> None:
+        self.append((last_offset, size, max_timestamp))
+
+    def note_batches(self, chunk: bytes, spans: list[tuple[int, int]]) -> None:
+        for at, end in spans:
+            while at < end:
+                header = read_header(chunk, at)
+                self.note(header.last_offset, header.size, header.max_timestamp)
+                at += header.size
 
 
 @given(batches=BATCHES)
@@ -166,10 +185,10 @@ def test_whole_and_gone_batches_are_decided_and_no_others() -> None:
     noted = table()
     map_plain(noted, chunk, 0, FIRST)
     noted.finish()
-    stays = []
+    stays = Notes()
 
     batch_filter = PlainBatchFilter(noted.survivors(), FIRST, noted.latest_offset, ())
-    position, spans = batch_filter.filter(chunk, 0, lambda *told: stays.append(told))
+    position, spans = batch_filter.filter(chunk, 0, stays)
 
     gone = len(batches[0]) + len(batches[1])
     assert (position, spans) == (len(chunk), [(gone, len(chunk))])
@@ -188,8 +207,8 @@ def test_a_batch_that_is_cut_or_may_be_needed_is_left_alone() -> None:
     survivors = noted.survivors()
     batch_filter = PlainBatchFilter(survivors, FIRST, noted.latest_offset, {7})
 
-    assert (0, []) == batch_filter.filter(chunk, 0, lambda *_: None)
-    assert [0] == survivors.take(2 * PLACES_PER_OFFSET - 1)
-    assert (len(cut), []) == batch_filter.filter(chunk, len(cut), lambda *_: None)
+    assert (0, []) == batch_filter.filter(chunk, 0, Notes())
+    assert [0] == list(survivors.take(2 * PLACES_PER_OFFSET - 1))
+    assert (len(cut), []) == batch_filter.filter(chunk, len(cut), Notes())
     at = len(cut + last)
-    assert (len(chunk), [(at, len(chunk))]) == batch_filter.filter(chunk, at, lambda *_: None)
+    assert (len(chunk), [(at, len(chunk))]) == batch_filter.filter(chunk, at, Notes())

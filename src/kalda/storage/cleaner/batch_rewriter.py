@@ -4,6 +4,7 @@ Offsets, deltas, the base sequence and the last offset delta stay, so a producer
 outlives the record that had it. The caller decides which records stay.
 """
 
+from array import array
 from collections.abc import Iterable, Sequence
 
 from kalda.records.batch import (
@@ -17,9 +18,13 @@ from kalda.records.batch import (
     pack_batch,
 )
 from kalda.records.compression import Compression, compress
+from kalda.records.implementation import is_built, is_compiled
 from kalda.records.varint import read_varint, read_varlong, write_varint
-from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET
+from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET, Places
 from kalda.storage.cleaner.record_fields import record_end, timestamp_delta
+
+if is_built:
+    from kalda.records import _columns
 
 Spans = Sequence[tuple[int, int]]
 """Start and end of each run of neighbouring records that stay."""
@@ -57,6 +62,20 @@ def spans_of_places(data: bytes, start: int, places: Sequence[int]) -> list[tupl
         (start + first % PLACES_PER_OFFSET, record_end(data, start + last % PLACES_PER_OFFSET))
         for first, last in bounds
     ]
+
+
+def keep_places(header: BatchHeader, data: bytes, start: int, end: int, places: Places) -> bytearray:
+    """Return the batch with the records at `places`; its records lie between `start` and `end` in `data`."""
+    if is_compiled() and isinstance(places, array):
+        base, highest = header.base_timestamp, header.max_timestamp
+        copied = _columns.copy_records(data, start, end, places, base, highest)
+        if copied is not None:
+            records, found = copied
+            max_timestamp = highest if header.attributes & LOG_APPEND_TIME_FLAG else found
+            return _pack(header, records, len(places), base, max_timestamp, header.attributes)
+    spans = spans_of_places(data, start, places)
+    backwards = (start + place % PLACES_PER_OFFSET for place in reversed(places))
+    return keep_records(header, data, spans, len(places), backwards)
 
 
 def keep_records(
@@ -118,7 +137,12 @@ def _max_timestamp(header: BatchHeader, data: bytes, starts_backwards: Iterable[
 
 
 def _pack(
-    header: BatchHeader, records: bytes, count: int, base_timestamp: int, max_timestamp: int, attributes: int
+    header: BatchHeader,
+    records: bytes | bytearray,
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    attributes: int,
 ) -> bytearray:
     codec = Compression.from_id(attributes & COMPRESSION_MASK)
     return pack_batch(

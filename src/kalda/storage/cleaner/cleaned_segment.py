@@ -4,6 +4,7 @@ import os
 from typing import Final
 
 from kalda.records.batch import Buffer
+from kalda.records.implementation import is_built
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -18,6 +19,9 @@ from kalda.storage.log_caches import LogCaches
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
+
+if is_built:
+    from kalda.records import _columns
 
 _WRITE_BYTES: Final = 1024 * 1024
 """Bytes collected for one write; larger writes are not faster."""
@@ -76,6 +80,23 @@ class CleanedSegment:
             self._time_index.maybe_append(self._largest_timestamp, self._largest_offset)
             self._last_entry = position
         self._position = position + size
+
+    def note_batches(self, chunk: bytes, spans: list[tuple[int, int]]) -> None:
+        """Do what `note` does for each of the plain batches in `spans`, in compiled code."""
+        self._position, self._last_entry, self._largest_timestamp, self._largest_offset, entries = (
+            _columns.index_batches(
+                chunk,
+                spans,
+                self._position,
+                self._last_entry,
+                self._index_interval_bytes,
+                self._largest_timestamp,
+                self._largest_offset,
+            )
+        )
+        for last_offset, position, timestamp, timestamp_offset in entries:
+            self._offset_index.append(last_offset, position)
+            self._time_index.maybe_append(timestamp, timestamp_offset)
 
     def write(self, data: Buffer) -> int:
         """Append whole batches; return the bytes written to the file now. Raises `OSError`."""

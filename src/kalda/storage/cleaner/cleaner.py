@@ -35,10 +35,10 @@ from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import record_bytes
 from kalda.storage.cleaner.batch_rewriter import (
     empty_batch,
+    keep_places,
     keep_records,
     set_delete_horizon,
     spans_of_indices,
-    spans_of_places,
 )
 from kalda.storage.cleaner.cleaned_segment import CleanedSegment
 from kalda.storage.cleaner.cleaned_transaction_metadata import CleanedTransactionMetadata
@@ -48,6 +48,7 @@ from kalda.storage.cleaner.offset_map import (
     ENTRY_BYTES,
     PLACES_PER_OFFSET,
     OffsetMap,
+    Places,
     Survivors,
     is_long,
     shorten,
@@ -312,7 +313,7 @@ class Cleaner:
         batch_filter = self._filter
         whole_from = whole_to = position = 0
         while True:
-            position, spans = batch_filter.filter(chunk, position, cleaned.note)
+            position, spans = batch_filter.filter(chunk, position, cleaned)
             for start, end in spans:
                 if start != whole_to:
                     self._wrote(cleaned.write(view[whole_from:whole_to]))
@@ -378,7 +379,7 @@ class Cleaner:
         return self._clean_dirty(chunk, position, header, survivors, has_tombstones)
 
     def _clean_messages(
-        self, chunk: bytes, position: int, header: BatchHeader, survivors: list[int] | None
+        self, chunk: bytes, position: int, header: BatchHeader, survivors: Places | None
     ) -> bytearray | None:
         """Clean a message of format 0 or 1 with those that it wraps; no `survivors` is below the dirty part.
 
@@ -419,14 +420,12 @@ class Cleaner:
         return (offset + 1 - self._job.first_dirty_offset) * PLACES_PER_OFFSET
 
     def _clean_dirty(
-        self, chunk: bytes, position: int, header: BatchHeader, survivors: list[int], has_tombstones: bool
+        self, chunk: bytes, position: int, header: BatchHeader, survivors: Places, has_tombstones: bool
     ) -> bytearray | None:
         """Clean a batch of the dirty part of which some records survive."""
         data, start, end = _section(chunk, position, header)
         if not has_tombstones:
-            spans = spans_of_places(data, start, survivors)
-            backwards = (start + place % PLACES_PER_OFFSET for place in reversed(survivors))
-            return keep_records(header, data, spans, len(survivors), backwards)
+            return keep_places(header, data, start, end, survivors)
         scanned = scan_keys(data, start, end, header.record_count)
         alive = {start + place % PLACES_PER_OFFSET for place in survivors}
         kept = [index for index, at in enumerate(scanned.starts) if at in alive]

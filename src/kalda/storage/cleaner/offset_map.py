@@ -7,10 +7,19 @@ Short keys are stored as they are, and long ones as a 128-bit digest. A collisio
 shorter digest is not safe; Kafka's map uses MD5, of the same size, for the same reason.
 """
 
+from array import array
 from bisect import bisect_right
 from collections.abc import KeysView, Sequence
 from hashlib import blake2b
 from typing import Final
+
+from kalda.records.implementation import is_built, is_compiled
+
+if is_built:
+    from kalda.records import _columns
+
+Places = Sequence[int]
+"""Ascending places: an array where compiled code reads them, else a list."""
 
 ENTRY_BYTES: Final = 208
 """The most bytes per entry: key object 64, place object 48, share of a growing dict 88, and 8 in the sorted
@@ -44,16 +53,16 @@ def is_long(keys: Sequence[bytes | None]) -> bool:
 class OffsetMap:
     """Filled batch by batch; then it returns which records survive."""
 
-    __slots__ = ("_capacity", "_survivors", "_tombstone_batches", "latest_offset", "places")
+    __slots__ = ("_capacity", "_survivors", "latest_offset", "places", "tombstone_batches")
 
     def __init__(self, bytes_max: int) -> None:
         assert bytes_max >= ENTRY_BYTES, f"a table of {bytes_max} bytes holds no key"
         self._capacity: Final = bytes_max // ENTRY_BYTES
         self.places: Final[dict[bytes, int]] = {}
         """The last place of each key; written by `add` and by callers that checked `room`."""
-        # Base offsets of batches with tombstones, ascending.
-        self._tombstone_batches: list[int] = []
-        self._survivors: list[int] = []
+        self.tombstone_batches: Final[list[int]] = []
+        """Base offsets of batches with tombstones, ascending; written as `places` is."""
+        self._survivors: Places = []
         self.latest_offset = -1
         """The map covers everything from the first dirty offset up to here."""
 
@@ -63,12 +72,12 @@ class OffsetMap:
     @property
     def room(self) -> int:
         """How many more new keys fit."""
-        return self._capacity - 1 - len(self.places) - len(self._tombstone_batches)
+        return self._capacity - 1 - len(self.places) - len(self.tombstone_batches)
 
     @property
     def utilization(self) -> float:
         """How full the map is, 0 to 1."""
-        return min(1.0, (len(self.places) + len(self._tombstone_batches)) / self._capacity)
+        return min(1.0, (len(self.places) + len(self.tombstone_batches)) / self._capacity)
 
     def add(
         self, keys: Sequence[bytes], places: Sequence[int], base_offset: int, has_tombstones: bool
@@ -87,10 +96,15 @@ class OffsetMap:
 
     def note_tombstones(self, base_offset: int) -> None:
         """Record that the batch has tombstones; batches ascend."""
-        self._tombstone_batches.append(base_offset)
+        self.tombstone_batches.append(base_offset)
 
     def finish(self) -> None:
         """Sort the survivors; no batch may be added afterwards."""
+        if is_compiled():
+            numbers = array("q", [0]) * len(self.places)
+            if _columns.sort_values(self.places, numbers):
+                self._survivors = numbers
+                return
         self._survivors = sorted(self.places.values())
 
     @property
@@ -100,7 +114,7 @@ class OffsetMap:
 
     def survivors(self) -> "Survivors":
         """Return the surviving places for an ordered walk through the dirty part."""
-        return Survivors(self._survivors, frozenset(self._tombstone_batches))
+        return Survivors(self._survivors, frozenset(self.tombstone_batches))
 
 
 class Survivors:
@@ -108,8 +122,8 @@ class Survivors:
 
     __slots__ = ("at", "places", "tombstone_batches")
 
-    def __init__(self, places: list[int], tombstone_batches: frozenset[int]) -> None:
-        self.places: Final = places
+    def __init__(self, places: Places, tombstone_batches: frozenset[int]) -> None:
+        self.places: Final[Places] = places
         self.at = 0
         """Index of the first place that was not returned."""
         self.tombstone_batches: Final = tombstone_batches
@@ -118,7 +132,7 @@ class Survivors:
         """Return whether the batch has tombstones."""
         return base_offset in self.tombstone_batches
 
-    def take(self, last_place: int) -> list[int]:
+    def take(self, last_place: int) -> Places:
         """Return the surviving places up to `last_place` that were not returned before."""
         at = self.at
         end = self.at = bisect_right(self.places, last_place, at)

@@ -1,16 +1,17 @@
 """Cleans plain batches fast: uncompressed, without a transaction, markers or gaps in their offsets.
 
 Nearly all batches of nearly all logs are plain, and many hold one record only, so the work done once per
-batch decides how fast a log is cleaned. The loops here unpack only the fields that they need and call few
-functions. Both stop at the first batch that is not plain, and `cleaner` then handles it in the general way,
-which is correct for every batch.
+batch decides how fast a log is cleaned. Compiled code does it where the package was built with it. The loops
+here unpack only the fields that they need and call few functions. Both stop at the first batch that is not
+plain, and `cleaner` then handles it in the general way, which is correct for every batch.
 """
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Container
+from collections.abc import Callable, Collection
 from functools import cache
 from struct import Struct
-from typing import Final
+from typing import Final, Protocol
 
 from kalda.records.batch import (
     ATTRIBUTES_POSITION,
@@ -22,9 +23,19 @@ from kalda.records.batch import (
     TRANSACTIONAL_FLAG,
 )
 from kalda.records.crc import crc32c
+from kalda.records.implementation import is_built, is_compiled
 from kalda.records.varint import write_varint
-from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET, OffsetMap, Survivors
+from kalda.storage.cleaner.offset_map import (
+    KEY_BYTES_MAX,
+    PLACES_PER_OFFSET,
+    OffsetMap,
+    Survivors,
+    shorten,
+)
 from kalda.storage.cleaner.record_fields import NULL, RAW_KEY_SIZE_MAX, note_keys, note_one
+
+if is_built:
+    from kalda.records import _columns
 
 _NOT_PLAIN: Final = COMPRESSION_MASK | CONTROL_FLAG | TRANSACTIONAL_FLAG
 _BODY_SIZE_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
@@ -62,6 +73,22 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
     Raises:
         CorruptRecordError: a batch with the right CRC has invalid records.
     """
+    keyless = 0
+    if is_compiled():
+        position, keyless, last_offset, is_decided = _columns.map_batches(
+            table.places,
+            chunk,
+            position,
+            first_dirty,
+            table.room,
+            KEY_BYTES_MAX,
+            shorten,
+            table.tombstone_batches,
+            crc32c,
+        )
+        table.latest_offset = max(table.latest_offset, last_offset)
+        if is_decided:
+            return position, keyless
     unpack = _TO_MAP.unpack_from
     usual_starts = _usual_starts()
     startswith = chunk.startswith
@@ -70,7 +97,6 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
     size = len(chunk)
     limit = size - HEADER_SIZE
     room = table.room
-    keyless = 0
     last_offset = -1
     while position <= limit:
         base_offset, length, magic, crc, attributes, delta, count = unpack(chunk, position)
@@ -119,11 +145,23 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
     return position, keyless
 
 
+class BatchNotes(Protocol):
+    """What is told of the batches that are kept: `CleanedSegment`."""
+
+    def note(self, last_offset: int, size: int, max_timestamp: int) -> None:
+        """Note one batch."""
+        ...
+
+    def note_batches(self, chunk: bytes, spans: list[tuple[int, int]]) -> None:
+        """Note the plain batches in `spans`."""
+        ...
+
+
 class PlainBatchFilter:
     """Decides on dirty plain batches that are kept or dropped as a whole."""
 
     def __init__(
-        self, survivors: Survivors, first_dirty: int, latest_offset: int, last_records: Container[int]
+        self, survivors: Survivors, first_dirty: int, latest_offset: int, last_records: Collection[int]
     ) -> None:
         """Decide by `survivors`, whose places are relative to `first_dirty`, up to `latest_offset`.
 
@@ -136,13 +174,33 @@ class PlainBatchFilter:
         self.records_read = 0
         self.records_written = 0
 
-    def filter(
-        self, chunk: bytes, position: int, note: Callable[[int, int, int], None]
-    ) -> tuple[int, list[tuple[int, int]]]:
-        """Decide on batches from `position` on; call `note` with each that is kept.
+    def filter(self, chunk: bytes, position: int, cleaned: BatchNotes) -> tuple[int, list[tuple[int, int]]]:
+        """Decide on batches from `position` on; note each that is kept in `cleaned`.
 
         Returns the position of the first batch without a decision and the spans of the kept batches.
         """
+        survivors = self._survivors
+        if is_compiled() and isinstance(survivors.places, array):
+            position, survivors.at, read, written, spans = _columns.filter_batches(
+                chunk,
+                position,
+                survivors.places,
+                survivors.at,
+                self._first_dirty,
+                self._latest_offset,
+                survivors.tombstone_batches,
+                self._last_records,
+            )
+            if spans:
+                cleaned.note_batches(chunk, spans)
+            self.records_read += read
+            self.records_written += written
+            return position, spans
+        return self._filter_in_python(chunk, position, cleaned.note)
+
+    def _filter_in_python(
+        self, chunk: bytes, position: int, note: Callable[[int, int, int], None]
+    ) -> tuple[int, list[tuple[int, int]]]:
         survivors = self._survivors
         tombstone_batches = survivors.tombstone_batches
         last_records = self._last_records

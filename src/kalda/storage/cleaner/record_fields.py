@@ -1,7 +1,8 @@
 """Reads only what the cleaner needs of a batch's records: keys, tombstones and where records start.
 
 `note_keys` runs once per record of every byte that is cleaned. It reads the bytes in place, creates two
-objects per record (the key and its place) and never reads values.
+objects per record (the key and its place) and never reads values. `scan_keys` and `note_keys` run in compiled
+code where the package was built with it; that code leaves records that it does not accept to the code here.
 
 Invariant: whatever the bytes are, the functions return or raise `CorruptRecordError`, so that a log with
 invalid content stops only its own cleaning.
@@ -13,8 +14,12 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
+from kalda.records.implementation import is_built, is_compiled
 from kalda.records.varint import read_raw_varint, read_varint, read_varlong
 from kalda.storage.cleaner.offset_map import KEY_BYTES_MAX, PLACES_PER_OFFSET, shorten
+
+if is_built:
+    from kalda.records import _columns
 
 NULL: Final = 1
 """The length -1 as a zigzag varint, one byte."""
@@ -42,6 +47,10 @@ def scan_keys(data: bytes, position: int, end: int, count: int) -> ScannedRecord
     Raises:
         CorruptRecordError: the bytes are not such records.
     """
+    if is_compiled():
+        scanned = _columns.scan_keys(data, position, end, count)
+        if scanned is not None:
+            return ScannedRecords(*scanned)
     keys: list[bytes | None] = []
     starts: list[int] = []
     tombstones: list[int] = []
@@ -83,6 +92,10 @@ def note_keys(
     Raises:
         CorruptRecordError: the bytes are not such records; some keys may have been set.
     """
+    if is_compiled():
+        noted = _columns.note_keys(places, data, position, end, count, place, KEY_BYTES_MAX, shorten)
+        if noted is not None:
+            return NotedKeys(*noted)
     has_tombstones = False
     keyless = 0
     at = position
