@@ -27,12 +27,13 @@ from kalda.records.batch import (
     read_header,
     validate,
 )
+from kalda.records.compression import DECOMPRESSED_SIZE_MAX
 from kalda.records.control import read_end_transaction_marker
+from kalda.records.decompression_buffer import DecompressionBuffer
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.format_conversion import up_convert
 from kalda.records.message_set import iter_messages
 from kalda.records.message_set_builder import MessageSetBuilder
-from kalda.records.record import record_bytes
 from kalda.storage.cleaner.batch_rewriter import (
     empty_batch,
     keep_places,
@@ -95,6 +96,7 @@ class Cleaner:
         self._keeps_old_tombstones = True
         # Base offset -> the last write of the log file.
         self._modified_ms: dict[int, int] = {}
+        self._decompressed: Final = DecompressionBuffer()
         self._bytes_read = self._bytes_written = self._records_without_key = 0
         self._filter = self._new_filter()
 
@@ -258,7 +260,7 @@ class Cleaner:
         count = header.record_count
         if not count:
             return True
-        data, start, end = _section(chunk, position, header)
+        data, start, end = self._section(chunk, position, header)
         first_dirty = self._job.first_dirty_offset
         if header.base_offset >= first_dirty and count == header.last_offset_delta + 1 <= self._map.room:
             place = (header.base_offset - first_dirty) * PLACES_PER_OFFSET
@@ -416,6 +418,15 @@ class Cleaner:
             builder.append(record.key, record.value, record.timestamp, offset=record.offset)
         return builder.build()
 
+    def _section(self, chunk: bytes, position: int, header: BatchHeader) -> Section:
+        if not header.attributes & COMPRESSION_MASK:
+            return chunk, position + HEADER_SIZE, position + header.size
+        # In memory that is used again: to clear new memory for each batch costs half of what lz4 does.
+        self._decompressed.clear()
+        compressed = memoryview(chunk)[position + HEADER_SIZE : position + header.size]
+        start, end = self._decompressed.append(header.compression, compressed, DECOMPRESSED_SIZE_MAX)
+        return bytes(self._decompressed.view()), start, end
+
     def _place_behind(self, offset: int) -> int:
         return (offset + 1 - self._job.first_dirty_offset) * PLACES_PER_OFFSET
 
@@ -423,7 +434,7 @@ class Cleaner:
         self, chunk: bytes, position: int, header: BatchHeader, survivors: Places, has_tombstones: bool
     ) -> bytearray | None:
         """Clean a batch of the dirty part of which some records survive."""
-        data, start, end = _section(chunk, position, header)
+        data, start, end = self._section(chunk, position, header)
         if not has_tombstones:
             return keep_places(header, data, start, end, survivors)
         scanned = scan_keys(data, start, end, header.record_count)
@@ -434,7 +445,7 @@ class Cleaner:
     def _clean_again(self, chunk: bytes, position: int, header: BatchHeader) -> bytearray | None:
         """Clean a batch below the dirty part: its records survive unless the dirty part has their keys."""
         validate(chunk, position, header)
-        data, start, end = _section(chunk, position, header)
+        data, start, end = self._section(chunk, position, header)
         scanned = scan_keys(data, start, end, header.record_count)
         keys, superseding = _table_keys(scanned.keys), self._map.keys
         if not scanned.tombstones and None not in keys and superseding.isdisjoint(keys):
@@ -480,7 +491,7 @@ class Cleaner:
         if not is_ended:
             return None
         if horizon_ms is None:
-            data, start, end = _section(chunk, position, header)
+            data, start, end = self._section(chunk, position, header)
             starts = record_starts(data, start, end, header.record_count)
             horizon_ms = self._job.now_ms + self._job.delete_retention_ms
             return set_delete_horizon(header, data, starts, end, range(len(starts)), horizon_ms)
@@ -520,13 +531,6 @@ def _whole_batch(chunk: bytes, position: int) -> BatchHeader | None:
     except NeedMoreBytes:
         return None
     return header if position + header.size <= len(chunk) else None
-
-
-def _section(chunk: bytes, position: int, header: BatchHeader) -> Section:
-    if not header.attributes & COMPRESSION_MASK:
-        return chunk, position + HEADER_SIZE, position + header.size
-    data = record_bytes(chunk, position, header)
-    return data, 0, len(data)
 
 
 def _offsets(data: bytes, starts: list[int], header: BatchHeader) -> "range | list[int]":
