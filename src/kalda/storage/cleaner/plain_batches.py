@@ -73,7 +73,6 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
     Raises:
         CorruptRecordError: a batch with the right CRC has invalid records.
     """
-    keyless = 0
     if is_compiled():
         position, keyless, last_offset, is_decided = _columns.map_batches(
             table.places,
@@ -89,6 +88,14 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
         table.latest_offset = max(table.latest_offset, last_offset)
         if is_decided:
             return position, keyless
+        position, more = _map_in_python(table, chunk, position, first_dirty)
+        return position, keyless + more
+    return _map_in_python(table, chunk, position, first_dirty)
+
+
+def _map_in_python(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -> tuple[int, int]:
+    """Do what `map_plain` does, in plain Python."""
+    keyless = 0
     unpack = _TO_MAP.unpack_from
     usual_starts = _usual_starts()
     startswith = chunk.startswith
@@ -146,7 +153,7 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
 
 
 class BatchNotes(Protocol):
-    """What is told of the batches that are kept: `CleanedSegment`."""
+    """Takes note of the batches that are kept: `CleanedSegment`."""
 
     def note(self, last_offset: int, size: int, max_timestamp: int) -> None:
         """Note one batch."""
