@@ -22,7 +22,7 @@ REPORT = Path("build/extension.txt")
 
 
 class CustomBuildHook(BuildHookInterface[Any]):
-    """Adds the compiled modules to a wheel, or puts them beside their sources for an installation in place."""
+    """Adds the compiled modules to a wheel, or puts them beside their sources if it is installed in place."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Compile; `version` is "editable" for an installation in place."""
@@ -38,7 +38,8 @@ class CustomBuildHook(BuildHookInterface[Any]):
             return
         self._directory = tempfile.mkdtemp(prefix="kalda-build-")
         try:
-            extensions = {source: compile_extension(root, source, Path(self._directory)) for source in SOURCES}
+            directory = Path(self._directory)
+            extensions = {source: compile_extension(root, source, directory) for source in SOURCES}
         except (Exception, SystemExit) as error:  # setuptools ends the process for some faults of a compiler
             if os.environ.get("KALDA_REQUIRE_EXTENSION", "") not in ("", "0"):
                 raise
