@@ -100,7 +100,7 @@ async def test_failed_logins_end_the_connection_and_are_logged_within_a_limit(
             assert await client.at_end()
         other = await bench.connect()
         assert OK == await log_in(other, "bob")
-    lines = [each.message for each in caplog.records if "SASL login failed" in each.message]
+    lines = [each.getMessage() for each in caplog.records if "SASL login failed" in each.getMessage()]
     assert 0 < len(lines) < 100
     assert "bob-secret" not in caplog.text
 

@@ -20,7 +20,7 @@ from kalda.common.types import TopicPartition
 from kalda.net.connect import address_text
 from kalda.zk.client.port import ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zk.client.zookeeper_errors import ConnectionLossError, ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -28,6 +28,8 @@ IN_HAND_S_MAX: Final = 1.0
 """How long a stop waits for programs to finish with the messages that they have; those that take longer are
 delivered again."""
 _IN_HAND_CHECK_S: Final = 0.01
+_RECONNECT_CHECK_S: Final = 0.1
+"""How long the last commit waits before it is tried again while ZooKeeper cannot be reached."""
 
 Stream = KafkaStream[Any, Any]
 StreamOf = Callable[[TopicPartition, ThreadId], Stream]
@@ -185,17 +187,23 @@ class StreamReading:
             return False
 
     async def _commit_last(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit before partitions are given up."""
-        # The end of the session forgets what is consumed: the partitions may be another's.
-        still = self._consumed()
-        try:
-            await self._storage.write({each: offset for each, offset in offsets.items() if each in still})
-        except (ZooKeeperError, ClientError) as error:
-            logger.warning(
-                "Group %s: consumed offsets were not committed, their messages come again: %s",
-                self._config.group,
-                error,
-            )
+        """Commit before partitions are given up; wait for ZooKeeper for as long as the session lasts."""
+        attempts = max(1, round(self._config.zookeeper_session_timeout_ms / 1000 / _RECONNECT_CHECK_S))
+        for attempt in range(1, attempts + 1):
+            # The end of the session forgets what is consumed: the partitions may be another's.
+            still = self._consumed()
+            try:
+                await self._storage.write({each: offset for each, offset in offsets.items() if each in still})
+                return
+            except (ZooKeeperError, ClientError) as error:
+                if attempt == attempts or not isinstance(error, ConnectionLossError):
+                    logger.warning(
+                        "Group %s: consumed offsets were not committed, their messages come again: %s",
+                        self._config.group,
+                        error,
+                    )
+                    return
+            await asyncio.sleep(_RECONNECT_CHECK_S)
 
     def _consumed(self) -> dict[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}
