@@ -131,7 +131,7 @@ class LogValidator:
     def read_untouched(self, records: WritableBuffer) -> tuple[int, int, int] | None:
         """Return what `read_plain` does for a batch of a client in which `validate` would change nothing.
 
-        None for a batch that `validate` has to see, as most are not.
+        None for every other batch; `validate` checks it.
         """
         return read_plain(records) if len(records) <= self._untouched_bytes_max else None
 

@@ -41,9 +41,6 @@ LAG_SECONDS_DEFAULT: Final = 30.0
 """The default of ``replica.lag.time.max.ms``."""
 
 
-_APPEND_ERRORS: Final = (ApiError, *LOG_ERRORS)
-
-
 class PartitionListener(Protocol):
     """Is notified of changes of the partitions of internal topics."""
 
@@ -256,7 +253,7 @@ class ReplicaManager:
         metrics.produces += 1
         try:
             info = partition.append_as_leader(records, acks, origin, unpacked)
-        except _APPEND_ERRORS:
+        except (ApiError, *LOG_ERRORS):
             metrics.failed_produces += 1
             raise
         metrics.bytes_in += info.size

@@ -242,21 +242,6 @@ def single_success_response(
         )
         if reply is not None:
             return reply
-    return build_single_success(
-        correlation_id, version, topic, index, base_offset, log_append_time_ms, log_start_offset
-    )
-
-
-def build_single_success(
-    correlation_id: int,
-    version: int,
-    topic: bytes,
-    index: int,
-    base_offset: int,
-    log_append_time_ms: int,
-    log_start_offset: int,
-) -> bytes:
-    """Do what `single_success_response` does, in plain Python."""
     length = len(topic)
     if version >= 9:
         name_length = write_unsigned_varint(length + 1)
