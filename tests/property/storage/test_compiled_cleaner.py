@@ -26,6 +26,7 @@ from kalda.storage.cleaner.batch_rewriter import keep_places
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES, PLACES_PER_OFFSET, OffsetMap
 from kalda.storage.cleaner.plain_batches import PlainBatchFilter, map_plain
 from kalda.storage.cleaner.record_fields import note_keys, scan_keys
+from tests.cleaner_notes import Notes
 from tests.record_implementations import needs_compiled, using
 
 if implementation.is_built:
@@ -90,20 +91,6 @@ def both(call: Callable[[], object]) -> object:
     python, compiled = outcomes
     assert python == compiled
     return python
-
-
-class Notes(list[tuple[int, int, int]]):
-    """The batches that a cleaned segment is told of."""
-
-    def note(self, last_offset: int, size: int, max_timestamp: int) -> None:
-        self.append((last_offset, size, max_timestamp))
-
-    def note_batches(self, chunk: bytes, spans: list[tuple[int, int]]) -> None:
-        for at, end in spans:
-            while at < end:
-                header = read_header(chunk, at)
-                self.note(header.last_offset, header.size, header.max_timestamp)
-                at += header.size
 
 
 def mapped(data: bytes, capacity: int = 1_000) -> tuple[OffsetMap, list[object]]:

@@ -6,13 +6,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from kalda.records.batch import HEADER_SIZE, NO_TIMESTAMP, iter_headers, pack_batch, read_header
+from kalda.records.batch import HEADER_SIZE, NO_TIMESTAMP, iter_headers, pack_batch
 from kalda.records.compression import Compression
 from kalda.records.errors import CorruptRecordError
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.cleaner.offset_map import ENTRY_BYTES, PLACES_PER_OFFSET, OffsetMap, shorten
 from kalda.storage.cleaner.plain_batches import PlainBatchFilter, map_plain
 from kalda.storage.cleaner.record_fields import scan_keys
+from tests.cleaner_notes import Notes
 from tests.record_implementations import record_implementation
 
 __all__ = ["record_implementation"]
@@ -37,20 +38,6 @@ def batch(offset: int, *keys: bytes | None, **fields: object) -> bytes:
 
 def table() -> OffsetMap:
     return OffsetMap(ENTRY_BYTES * 1000)
-
-
-class Notes(list[tuple[int, int, int]]):
-    """The batches that a cleaned segment is told of."""
-
-    def note(self, last_offset: int, size: int, max_timestamp: int) -> None:
-        self.append((last_offset, size, max_timestamp))
-
-    def note_batches(self, chunk: bytes, spans: list[tuple[int, int]]) -> None:
-        for at, end in spans:
-            while at < end:
-                header = read_header(chunk, at)
-                self.note(header.last_offset, header.size, header.max_timestamp)
-                at += header.size
 
 
 @given(batches=BATCHES)
