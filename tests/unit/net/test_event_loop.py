@@ -1,6 +1,7 @@
 """The selector that calls connections itself is a selector to asyncio, and calls nobody twice or too late."""
 
 import asyncio
+import os
 import select
 import selectors
 import socket
@@ -9,7 +10,14 @@ from functools import partial
 
 import pytest
 
-from kalda.net.event_loop import EVENTS_PER_TURN_MAX, ConnectionSelector, new_event_loop, readers_of
+from kalda.net.event_loop import (
+    EVENTS_PER_TURN_MAX,
+    HITS_BEFORE_BUSY,
+    ConnectionSelector,
+    new_event_loop,
+    poll_busily,
+    readers_of,
+)
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="needs epoll")
 
@@ -193,3 +201,97 @@ def test_asyncio_runs_on_it(pairs: list[Pair]) -> None:
 
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         assert b"hello" == runner.run(main())
+
+
+class Waits:
+    """A poll set and a clock in one: each wait ends after the next of the given times."""
+
+    def __init__(self, seconds: list[float]) -> None:
+        self.now = 0.0
+        self.asked: list[float] = []
+        self._seconds = iter(seconds)
+        self._ready_at: float | None = None
+
+    def poll(self, timeout: float, _: int) -> list[tuple[int, int]]:
+        if self._ready_at is None:
+            self._ready_at = self.now + next(self._seconds)
+        self.asked.append(timeout)
+        self.now += 0.000_010
+        if timeout:
+            self.now = max(self.now, self._ready_at)
+        if self.now < self._ready_at:
+            return []
+        self._ready_at = None
+        return [(-1, select.EPOLLIN)]
+
+
+def busy_selector(monkeypatch: pytest.MonkeyPatch, seconds: list[float]) -> tuple[ConnectionSelector, Waits]:
+    waits = Waits(seconds)
+    selector = ConnectionSelector(lambda: waits.now)
+    selector.close()
+    monkeypatch.setattr(selector, "_epoll", waits)
+    selector.busy_poll_seconds = 0.000_100
+    return selector, waits
+
+
+def sleeps(selector: ConnectionSelector, waits: Waits) -> bool:
+    """Wait once; return whether the thread slept for it."""
+    waits.asked.clear()
+    selector.select(None)
+    return -1 in waits.asked
+
+
+def test_waits_are_busy_once_those_before_were_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector, waits = busy_selector(monkeypatch, [0.000_050] * 100)
+    assert [True] * HITS_BEFORE_BUSY + [False] * 20 == [
+        sleeps(selector, waits) for _ in range(HITS_BEFORE_BUSY + 20)
+    ]
+
+
+def test_waits_that_are_too_long_are_not_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector, waits = busy_selector(monkeypatch, [0.000_150] * 100)
+    for _ in range(100):
+        assert sleeps(selector, waits)
+        # Once before sleeping, and then once with a timeout: nothing is polled in between.
+        assert [0, -1] == waits.asked
+
+
+def test_a_busy_poll_that_finds_nothing_is_not_repeated_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector, waits = busy_selector(monkeypatch, [0.000_050] * 50 + [1.0] * 50)
+    for _ in range(50):
+        selector.select(None)
+    polled = []
+    for _ in range(50):
+        assert sleeps(selector, waits)
+        polled.append(len(waits.asked))
+    assert all(each > 2 for each in polled[:3])
+    assert {2} == set(polled[3:])
+
+
+def test_a_selector_sleeps_at_once_unless_it_may_poll_busily(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector, waits = busy_selector(monkeypatch, [0.000_050] * 50)
+    selector.busy_poll_seconds = 0
+    for _ in range(50):
+        selector.select(None)
+    assert [-1] * 50 == waits.asked
+
+
+def test_a_busy_poll_waits_for_no_longer_than_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    selector, waits = busy_selector(monkeypatch, [0.000_050] * 50)
+    assert [] == selector.select(0)
+    assert [0] == waits.asked
+
+
+@pytest.mark.parametrize(("processors", "seconds"), [({0, 1}, 0.000_1), ({1}, 0.0)])
+def test_the_loop_of_a_broker_polls_busily_if_others_can_run_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, processors: set[int], seconds: float
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors)
+    loop = new_event_loop()
+    try:
+        poll_busily(loop, 0.000_1)
+        selector = readers_of(loop)
+        assert isinstance(selector, ConnectionSelector)
+        assert seconds == selector.busy_poll_seconds
+    finally:
+        loop.close()

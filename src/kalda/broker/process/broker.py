@@ -19,6 +19,7 @@ from kalda.broker.process.lifecycle import (
 from kalda.broker.process.ports import ports_of
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
+from kalda.net.event_loop import poll_busily
 from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import read_client_security
 from kalda.storage.background import EventLoopExecutor
@@ -42,7 +43,9 @@ def make_broker(
     return BrokerServer(config, zookeeper, file_system=OsFileSystem(), clock=SystemClock(), executor=executor)
 
 
-async def serve(broker: BrokerServer, termination: Termination, zookeeper: str) -> BaseException | None:
+async def serve(
+    broker: BrokerServer, config: BrokerConfig, termination: Termination, zookeeper: str
+) -> BaseException | None:
     """Run a broker until termination is requested; return the fault that caused the request, if one did.
 
     The ready line names the address of the broker and `zookeeper`.
@@ -51,6 +54,7 @@ async def serve(broker: BrokerServer, termination: Termination, zookeeper: str) 
         TerminationRequestedError: termination was requested before the broker served.
         ExceptionGroup: the broker could not start, or one of its tasks failed.
     """
+    poll_busily(asyncio.get_running_loop(), config.kalda_busy_poll_us / 1e6)
     async with asyncio.TaskGroup() as tasks:
         await termination.unless_requested(broker.start(tasks))
         termination.ready(f"bootstrap={broker.bootstrap} zookeeper={zookeeper}")
@@ -67,7 +71,7 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
             zookeeper = await termination.unless_requested(connect(config))
             broker = make_broker(config, zookeeper, executor)
             try:
-                fault = await serve(broker, termination, config.zookeeper_connect or "")
+                fault = await serve(broker, config, termination, config.zookeeper_connect or "")
             finally:
                 if zookeeper.state is SessionState.SUSPENDED or broker.is_zookeeper_silent:
                     zookeeper.abandon()

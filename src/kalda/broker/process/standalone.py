@@ -62,7 +62,8 @@ def run_standalone(
             zookeeper = await embedded.connect()
             if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
-            fault = await serve(make_broker(config, zookeeper, executor), termination, address)
+            broker = make_broker(config, zookeeper, executor)
+            fault = await serve(broker, config, termination, address)
             if fault is None:
                 await close_session(zookeeper)
             else:

@@ -4,7 +4,7 @@ from typing import Final
 
 from kalda.broker.config.definitions.validators import RELEASE
 from kalda.broker.config.listeners import ListenerConfig
-from kalda.common.config_def import MissingFeature, UpdateMode, at_least, one_of
+from kalda.common.config_def import MissingFeature, UpdateMode, at_least, between, one_of
 from kalda.common.settings import HIGH, INT_MAX, LOW, Settings, integer, long, string
 
 LISTENER_LIMITS: Final = MissingFeature(
@@ -36,6 +36,14 @@ class SocketServerConfig(Settings):
     )
     inter_broker_listener_name = string(None, "The listener that brokers use among themselves.").computed_as(
         str
+    )
+    kalda_busy_poll_us = integer(
+        100,
+        "How many microseconds a broker polls its sockets before it sleeps, while requests follow each other "
+        "that fast; a sleeping thread takes tens of them to run again. 0 always sleeps, which leaves the "
+        "processor to others. Kalda's own.",
+        between(0, 10_000),
+        importance=LOW,
     )
     kalda_as_version = string(
         None,
