@@ -461,11 +461,28 @@ class Connection:
 
     def _received(self, data: memoryview, end: int) -> None:
         """Handle the frames in ``data[:end]`` and keep the rest."""
+        self._corked = True
+        if end > SIZE_BYTES and SIZE.unpack_from(data)[0] == end - SIZE_BYTES <= self.frame_bytes_max:
+            # One whole frame, as most clients send them.
+            self._handle(self, data[SIZE_BYTES:end])
+            if self._closed:
+                return
+        elif not self._handle_frames(data, end):
+            return
+        self._corked = False
+        if self._out and not self._blocked:
+            self._transmit()
+        if self._owner.turn_ended is not None:
+            self._owner.turn_ended()
+        if invariants.enabled:
+            self.check_invariants()
+
+    def _handle_frames(self, data: memoryview, end: int) -> bool:
+        """Handle as many frames as one turn may, and keep the rest; return False if the connection closed."""
         position = 0
         turn_end = FRAMES_PER_TURN_MAX
         deadline = 0.0
         size_max = self.frame_bytes_max
-        self._corked = True
         while True:
             start = position + SIZE_BYTES
             if start > end:
@@ -473,7 +490,7 @@ class Connection:
             (size,) = SIZE.unpack_from(data, position)
             if size < 0 or size > size_max:
                 self._refuse_size(size, data[position:end])
-                return
+                return False
             stop = start + size
             if stop > end:
                 if size > STASH_BYTES_MAX:
@@ -481,7 +498,7 @@ class Connection:
                     if size >= FOREIGN_SIZE_MIN and recognise(begun) is not None:
                         # Where socket.request.max.bytes allows such sizes.
                         self._refuse_size(size, begun)
-                        return
+                        return False
                     if len(begun) > STASH_LARGE_BYTES_MAX:
                         self._begin_large(begun, size)
                         position = end
@@ -494,7 +511,7 @@ class Connection:
                     break
             if self._stops_turn:
                 if self._closed:
-                    return
+                    return False
                 break
             if position == end:
                 break
@@ -505,15 +522,9 @@ class Connection:
             elif not turn_end or monotonic() >= deadline:
                 self._plan_resume()
                 break
-        self._corked = False
         if position < end:
             self._stash = bytes(data[position:end])
-        if self._out and not self._blocked:
-            self._transmit()
-        if self._owner.turn_ended is not None:
-            self._owner.turn_ended()
-        if invariants.enabled:
-            self.check_invariants()
+        return True
 
     def _large_received(self, count: int) -> None:
         """Account for `count` more bytes of the large frame, and handle it if it is complete."""

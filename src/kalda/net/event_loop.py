@@ -136,23 +136,21 @@ class ConnectionSelector(selectors.BaseSelector):
             return []
         callbacks, keys = self._callbacks, self._keys
         ready: list[tuple[selectors.SelectorKey, int]] = []
-        readable: list[tuple[int, Callable[[], None]]] = []
         for fd, event in found:
-            if fd in callbacks and event & ~select.EPOLLOUT:
-                readable.append((fd, callbacks[fd]))
+            # A callback before may have closed the socket and opened another one with its number. That one is
+            # called for nothing, as any selector may do: a reader takes BlockingIOError for an answer.
+            callback = callbacks.get(fd)
+            if callback is not None and event != select.EPOLLOUT:
+                try:
+                    callback()
+                except Exception:
+                    logger.exception("the callback of a readable connection failed")
             if fd in keys:
                 key = keys[fd]
                 events = (selectors.EVENT_READ if event & ~select.EPOLLOUT else 0) | (
                     selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0
                 )
                 ready.append((key, events & key.events))
-        # Only now, since a callback may close a socket, and open another one with its number.
-        for fd, callback in readable:
-            if callbacks.get(fd) is callback:
-                try:
-                    callback()
-                except Exception:
-                    logger.exception("the callback of a readable connection failed")
         return ready
 
     def _poll_busily(self, timeout: float) -> list[tuple[int, int]]:

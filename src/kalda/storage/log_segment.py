@@ -242,10 +242,16 @@ class LogSegment:
         held = self.records.size
         if not held:
             return last_offset - self.base_offset > INT32_MAX
+        first = self._roll_timestamp
+        if first is None or first < 0:
+            waited_ms = self.waited_for_roll(now_ms, timestamp)
+        else:
+            # As `waited_for_roll`, without the calls.
+            waited_ms = timestamp - first
         return (
             held + size > segment_bytes
             or last_offset - self.base_offset > INT32_MAX
-            or self.waited_for_roll(now_ms, timestamp) > self._roll_wait_ms
+            or waited_ms > self._roll_wait_ms
             or self.offset_index.entries >= self._entries_max
         )
 

@@ -7,14 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalda.common.api_keys import ApiKey
 from kalda.protocol import codec
 from kalda.protocol.fast import implementation, produce
 from kalda.protocol.fast.produce import (
     ProduceRequestFields,
-    parse_in_python,
     parse_produce_request,
+    parse_usual,
     single_success_response,
 )
+from kalda.protocol.fast.request_header import read_usual_header
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kalda.protocol.protocol_errors import ProtocolError
 
@@ -73,8 +75,14 @@ def parsed(parse: Any, frame: memoryview, position: int, version: int) -> object
 def test_requests_are_parsed_alike(body: tuple[bytearray, int, int]) -> None:
     frame, position, version = body
     view = memoryview(frame)
-    expected = parsed(parse_in_python, view, position, version)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(produce, "is_compiled", False)
+        expected = parsed(parse_produce_request, view, position, version)
+        usual = parse_usual(view, position, version)
     assert expected == parsed(parse_produce_request, view, position, version)
+    compiled = parse_usual(view, position, version)
+    # The compiled code may leave a request with a long name to plain Python.
+    assert compiled in (usual, None)
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -91,13 +99,37 @@ def test_the_usual_request_is_compiled(version: int, size: int) -> None:
     )
     frame = memoryview(bytearray(codec.encode(request, version)))
     found = _requests.parse_produce(frame, 0, version >= 9)
-    assert (1, 30_000, [(b"orders", [(2, memoryview(b"r" * size))])]) == found
+    assert (1, 30_000, b"orders", 2, memoryview(b"r" * size)) == found
 
 
 @pytest.mark.parametrize("position", [-1, 1 << 40])
 def test_a_position_outside_the_frame_is_refused(position: int) -> None:
     assert None is _requests.parse_produce(memoryview(bytearray(50)), position, True)
     assert None is _requests.parse_produce(memoryview(bytearray(50)), position, False)
+
+
+client_ids = st.none() | st.binary(max_size=20) | st.just(b"c" * 32_767)
+
+
+@given(
+    st.integers(-(2**15), 2**15 - 1),
+    st.integers(0, 12),
+    int32s,
+    client_ids,
+    client_ids,
+    st.binary(max_size=9),
+)
+def test_a_header_with_a_known_client_id_is_read(
+    key: int, version: int, correlation_id: int, client_id: bytes | None, known: bytes | None, rest: bytes
+) -> None:
+    length = -1 if client_id is None else len(client_id)
+    frame = bytearray(struct.pack(">hhih", key, version, correlation_id, length) + (client_id or b"") + rest)
+    expected = None
+    if client_id is not None and (key, version) != (ApiKey.CONTROLLED_SHUTDOWN, 0):
+        expected = key, version, correlation_id, 10 + length
+    assert expected == read_usual_header(memoryview(frame), client_id)
+    assert (expected if known == client_id else None) == read_usual_header(memoryview(frame), known)
+    assert None is read_usual_header(memoryview(frame)[: 9 + max(length, 0)], client_id)
 
 
 @given(

@@ -30,6 +30,7 @@ from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
+from kalda.protocol.fast.request_header import read_usual_header
 from kalda.protocol.framing import SIZE
 from kalda.protocol.headers import response_header
 from kalda.protocol.protocol_errors import ProtocolError
@@ -114,22 +115,19 @@ class Dispatcher:
         """Handle one request; the frame handler of `kalda.net.server.Server`."""
         if self._timer is not None:
             self._timer.begin(connection.last_active)
+        head = read_usual_header(frame, connection.client_id_bytes)
         try:
-            api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
+            if head is not None:
+                api_key, api_version, correlation_id, position = head
+                client_id = connection.client_id
+            else:
+                api_key, api_version, correlation_id, position, client_id = self._read_header(
+                    connection, frame
+                )
             api = self._apis.get(api_key)
             if api is None:
                 self._refuse(connection, frame, f"this broker has no API {api_key}")
                 return
-            position = _HEADER_BYTES
-            client_id: str | None = None
-            if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
-                position = _BARE_HEADER_BYTES
-            elif length >= 0:
-                position += length
-                client_id_bytes = bytes(frame[_HEADER_BYTES:position])
-                if client_id_bytes != connection.client_id_bytes:
-                    self._note_client_id(connection, client_id_bytes, length)
-                client_id = connection.client_id
             flexible_from = api.flexible_from
             if flexible_from is None:
                 flexible_from = api.flexible_from = registry.flexible_from(api_key)
@@ -176,6 +174,25 @@ class Dispatcher:
         while self._queued:
             coroutine, _ = self._queued.popleft()
             coroutine.close()
+
+    def _read_header(
+        self, connection: Connection, frame: memoryview
+    ) -> tuple[int, int, int, int, str | None]:
+        """Return API key, version, correlation id, where tagged fields or the body begin, and the client id.
+
+        Raises:
+            struct.error, UnicodeDecodeError, ProtocolError: the header is malformed.
+        """
+        api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
+        if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
+            return api_key, api_version, correlation_id, _BARE_HEADER_BYTES, None
+        if length < 0:
+            return api_key, api_version, correlation_id, _HEADER_BYTES, None
+        position = _HEADER_BYTES + length
+        client_id_bytes = bytes(frame[_HEADER_BYTES:position])
+        if client_id_bytes != connection.client_id_bytes:
+            self._note_client_id(connection, client_id_bytes, length)
+        return api_key, api_version, correlation_id, position, connection.client_id
 
     # Refusing.
 

@@ -2,9 +2,10 @@ from typing import Final
 
 INTERFACE: Final[int]
 
+def read_header(frame: memoryview, client_id: bytes | None) -> tuple[int, int, int, int] | None: ...
 def parse_produce(
     frame: memoryview, position: int, is_flexible: bool
-) -> tuple[int, int, list[tuple[bytes, list[tuple[int, memoryview | None]]]]] | None: ...
+) -> tuple[int, int, bytes, int, memoryview] | None: ...
 def single_success(
     correlation_id: int,
     version: int,

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Parses the usual Produce request and builds the usual response, in compiled code.
+"""Parses request headers and the usual Produce request and builds the usual response, in compiled code.
 
-`kalda.protocol.fast.produce` calls this module where it was built and defines in plain Python what is right. A
-function returns None for anything but the usual request, and the caller then runs the Python code, which raises the
-error. So this module may accept less than the Python code, never more.
+`request_header` and `produce` in this package call this module where it was built; plain Python defines what is
+right. A function returns None for anything but the usual request, and the caller then runs the Python code, which
+raises the error. So this module may accept less than the Python code, never more.
 
 What a maintainer must not break: each read is compared with the end of the frame before it happens. The bytes come
 from the network. Raise `INTERFACE` here and in `implementation` when the arguments of a function change.
@@ -12,9 +12,9 @@ from the network. Raise `INTERFACE` here and in `implementation` when the argume
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
-INTERFACE = 1
+INTERFACE = 2
 
 
 cdef inline int16_t read_int16(const uint8_t *at) noexcept nogil:
@@ -41,6 +41,30 @@ cdef inline uint8_t *write_int32(uint8_t *at, uint32_t number) noexcept nogil:
 
 cdef inline uint8_t *write_int64(uint8_t *at, uint64_t number) noexcept nogil:
     return write_int32(write_int32(at, <uint32_t>(number >> 32)), <uint32_t>number)
+
+
+def read_header(frame not None, bytes client_id):
+    """Return what `request_header.read_usual_header` does."""
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    cdef Py_ssize_t size
+    if client_id is None:
+        return None
+    size = PyBytes_GET_SIZE(client_id)
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    data = <const uint8_t *>view.buf
+    try:
+        if (
+            view.len < 10 + size
+            or read_int16(data + 8) != size
+            # ControlledShutdown v0 has no client id.
+            or (read_int16(data) == 7 and not read_int16(data + 2))
+            or memcmp(data + 10, PyBytes_AS_STRING(client_id), size)
+        ):
+            return None
+        return read_int16(data), read_int16(data + 2), read_int32(data + 4), 10 + size
+    finally:
+        PyBuffer_Release(&view)
 
 
 cdef struct Produce:
@@ -109,10 +133,7 @@ cdef bint read_flexible(const uint8_t *data, int64_t at, int64_t end, Produce *f
 
 
 def parse_produce(frame not None, int64_t position, bint is_flexible):
-    """Return acks, timeout and topics of a usual request whose body begins at `position`; None for any other.
-
-    The topics are as in `ProduceRequestFields`: the records are a view into the frame.
-    """
+    """Return what `produce.parse_usual` does for a body that begins at `position`; None for any other request."""
     cdef Py_buffer view
     cdef Produce found
     cdef bint is_usual
@@ -130,7 +151,7 @@ def parse_produce(frame not None, int64_t position, bint is_flexible):
     finally:
         PyBuffer_Release(&view)
     records = frame[found.records : found.records + found.records_size]
-    return found.acks, found.timeout_ms, [(name, [(found.index, records)])]
+    return found.acks, found.timeout_ms, name, found.index, records
 
 
 def single_success(

@@ -10,7 +10,7 @@ node endpoints as tagged fields (KIP-951).
 
 import struct
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
@@ -75,36 +75,47 @@ class PartitionProduceResult(NamedTuple):
     """Leader id and epoch, sent with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
 
 
+Usual: TypeAlias = tuple[int, int, bytes, int, memoryview]
+"""A request with one partition and without a transactional id: acks, timeout in milliseconds, topic, index of
+the partition, records."""
+
+
 def parse_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
     """Read the body of a Produce request that begins at `position`; bytes behind it are passed over.
 
     Raises:
         ProtocolError: the bytes are not a request of this version.
     """
-    if is_compiled and version >= TRANSACTIONAL_ID_FROM:
-        parsed = _requests.parse_produce(frame, position, version >= FLEXIBLE_FROM)
-        if parsed is not None:
-            return ProduceRequestFields(None, *parsed)
-    return parse_in_python(frame, position, version)
-
-
-def parse_in_python(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
-    """Do what `parse_produce_request` does, in plain Python."""
-    try:
-        usual = None
-        if version >= FLEXIBLE_FROM:
-            usual = _parse_usual_flexible(frame, position)
-        elif version >= TRANSACTIONAL_ID_FROM:
-            usual = _parse_usual(frame, position)
-        if usual is not None:
-            return usual
-    except (struct.error, IndexError):
-        # What is missing is found again by the parser of all requests.
-        pass
+    usual = parse_usual(frame, position, version)
+    if usual is not None:
+        return as_fields(usual)
     try:
         return _parse(frame, position, version >= FLEXIBLE_FROM, version >= TRANSACTIONAL_ID_FROM)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"produce request v{version} ends too early: {error}") from None
+
+
+def parse_usual(frame: memoryview, position: int, version: int) -> Usual | None:
+    """Read the body of the usual request, which most producers send; None for any other.
+
+    The records are a view into the frame. A request with transactional records, several partitions or null
+    instead of records is not a usual one, nor is one that cannot be parsed.
+    """
+    if version < TRANSACTIONAL_ID_FROM:
+        return None
+    if is_compiled:
+        return _requests.parse_produce(frame, position, version >= FLEXIBLE_FROM)
+    try:
+        return (_parse_usual_flexible if version >= FLEXIBLE_FROM else _parse_usual)(frame, position)
+    except (struct.error, IndexError):
+        # What is missing is found again by the parser of all requests.
+        return None
+
+
+def as_fields(usual: Usual) -> ProduceRequestFields:
+    """Return a usual request in the form of all requests."""
+    acks, timeout_ms, name, index, records = usual
+    return ProduceRequestFields(None, acks, timeout_ms, [(name, [(index, records)])])
 
 
 # No transactional id, acks, timeout, one topic, length of its name; then one partition, its index and size.
@@ -114,7 +125,7 @@ _USUAL_FLEXIBLE_HEAD: Final = Struct(">BhiBB")
 _USUAL_FLEXIBLE_TOPIC: Final = Struct(">Bi")
 
 
-def _parse_usual(frame: memoryview, position: int) -> ProduceRequestFields | None:
+def _parse_usual(frame: memoryview, position: int) -> Usual | None:
     """Parse a request of versions 3-8 with one partition and without a transactional id; None for any other.
 
     Raises:
@@ -130,11 +141,10 @@ def _parse_usual(frame: memoryview, position: int) -> ProduceRequestFields | Non
     stop = start + size
     if partitions != 1 or size < 0 or stop > len(frame):
         return None
-    batch: tuple[int, memoryview | None] = index, frame[start:stop]
-    return ProduceRequestFields(None, acks, timeout_ms, [(bytes(frame[begin:end]), [batch])])
+    return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop]
 
 
-def _parse_usual_flexible(frame: memoryview, position: int) -> ProduceRequestFields | None:
+def _parse_usual_flexible(frame: memoryview, position: int) -> Usual | None:
     """Parse a flexible request with one partition and without a transactional id; None for any other.
 
     Raises:
@@ -152,8 +162,7 @@ def _parse_usual_flexible(frame: memoryview, position: int) -> ProduceRequestFie
     # Three sections of tagged fields end the partition, the topic and the request.
     if partitions != 2 or not size or frame[stop] or frame[stop + 1] or frame[stop + 2]:
         return None
-    batch: tuple[int, memoryview | None] = index, frame[start:stop]
-    return ProduceRequestFields(None, acks, timeout_ms, [(bytes(frame[begin:end]), [batch])])
+    return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop]
 
 
 def _parse(

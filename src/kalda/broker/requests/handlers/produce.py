@@ -28,7 +28,9 @@ from kalda.common.types import TopicPartition
 from kalda.protocol.fast.produce import (
     PartitionProduceResult,
     ProduceRequestFields,
+    as_fields,
     parse_produce_request,
+    parse_usual,
     produce_response,
     single_success_response,
 )
@@ -74,6 +76,7 @@ _WITHOUT_LOG_START: Final = frozenset(
     )
 )
 """Errors that Kafka returns without the log start offset; responses with the others contain it."""
+_WITH_RESPONSE: Final = (1, ACKS_ALL)
 ADMIN_CLIENT_ID: Final = "__admin_client"
 """Kafka's name for the only client that may write to internal topics."""
 
@@ -107,11 +110,43 @@ def handle_produce(
 ) -> RawResult:
     """Append the batches of a request and respond as its acks requires."""
     version = context.api_version
-    fields = parse_produce_request(frame, body_position, version)
     access = services.access
-    authorizer = access.authorizer
-    if access.throttle.is_active:
-        context.throttle_seconds = access.throttle.produced(context.connection, context.client_id, len(frame))
+    authorizer, throttle = access.authorizer, access.throttle
+    usual = parse_usual(frame, body_position, version)
+    if usual is not None:
+        acks, _, name, index, records = usual
+        partition = services.replica_manager.find(name, index)
+        if (
+            partition is not None
+            and not partition.followers
+            and not partition.is_internal
+            and acks in _WITH_RESPONSE
+            and (authorizer is None or name in context.connection.writable_names)
+            and not throttle.is_active
+            and not services.refused_batches.by_producer
+        ):
+            try:
+                checked = _checked_batch(records, version, None)
+                info = services.replica_manager.append(partition, checked, acks)
+            except _REFUSALS as error:
+                failure = _refused(services, partition, name, (index, records), error)
+                return _reply(services, context, [(name, failure)])
+            if info.converted_count:
+                context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
+            return single_success_response(
+                context.correlation_id,
+                version,
+                name,
+                index,
+                info.first_offset,
+                info.log_append_time_ms,
+                info.log_start_offset,
+            )
+        fields = as_fields(usual)
+    else:
+        fields = parse_produce_request(frame, body_position, version)
+    if throttle.is_active:
+        context.throttle_seconds = throttle.produced(context.connection, context.client_id, len(frame))
     topics = fields.topics
     denied = NOTHING_DENIED
     if authorizer is not None and (
@@ -124,36 +159,7 @@ def handle_produce(
         return _handle_packed(services, context, fields, denied)
     if fields.transactional_id is not None and fields.topics:
         return _handle_transactional(services, context, fields, denied)
-    if denied:
-        return _handle_general(services, context, fields, denied=denied)
-    if len(topics) == 1 and len(topics[0][1]) == 1 and fields.acks in (1, ACKS_ALL):
-        name = topics[0][0]
-        index, records = topics[0][1][0]
-        replica_manager = services.replica_manager
-        partition = replica_manager.find(name, index)
-        if partition is not None and not partition.followers and not partition.is_internal:
-            try:
-                checked = _checked_batch(records, version, fields.transactional_id)
-                if services.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
-                    _check_order(services, partition, checked)
-                info = replica_manager.append(partition, checked, fields.acks)
-            except _REFUSALS as error:
-                failure = _refused(services, partition, name, (index, records), error)
-                return _reply(services, context, [(name, failure)])
-            if info.converted_count:
-                context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
-            if access.throttle.is_active:
-                return _reply(services, context, [(name, _appended(index, info))])
-            return single_success_response(
-                context.correlation_id,
-                version,
-                name,
-                index,
-                info.first_offset,
-                info.log_append_time_ms,
-                info.log_start_offset,
-            )
-    return _handle_general(services, context, fields)
+    return _handle_general(services, context, fields, denied=denied)
 
 
 def _take_denied(
