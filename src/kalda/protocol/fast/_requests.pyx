@@ -132,11 +132,23 @@ cdef bint read_flexible(const uint8_t *data, int64_t at, int64_t end, Produce *f
     return not (data[at] or data[at + 1] or data[at + 2])
 
 
+cdef bint is_plain_batch(const uint8_t *data, int64_t size) noexcept nogil:
+    """Whether the records are one batch of format 2, neither transactional nor compressed by zstd."""
+    # The batch's length without offset and length, its magic byte and the low byte of its attributes.
+    return (
+        size >= 61
+        and read_int32(data + 8) + <int64_t>12 == size
+        and data[16] == 2
+        and data[22] & 7 != 4
+        and not data[22] & 0x10
+    )
+
+
 def parse_produce(frame not None, int64_t position, bint is_flexible):
     """Return what `produce.parse_usual` does for a body that begins at `position`; None for any other request."""
     cdef Py_buffer view
     cdef Produce found
-    cdef bint is_usual
+    cdef bint is_usual, is_plain
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     try:
         if not 0 <= position <= view.len:
@@ -148,10 +160,11 @@ def parse_produce(frame not None, int64_t position, bint is_flexible):
         if not is_usual:
             return None
         name = PyBytes_FromStringAndSize(<const char *>view.buf + found.name, found.name_size)
+        is_plain = is_plain_batch(<const uint8_t *>view.buf + found.records, found.records_size)
     finally:
         PyBuffer_Release(&view)
     records = frame[found.records : found.records + found.records_size]
-    return found.acks, found.timeout_ms, name, found.index, records
+    return found.acks, found.timeout_ms, name, found.index, records, is_plain
 
 
 def single_success(

@@ -75,9 +75,10 @@ class PartitionProduceResult(NamedTuple):
     """Leader id and epoch, sent with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
 
 
-Usual: TypeAlias = tuple[int, int, bytes, int, memoryview]
+Usual: TypeAlias = tuple[int, int, bytes, int, memoryview, bool]
 """A request with one partition and without a transactional id: acks, timeout in milliseconds, topic, index of
-the partition, records."""
+the partition, records, and whether these are known to be one batch of format 2, neither transactional nor
+compressed by zstd (plain Python does not look)."""
 
 
 def parse_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
@@ -114,7 +115,7 @@ def parse_usual(frame: memoryview, position: int, version: int) -> Usual | None:
 
 def as_fields(usual: Usual) -> ProduceRequestFields:
     """Return a usual request in the form of all requests."""
-    acks, timeout_ms, name, index, records = usual
+    acks, timeout_ms, name, index, records, _ = usual
     return ProduceRequestFields(None, acks, timeout_ms, [(name, [(index, records)])])
 
 
@@ -141,7 +142,7 @@ def _parse_usual(frame: memoryview, position: int) -> Usual | None:
     stop = start + size
     if partitions != 1 or size < 0 or stop > len(frame):
         return None
-    return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop]
+    return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop], False
 
 
 def _parse_usual_flexible(frame: memoryview, position: int) -> Usual | None:
@@ -162,7 +163,7 @@ def _parse_usual_flexible(frame: memoryview, position: int) -> Usual | None:
     # Three sections of tagged fields end the partition, the topic and the request.
     if partitions != 2 or not size or frame[stop] or frame[stop + 1] or frame[stop + 2]:
         return None
-    return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop]
+    return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop], False
 
 
 def _parse(

@@ -114,7 +114,7 @@ def handle_produce(
     authorizer, throttle = access.authorizer, access.throttle
     usual = parse_usual(frame, body_position, version)
     if usual is not None:
-        acks, _, name, index, records = usual
+        acks, _, name, index, records, is_plain = usual
         partition = services.replica_manager.find(name, index)
         if (
             partition is not None
@@ -126,7 +126,7 @@ def handle_produce(
             and not services.refused_batches.by_producer
         ):
             try:
-                checked = _checked_batch(records, version, None)
+                checked = records if is_plain else _checked_batch(records, version, None)
                 info = services.replica_manager.append(partition, checked, acks)
             except _REFUSALS as error:
                 failure = _refused(services, partition, name, (index, records), error)
