@@ -20,6 +20,7 @@ from kalda.testing import KaldaProcess, ProcessCluster
 _CONNECTIONS: Final = (10, 100, 1_000, 10_000)
 _PARTITIONS: Final = (2_000, 20_000)
 _TOPIC_PARTITIONS: Final = 100
+_BUSY_CONNECTIONS: Final = 200
 _SECONDS: Final = 4.0
 _IDLE_SECONDS: Final = 20.0
 _SPARE_DESCRIPTORS: Final = 500
@@ -27,7 +28,7 @@ _SPARE_DESCRIPTORS: Final = 500
 
 def run() -> list[Figure]:
     """Measure connections on one broker, then partitions on three."""
-    return [*_connections(), *(figure for count in _PARTITIONS for figure in _partitions(count))]
+    return [*_connections(), *_brokers(), *(figure for count in _PARTITIONS for figure in _partitions(count))]
 
 
 def _connections() -> list[Figure]:
@@ -63,6 +64,39 @@ def _connections() -> list[Figure]:
                 (f"processor time of a request beside {label}", spent / done * 1e6, "us"),
                 (f"processor time of {label}", used, "% of a core"),
                 (f"memory with {label}", memory_mb(broker.pid), "MB"),
+            ]
+    return figures
+
+
+def _brokers() -> list[Figure]:
+    """Measure one-record requests over all connections, which several brokers share."""
+    figures: list[Figure] = []
+    for count in (1, 2):
+        with (
+            tempfile.TemporaryDirectory(prefix="kalda-bench-") as directory,
+            ProcessCluster(Path(directory), brokers=count) as cluster,
+            Admin(bootstrap_servers=cluster.bootstrap) as admin,
+        ):
+            admin.create_topics([NewTopic("requests", count, 1)]).raise_for_errors()
+            partitions = dict(admin.describe_topics(["requests"]))["requests"].partitions
+            busy: Connections | None = None
+            for partition in partitions:
+                host, _, port = cluster.bootstrap.split(",")[partition.leader_id].rpartition(":")
+                frame = produce_frame("requests", partition.partition)
+                if busy is None:
+                    busy = Connections(host, int(port), frame, _BUSY_CONNECTIONS // count)
+                else:
+                    busy.add(host, int(port), frame, _BUSY_CONNECTIONS // count)
+            assert busy is not None
+            with busy:
+                busy.drive(1.0)
+                before = [processor_seconds(pid) for pid in cluster.broker_pids]
+                done, seconds = busy.drive(_SECONDS)
+                after = [processor_seconds(pid) for pid in cluster.broker_pids]
+            label = f"{count} brokers, {_BUSY_CONNECTIONS} busy connections"
+            figures += [
+                (f"one-record produce requests, {label}", done / seconds / 1000, "k/s"),
+                (f"processor time of a request, {label}", (sum(after) - sum(before)) / done * 1e6, "us"),
             ]
     return figures
 

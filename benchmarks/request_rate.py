@@ -68,19 +68,26 @@ def requests_per_second(host: str, port: int, frame: bytes, count: int) -> float
 
 
 class Connections:
-    """Connections to one broker with one request in flight on each; a context manager."""
+    """Connections to brokers with one request in flight on each; a context manager."""
 
     def __init__(self, host: str, port: int, frame: bytes, count: int) -> None:
-        self._frame: Final = frame
-        self._sockets: Final = [socket.create_connection((host, port)) for _ in range(count)]
+        self._sockets: Final[list[socket.socket]] = []
+        self._frames: Final[dict[int, bytes]] = {}
         self._poller: Final = select.epoll()
-        for each in self._sockets:
-            each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self._poller.register(each.fileno(), select.EPOLLIN)
+        self.add(host, port, frame, count)
+
+    def add(self, host: str, port: int, frame: bytes, count: int) -> None:
+        """Open further connections, on which `frame` is sent; before the context is entered."""
+        for _ in range(count):
+            opened = socket.create_connection((host, port))
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._poller.register(opened.fileno(), select.EPOLLIN)
+            self._sockets.append(opened)
+            self._frames[opened.fileno()] = frame
 
     def __enter__(self) -> Self:
-        for each in self._sockets:
-            os.write(each.fileno(), self._frame)
+        for descriptor, frame in self._frames.items():
+            os.write(descriptor, frame)
         return self
 
     def __exit__(
@@ -99,7 +106,7 @@ class Connections:
         Raises:
             RuntimeError: The broker answered anything but one whole response.
         """
-        read, write, poll, frame = os.read, os.write, self._poller.poll, self._frame
+        read, write, poll, frames = os.read, os.write, self._poller.poll, self._frames
         done = 0
         begin = time.perf_counter()
         end = begin + seconds
@@ -109,6 +116,6 @@ class Connections:
                 answer = read(descriptor, 4096)
                 if len(answer) < 4 or _SIZE.unpack_from(answer)[0] != len(answer) - 4:
                     raise RuntimeError(f"the broker answered {answer!r}, which is not one whole response")
-                write(descriptor, frame)
+                write(descriptor, frames[descriptor])
                 done += 1
         return done, time.perf_counter() - begin
