@@ -19,6 +19,7 @@ from benchmarks import (
     failover,
     footprint,
     growth,
+    growth_clients,
     message_formats,
     metrics,
     mirror,
@@ -53,6 +54,7 @@ _ALONE: Final[dict[str, Callable[[], list[Figure]]]] = {
     "quotas": quotas.run,
     "acls": acls.run,
     "growth": growth.run,
+    "growth_clients": growth_clients.run,
 }
 _SPARK: Final = "spark"
 _BESIDE: Final[dict[str, tuple[Callable[[], list[Figure]], Callable[[], list[Figure]]]]] = {

@@ -46,9 +46,11 @@ def processor_seconds(pid: int) -> float:
     return sum(psutil.Process(pid).cpu_times()[:2])
 
 
-def produce_frame(topic: str, partition: int = 0) -> bytes:
+def produce_frame(topic: str, partition: int = 0, *, producer_id: int = -1, sequence: int = -1) -> bytes:
     """Build a Produce v7 request, acks=1, with one record of 100 B; written by hand, as any peer might."""
-    builder = RecordBatchBuilder()
+    builder = RecordBatchBuilder(
+        producer_id=producer_id, producer_epoch=-1 if producer_id < 0 else 0, base_sequence=sequence
+    )
     builder.append(timestamp=int(time.time() * 1000), key=None, value=b"x" * 100)
     records = bytes(builder.build())
     name = topic.encode()
