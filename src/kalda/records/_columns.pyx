@@ -1038,7 +1038,12 @@ cdef extern from *:
     #if defined(__x86_64__) && defined(__GNUC__)
     #include <nmmintrin.h>
     #define HAS_CRC32C_INSTRUCTION __builtin_cpu_supports("sse4.2")
+    /* Clang 14 and later have a feature of its own for the instruction; GCC before 11 does not know the name. */
+    #if defined(__clang_major__) && __clang_major__ >= 14
+    __attribute__((target("sse4.2,crc32")))
+    #else
     __attribute__((target("sse4.2")))
+    #endif
     static uint32_t crc32c_instructions(uint32_t crc, const uint8_t *at, int64_t size) {
         uint64_t word, wide = crc;
         for (; size >= 8; size -= 8, at += 8) {
@@ -1048,9 +1053,21 @@ cdef extern from *:
         for (crc = (uint32_t)wide; size > 0; size--) crc = _mm_crc32_u8(crc, *at++);
         return crc;
     }
-    #elif defined(__ARM_FEATURE_CRC32)
+    #elif defined(__ARM_FEATURE_CRC32) || (defined(__aarch64__) && defined(__linux__) && !defined(__clang__))
     #include <arm_acle.h>
+    #if defined(__ARM_FEATURE_CRC32)
     #define HAS_CRC32C_INSTRUCTION 1
+    #else
+    /* The first processors of the architecture need not have it: the kernel knows. */
+    #include <sys/auxv.h>
+    static int has_crc32c_instruction(void) {
+        static int found = -1;
+        if (found < 0) found = (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0;
+        return found;
+    }
+    #define HAS_CRC32C_INSTRUCTION has_crc32c_instruction()
+    __attribute__((target("+crc")))
+    #endif
     static uint32_t crc32c_instructions(uint32_t crc, const uint8_t *at, int64_t size) {
         uint64_t word;
         for (; size >= 8; size -= 8, at += 8) {
