@@ -126,6 +126,7 @@ def _partitions(count: int) -> list[Figure]:
                 figures.append(
                     (f"{count} partitions: broker {broker} idle", seconds / _IDLE_SECONDS * 100, "%")
                 )
+            figures += _active(cluster, count)
             memory = statistics.mean(memory_mb(pid) for pid in cluster.broker_pids)
             figures.append((f"{count} partitions: memory of a broker", memory, "MB"))
             seconds = controller_failover_seconds(cluster)
@@ -138,6 +139,22 @@ def _partitions(count: int) -> list[Figure]:
                 list(pool.map(cluster.start, range(3)))
             figures.append((f"{count} partitions: start of the cluster", time.monotonic() - began, "s"))
     return figures
+
+
+def _active(cluster: ProcessCluster, count: int) -> list[Figure]:
+    """Measure the same with a record a second for one partition in a hundred, the first of each topic."""
+    with Producer(bootstrap_servers=cluster.bootstrap, linger_ms=0) as producer:
+        before = [processor_seconds(pid) for pid in cluster.broker_pids]
+        began = time.monotonic()
+        for second in range(1, int(_IDLE_SECONDS) + 1):
+            for number in range(count // _TOPIC_PARTITIONS):
+                producer.send(f"t{number}", b"x" * 200, partition=0)
+            time.sleep(max(0.0, began + second - time.monotonic()))
+        used = [processor_seconds(pid) - was for pid, was in zip(cluster.broker_pids, before, strict=True)]
+    return [
+        (f"{count} partitions: broker {broker}, 1 % active", seconds / _IDLE_SECONDS * 100, "%")
+        for broker, seconds in enumerate(used)
+    ]
 
 
 def _fill(cluster: ProcessCluster, count: int) -> None:

@@ -24,7 +24,8 @@ class Pending(Generic[T]):
         self.is_done = False
         self.error: Exception | None = None
         self.on_abandoned: Callable[[], None] | None = None
-        """Set by the code that completes it; called when no caller waits any more: the peer is gone."""
+        """Set by the code that completes it, until it does; called when no caller waits any more: the peer is
+        gone."""
         self._value: T | None = None
         self._callbacks: list[Callable[[Pending[T]], None]] = []
 
@@ -95,6 +96,8 @@ class Pending(Generic[T]):
 
     def _finish(self) -> None:
         self.is_done = True
+        # It may refer to the operation that completes this, and so to this.
+        self.on_abandoned = None
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             callback(self)

@@ -206,6 +206,9 @@ class DelayedOperationPurgatory:
         del self._waiting[operation]
         if operation._entry is not None:
             operation._entry.cancel()
+            # The entry refers to the operation: with a cycle for each request that waited, memory would grow
+            # until the garbage collector looks at old objects.
+            operation._entry = None
         self.unwatch(operation, operation._keys)
         if invariants.enabled:
             self.check_invariants(operation)

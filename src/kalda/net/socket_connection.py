@@ -28,6 +28,10 @@ from kalda.net.event_loop import readers_of
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that one connection may send from files before the others get their turn."""
 
+READ_BYTES_MAX: Final = 16 * 1024
+"""A file region up to this size is read and leaves in one send with what is around it: a ``sendfile`` of its
+own costs more than the copy."""
+
 _MEMORY: Final = (bytes, bytearray, memoryview)
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
@@ -152,7 +156,7 @@ class SocketConnection(Connection):
         try:
             while done < len(out):
                 chunk = out[done]
-                if isinstance(chunk, _MEMORY):
+                if isinstance(chunk, _MEMORY) or self._read_small(out, done):
                     end, data = self._join(out, done)
                     more = end < len(out) and _has_bytes(out[end])
                     sent = self._socket.send(data, _MSG_MORE if more else 0)
@@ -209,13 +213,28 @@ class SocketConnection(Connection):
         end = start + 1
         parts: list[bytes | bytearray | memoryview] = [first]
         while end < len(out) and size < COALESCE_BYTES_MAX:
-            chunk = out[end]
-            if not isinstance(chunk, _MEMORY):
+            if not (isinstance(out[end], _MEMORY) or self._read_small(out, end)):
                 break
+            chunk = out[end]
+            assert isinstance(chunk, _MEMORY)
             parts.append(chunk)
             size += len(chunk)
             end += 1
         return end, first if end == start + 1 else b"".join(parts)
+
+    def _read_small(self, out: list[Chunk], position: int) -> bool:
+        """Replace a small file region, of which nothing was sent, by its bytes; return whether it is one."""
+        region = out[position]
+        if self._sent_of_first or isinstance(region, (*_MEMORY, PieceSource)):
+            return False
+        if not 0 < region.size <= READ_BYTES_MAX:
+            return False
+        data = os.pread(region.fileno(), region.size, region.position)
+        if len(data) != region.size:
+            # The file is shorter than that; `_send_file` ends the connection.
+            return False
+        out[position] = data
+        return True
 
     def _send_file(self, region: FileRegion) -> int:
         left = region.size - self._sent_of_first

@@ -1,5 +1,7 @@
 """Values that arrive later: what is made of them, and how failures are passed on."""
 
+import weakref
+
 import pytest
 
 from kalda.common.errors import ApiError, ErrorCode
@@ -72,3 +74,19 @@ def test_a_refusal_leaves_nothing_for_the_garbage_collector() -> None:
     failed = failing(ValueError("a bug"))
     assert failed.error is not None
     assert failed.error.__traceback__ is not None, "whoever logs it needs to know where it came from"
+
+
+def test_what_completes_a_value_is_not_kept_by_it() -> None:
+    class Completing:
+        def __init__(self) -> None:
+            self.pending: Pending[int] = Pending()
+            self.pending.on_abandoned = self.abandon
+
+        def abandon(self) -> None:
+            pass
+
+    completing = Completing()
+    completing.pending.complete(1)
+    watched = weakref.ref(completing)
+    del completing
+    assert watched() is None

@@ -1,6 +1,7 @@
 """The purgatory: a delayed operation is completed exactly once, by an event or by time."""
 
 import logging
+import weakref
 
 import pytest
 
@@ -75,6 +76,30 @@ def test_event_completes_what_is_ready_and_leaves_the_rest(purgatory: DelayedOpe
     assert 1 == purgatory.check_and_complete("a")
     assert (["complete"], [], []) == (ready.calls, waiting.calls, elsewhere.calls)
     assert (2, 2) == (len(purgatory), purgatory.watched_count)
+
+
+class Watched(Waiting):
+    """Can be watched by a weak reference."""
+
+
+@pytest.mark.parametrize("expires", [False, True])
+def test_a_completed_operation_leaves_nothing_for_the_garbage_collector(
+    purgatory: DelayedOperationPurgatory,
+    wheel: TimingWheel[DelayedOperation],
+    clock: ManualClock,
+    expires: bool,
+) -> None:
+    operation = Watched()
+    purgatory.try_complete_else_watch(operation, ["a"])
+    if expires:
+        expire(wheel, clock, 1001)
+    else:
+        operation.is_ready = True
+        purgatory.check_and_complete("a")
+    assert "complete" == operation.calls[0]
+    watched = weakref.ref(operation)
+    del operation
+    assert watched() is None
 
 
 def test_event_after_completion_does_nothing(

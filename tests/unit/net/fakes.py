@@ -131,7 +131,7 @@ class Region:
 
 
 class FakeFiles:
-    """Stands in for ``os.sendfile``."""
+    """Stands in for ``os.sendfile`` and ``os.pread``."""
 
     def __init__(self, sock: FakeSocket) -> None:
         self.sock = sock
@@ -152,6 +152,11 @@ class FakeFiles:
         self.sock.sent += data
         self.calls.append(len(data))
         return len(data)
+
+    def pread(self, source: int, count: int, position: int) -> bytes:
+        region = self.regions[source]
+        start = position - region.position
+        return region.data[start : start + count]
 
 
 class Harness:

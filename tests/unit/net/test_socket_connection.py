@@ -11,6 +11,7 @@ from kalda.net import socket_connection
 from kalda.net.connection import NO_REPLY, Chunk, Connection, PieceSource, Ticket
 from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import SPARE_BUFFERS_MAX, ReceiveBuffers
+from kalda.net.socket_connection import READ_BYTES_MAX
 from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
 
 
@@ -60,13 +61,17 @@ def still_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "monotonic", lambda: 100.0)
 
 
-@pytest.fixture
-def files(monkeypatch: pytest.MonkeyPatch) -> tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]:
-    """A connection whose handler sends the replies of a list, with `os.sendfile` faked."""
+@pytest.fixture(params=[0, 100, READ_BYTES_MAX])
+def files(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]:
+    """A connection whose handler sends the replies of a list, with the files faked."""
     replies: list[list[Chunk] | bytes] = []
     harness = Harness(lambda connection, _: connection.send(replies.pop(0)))
     fake = FakeFiles(harness.socket)
     monkeypatch.setattr("os.sendfile", fake.sendfile)
+    monkeypatch.setattr("os.pread", fake.pread)
+    monkeypatch.setattr("kalda.net.socket_connection.READ_BYTES_MAX", request.param)
     return harness, fake, replies
 
 
@@ -420,6 +425,16 @@ class TestPartialSends:
         expected = b"headerabcdefghixyzbetween" + b"f" * 20 + b"tailnext"
         assert expected == harness.take_sent()
         assert len(expected) == harness.owner.bytes_out
+
+    def test_a_small_file_region_leaves_in_one_send_with_what_is_around_it(
+        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+    ) -> None:
+        harness, fake, replies = files
+        small = socket_connection.READ_BYTES_MAX >= 20
+        replies.append([b"header", fake.add(Region(b"f" * 20, position=7)), b"tail"])
+        harness.receive(framed(b"a"))
+        assert b"header" + b"f" * 20 + b"tail" == harness.take_sent()
+        assert ([], [30]) == (fake.calls, harness.socket.sends) if small else [20] == fake.calls
 
     def test_piece_for_a_closed_connection_is_dropped(self) -> None:
         pieces = Pieces([b"abc"], 0)
