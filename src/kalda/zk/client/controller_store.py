@@ -26,6 +26,9 @@ from kalda.zk.client.zookeeper_errors import (
 _PARTITIONS_PER_TRANSACTION: Final = 500
 """At some 300 bytes for a new partition this keeps a transaction far below ZooKeeper's limit of 1 MB."""
 
+_STATES_PER_TRANSACTION: Final = 100
+"""Partition states that one transaction replaces; a conflict costs a transaction for each of them."""
+
 _DELETE_ATTEMPTS: Final = 5
 """A client may create a znode below a topic that is being deleted; more often than this is no accident."""
 
@@ -117,27 +120,30 @@ class ControllerStore:
 
     async def update_partition_states(self, states: Mapping[TopicPartition, PartitionState]) -> StatesUpdated:
         """Replace the states whose znodes still have the named version."""
-        outcomes = await self._zookeeper.multi_many(
-            [
-                [
-                    self._fence,
-                    SetData(
-                        paths.partition_state(partition), schema.encode_partition_state(state), state.version
-                    ),
-                ]
-                for partition, state in states.items()
-            ]
-        )
-        self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+        entries = list(states.items())
         updated: dict[TopicPartition, PartitionState] = {}
         failed: list[TopicPartition] = []
-        for (partition, state), outcome in zip(states.items(), outcomes, strict=True):
-            if isinstance(outcome, ZooKeeperError):
-                failed.append(partition)
-            else:
-                stat = outcome[1]
-                assert isinstance(stat, Stat), f"the result of a set is a stat, not {stat!r}"
-                updated[partition] = replace(state, version=stat.version)
+        groups = [
+            entries[start : start + _STATES_PER_TRANSACTION]
+            for start in range(0, len(entries), _STATES_PER_TRANSACTION)
+        ]
+        while groups:
+            outcomes = await self._zookeeper.multi_many(
+                [[self._fence, *(_set_state(*entry) for entry in group)] for group in groups]
+            )
+            self._raise_if_failed(outcomes, BadVersionError, NoNodeError)
+            singles: list[list[tuple[TopicPartition, PartitionState]]] = []
+            for group, outcome in zip(groups, outcomes, strict=True):
+                if not isinstance(outcome, ZooKeeperError):
+                    for (partition, state), stat in zip(group, outcome[1:], strict=True):
+                        assert isinstance(stat, Stat), f"the result of a set is a stat, not {stat!r}"
+                        updated[partition] = replace(state, version=stat.version)
+                elif len(group) > 1:
+                    # One conflict undoes the whole transaction: now each state by itself.
+                    singles += [[entry] for entry in group]
+                else:
+                    failed.append(group[0][0])
+            groups = singles
         found = await self._read(failed)
         return StatesUpdated(updated, {partition: found.get(partition) for partition in failed})
 
@@ -304,6 +310,10 @@ class ControllerStore:
         for outcome in outcomes:
             if isinstance(outcome, ZooKeeperError) and outcome.operation_index == _FENCE_INDEX:
                 raise ControllerMovedError(f"epoch {self.epoch} is over: {outcome}")
+
+
+def _set_state(partition: TopicPartition, state: PartitionState) -> SetData:
+    return SetData(paths.partition_state(partition), schema.encode_partition_state(state), state.version)
 
 
 def _reassigned(found: TopicAssignment, changes: Mapping[int, ReplicaAssignment]) -> TopicAssignment:

@@ -405,6 +405,12 @@ async def test_states_are_created_once_and_updated_by_version() -> None:
     )
     assert {first: PartitionState(0, 1, (0,), 1, 1)} == outcome.updated
     assert {second: PartitionState(0, 0, (0,), 1, 0), gone: None} == outcome.conflicts
+    # `first` has another version by now: of its transaction, only its own state is not replaced.
+    outcome = await store.update_partition_states(
+        {partition: PartitionState(0, 2, (0,), 1, 0) for partition in partitions}
+    )
+    assert dict.fromkeys(partitions[1:], PartitionState(0, 2, (0,), 1, 1)) == outcome.updated
+    assert {first: PartitionState(0, 1, (0,), 1, 1)} == outcome.conflicts
 
 
 async def test_deleted_topics_leave_nothing() -> None:
