@@ -33,7 +33,12 @@ MAP = "PLAINTEXT:PLAINTEXT,EXTRA:PLAINTEXT,SECURE:SASL_SSL"
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[KaldaProcess]:
-    settings = {"password.encoder.secret": "s", "connections.max.idle.ms": "600000"}
+    # Not port 0: tests stop the broker, and another process could get the system's port meanwhile.
+    settings = {
+        "listeners": f"PLAINTEXT://127.0.0.1:{free_ports(1)[0]}",
+        "password.encoder.secret": "s",
+        "connections.max.idle.ms": "600000",
+    }
     with KaldaProcess(tmp_path / "data", settings=settings) as process:
         yield process
 

@@ -14,6 +14,7 @@ from kalda.net.connection import (
     Connection,
     Ticket,
 )
+from kalda.net.socket_connection import READ_BYTES_MAX
 from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
 
 REPLY_BYTES_MAX = 3_000
@@ -90,13 +91,17 @@ class Peer:
         assert queued <= most, "what is queued is what may coalesce, was held, or was owed"
 
 
-@given(requests=REQUESTS, actions=ACTIONS)
+@given(requests=REQUESTS, actions=ACTIONS, read_bytes_max=st.sampled_from([0, 20, READ_BYTES_MAX]))
 def test_peer_gets_every_reply_in_order_and_bounds_hold(
-    requests: list[tuple[str, int, int]], actions: list[tuple[str, int]]
+    requests: list[tuple[str, int, int]], actions: list[tuple[str, int]], read_bytes_max: int
 ) -> None:
     """Whatever the order of events: no reply is lost, doubled, torn or out of its place."""
     peer = Peer(requests)
-    with mock.patch("os.sendfile", peer.files.sendfile):
+    with (
+        mock.patch("os.sendfile", peer.files.sendfile),
+        mock.patch("os.pread", peer.files.pread),
+        mock.patch("kalda.net.socket_connection.READ_BYTES_MAX", read_bytes_max),
+    ):
         for action, argument in actions:
             peer.perform(action, argument)
             peer.check_bounds()
