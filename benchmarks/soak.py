@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -147,10 +148,7 @@ class _Reader(threading.Thread):
         """Describe the latencies since the last call."""
         latencies, self._minute_ms = sorted(self._minute_ms), []
         self._all_ms += latencies
-        if not latencies:
-            return "nothing read"
-        p50, p99, p999 = (latencies[int(len(latencies) * each)] for each in (0.5, 0.99, 0.999))
-        return f"p50 {p50:.1f}, p99 {p99:.1f}, p99.9 {p999:.1f}, at most {latencies[-1]:.1f} ms"
+        return _quantiles(latencies)
 
     def finish(self, sent: list[int]) -> None:
         """Wait for the last messages."""
@@ -161,12 +159,18 @@ class _Reader(threading.Thread):
     def report(self, sent: list[int]) -> bool:
         """Print the result of the whole run; return whether each message came once and in order."""
         self.quantiles()
-        latencies = sorted(self._all_ms)
-        p50, p99, p999 = (latencies[int(len(latencies) * each)] for each in (0.5, 0.99, 0.999))
         missing = sum(sent) - self.count
         print(f"in all: {sum(sent):,} sent, {missing} missing, {len(self._wrong)} out of order", flush=True)
-        print(f"p50 {p50:.1f}, p99 {p99:.1f}, p99.9 {p999:.1f}, at most {latencies[-1]:.1f} ms", flush=True)
+        print(_quantiles(sorted(self._all_ms)), flush=True)
         return not missing and not self._wrong
+
+
+def _quantiles(latencies: Sequence[float]) -> str:
+    """Describe ascending latencies in milliseconds."""
+    if not latencies:
+        return "nothing read"
+    p50, p99, p999 = (latencies[int(len(latencies) * each)] for each in (0.5, 0.99, 0.999))
+    return f"p50 {p50:.1f}, p99 {p99:.1f}, p99.9 {p999:.1f}, at most {latencies[-1]:.1f} ms"
 
 
 if __name__ == "__main__":

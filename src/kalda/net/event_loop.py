@@ -63,6 +63,9 @@ class ConnectionSelector(selectors.BaseSelector):
         self._hits = 0
         self._keys: Final[dict[int, selectors.SelectorKey]] = {}
         self._callbacks: Final[dict[int, Callable[[], None]]] = {}
+        # Readers that were removed since the events at hand were found: these are not for a later reader with
+        # the number of one of them.
+        self._removed: Final[set[int]] = set()
 
     # Connections.
 
@@ -76,6 +79,7 @@ class ConnectionSelector(selectors.BaseSelector):
         """Do not call the callback of the socket any more; the socket must be open."""
         before = self._mask(fd)
         self._callbacks.pop(fd, None)
+        self._removed.add(fd)
         self._watch(fd, before)
 
     # The interface of selectors.
@@ -134,13 +138,12 @@ class ConnectionSelector(selectors.BaseSelector):
                 found = self._epoll.poll(timeout, EVENTS_PER_TURN_MAX)
         except InterruptedError:
             return []
-        callbacks, keys = self._callbacks, self._keys
+        callbacks, keys, removed = self._callbacks, self._keys, self._removed
+        removed.clear()
         ready: list[tuple[selectors.SelectorKey, int]] = []
         for fd, event in found:
-            # A callback before may have closed the socket and opened another one with its number. That one is
-            # called for nothing, as any selector may do: a reader takes BlockingIOError for an answer.
             callback = callbacks.get(fd)
-            if callback is not None and event != select.EPOLLOUT:
+            if callback is not None and event != select.EPOLLOUT and fd not in removed:
                 try:
                     callback()
                 except Exception:

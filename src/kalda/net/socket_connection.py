@@ -33,6 +33,7 @@ READ_BYTES_MAX: Final = 16 * 1024
 own costs more than the copy."""
 
 _MEMORY: Final = (bytes, bytearray, memoryview)
+_NO_FILE: Final = (*_MEMORY, PieceSource)
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
@@ -225,7 +226,7 @@ class SocketConnection(Connection):
     def _read_small(self, out: list[Chunk], position: int) -> bool:
         """Replace a small file region, of which nothing was sent, by its bytes; return whether it is one."""
         region = out[position]
-        if self._sent_of_first or isinstance(region, (*_MEMORY, PieceSource)):
+        if self._sent_of_first or isinstance(region, _NO_FILE):
             return False
         if not 0 < region.size <= READ_BYTES_MAX:
             return False

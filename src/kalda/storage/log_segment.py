@@ -242,22 +242,18 @@ class LogSegment:
         held = self.records.size
         if not held:
             return last_offset - self.base_offset > INT32_MAX
-        first = self._roll_timestamp
-        if first is None or first < 0:
-            waited_ms = self.waited_for_roll(now_ms, timestamp)
-        else:
-            # As `waited_for_roll`, without the calls.
-            waited_ms = timestamp - first
         return (
             held + size > segment_bytes
             or last_offset - self.base_offset > INT32_MAX
-            or waited_ms > self._roll_wait_ms
+            or self.waited_for_roll(now_ms, timestamp) > self._roll_wait_ms
             or self.offset_index.entries >= self._entries_max
         )
 
     def waited_for_roll(self, now_ms: int, timestamp: int) -> int:
         """Return the age for rolling: in the records' time, or in the clock's if they have no timestamps."""
-        first = self.first_timestamp
+        first = self._roll_timestamp
+        if first is None:
+            first = self.first_timestamp
         return timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def find_batch(self, offset: int) -> BatchPosition | None:

@@ -101,6 +101,25 @@ def test_a_connection_that_another_one_closed_is_not_called(
     assert 1 == len(calls)
 
 
+def test_a_connection_with_the_number_of_a_closed_one_is_not_called_for_it(
+    selector: ConnectionSelector, pairs: list[Pair]
+) -> None:
+    (first, first_peer), (second, second_peer), _ = pairs
+    calls: list[str] = []
+
+    def replace(other: socket.socket) -> None:
+        calls.append("replaced")
+        selector.remove_reader(other.fileno())
+        selector.add_reader(other.fileno(), lambda: calls.append("called"))
+
+    selector.add_reader(first.fileno(), lambda: replace(second))
+    selector.add_reader(second.fileno(), lambda: replace(first))
+    first_peer.send(b"a")
+    second_peer.send(b"b")
+    selector.select(0)
+    assert ["replaced"] == calls
+
+
 def test_a_callback_that_fails_does_not_keep_others_from_their_turn(
     selector: ConnectionSelector, pairs: list[Pair], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -257,7 +276,7 @@ def test_a_selector_sleeps_at_once_unless_it_may_poll_busily(monkeypatch: pytest
     assert [-1] * 50 == waits.asked
 
 
-def test_a_busy_poll_waits_for_no_longer_than_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_that_does_not_wait_polls_once(monkeypatch: pytest.MonkeyPatch) -> None:
     selector, waits = busy_selector(monkeypatch, [0.000_050] * 50)
     assert [] == selector.select(0)
     assert [0] == waits.asked

@@ -99,7 +99,7 @@ def parse_produce_request(frame: memoryview, position: int, version: int) -> Pro
 def parse_usual(frame: memoryview, position: int, version: int) -> Usual | None:
     """Read the body of the usual request, which most producers send; None for any other.
 
-    The records are a view into the frame. A request with transactional records, several partitions or null
+    The records are a view into the frame. A request with a transactional id, several partitions or null
     instead of records is not a usual one, nor is one that cannot be parsed.
     """
     if version < TRANSACTIONAL_ID_FROM:

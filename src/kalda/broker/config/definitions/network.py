@@ -37,6 +37,13 @@ class SocketServerConfig(Settings):
     inter_broker_listener_name = string(None, "The listener that brokers use among themselves.").computed_as(
         str
     )
+    kalda_as_version = string(
+        None,
+        "The release of Apache Kafka as which the listeners answer clients: they offer the requests and "
+        "versions of that release and refuse others as it did. Brokers are not restricted among themselves. "
+        "`listener.name.<name>.kalda.as.version` sets it for one listener. Kalda's own.",
+        RELEASE,
+    ).computed_as(dict[str, str])
     kalda_busy_poll_us = integer(
         100,
         "How many microseconds a broker polls its sockets before it sleeps, while requests follow each other "
@@ -45,13 +52,6 @@ class SocketServerConfig(Settings):
         between(0, 10_000),
         importance=LOW,
     )
-    kalda_as_version = string(
-        None,
-        "The release of Apache Kafka as which the listeners answer clients: they offer the requests and "
-        "versions of that release and refuse others as it did. Brokers are not restricted among themselves. "
-        "`listener.name.<name>.kalda.as.version` sets it for one listener. Kalda's own.",
-        RELEASE,
-    ).computed_as(dict[str, str])
     listener_security_protocol_map = string(
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
         "The security protocol of each listener name.",
