@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -78,7 +79,13 @@ def test_producer_performance_prints_detailed_lines_and_mistakes(kalda: Commands
 def test_producer_performance_ends_on_ctrl_c(kalda: Commands) -> None:
     options = ["--broker-list", kalda.bootstrap, "--topics", "perf", "--messages", "1000000000", "--sync"]
     command = [*KALDA, "legacy", "ProducerPerformance", *options, "--show-detailed-stats"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # A shell without a terminal starts background commands, perhaps this test run, with SIGINT ignored.
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    ) as process:
         assert process.stdout is not None
         for _ in range(2):
             process.stdout.readline()
