@@ -5,6 +5,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,7 @@ from benchmarks import (
     message_formats,
     metrics,
     mirror,
+    page_cache,
     protocol_codec,
     quotas,
     replication,
@@ -77,24 +79,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--only", action="append", choices=names, help="one group of figures; may be repeated"
     )
+    parser.add_argument(
+        "--full-page-cache",
+        action="store_true",
+        help="fill the page cache before each bulk run with a file as large as the memory (page_cache.py)",
+    )
     options = parser.parse_args(arguments)
     # An installed program has its bytecode; without it a start compiles everything and takes twice as long.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     # What is measured is what runs in production: without the full checks that `kalda.testing` switches on.
     os.environ["KALDA_CHECK_INVARIANTS"] = "0"
-    wanted = options.only or names
+    with page_cache.kept_full() if options.full_page_cache else nullcontext():
+        _run(options.only or names, with_kafka=options.with_kafka)
+    return 0
+
+
+def _run(wanted: Sequence[str], *, with_kafka: bool) -> None:
     for name in wanted:
         if name in _ALONE:
             for figure in _ALONE[name]():
                 _print(figure)
     for name in wanted:
         if name in _AGAINST_A_BROKER:
-            _compare(name, with_kafka=options.with_kafka)
+            _compare(name, with_kafka=with_kafka)
         if name in _BESIDE:
-            _print_beside(*_BESIDE[name], with_other=options.with_kafka)
+            _print_beside(*_BESIDE[name], with_other=with_kafka)
         if name == _SPARK:
-            spark.run(with_official=options.with_kafka)
-    return 0
+            spark.run(with_official=with_kafka)
 
 
 def _print_beside(

@@ -13,6 +13,8 @@ from typing import Any, Final
 import confluent_kafka
 import confluent_kafka.admin
 
+from benchmarks import page_cache
+
 Figure = tuple[str, float, str]
 
 _RUNS: Final = 3
@@ -46,6 +48,7 @@ def run(bootstrap: str, workload: Workload = _ONE_BROKER) -> list[Figure]:
         for number in range(_RUNS + 1):
             topic = f"throughput-{workload.partitions}-{size}-{number}"
             create_topic(bootstrap, topic, workload)
+            page_cache.fill()
             produced.append(count / produce_seconds(bootstrap, topic, size, count, workload))
             consumed.append(count / consume_seconds(bootstrap, topic, count, workload))
             delete_topic(bootstrap, topic, workload)
