@@ -223,8 +223,14 @@ def fetch_requests(draw: st.DrawFn) -> tuple[fetch.FetchRequest, int]:
     version = draw(FETCH_VERSIONS)
     old = version < 13
 
+    # Tagged fields and forgotten partitions are rare, and other code reads a request without them.
+    is_usual = draw(st.booleans())
+
     def since(first: int, strategy: st.SearchStrategy[Any], default: Any) -> Any:
         return draw(strategy) if version >= first else default
+
+    def rare(first: int, strategy: st.SearchStrategy[Any], default: Any) -> Any:
+        return default if is_usual else since(first, strategy, default)
 
     def partition() -> fetch.FetchPartition:
         return fetch.FetchPartition(
@@ -234,7 +240,7 @@ def fetch_requests(draw: st.DrawFn) -> tuple[fetch.FetchRequest, int]:
             last_fetched_epoch=since(12, INT32, -1),
             log_start_offset=since(5, INT64, -1),
             partition_max_bytes=draw(INT32),
-            replica_directory_id=since(17, UUIDS, uuid.UUID(int=0)),
+            replica_directory_id=rare(17, UUIDS, uuid.UUID(int=0)),
         )
 
     def topic_fields() -> dict[str, Any]:
@@ -242,7 +248,7 @@ def fetch_requests(draw: st.DrawFn) -> tuple[fetch.FetchRequest, int]:
 
     counts = st.integers(0, 3)
     request = fetch.FetchRequest(
-        cluster_id=since(12, st.none() | TEXT, None),
+        cluster_id=rare(12, st.none() | TEXT, None),
         replica_id=draw(INT32) if version < 15 else -1,
         replica_state=fetch.ReplicaState(
             replica_id=since(15, st.integers(-1, 9), -1), replica_epoch=since(15, st.integers(-1, 9), -1)
@@ -259,7 +265,7 @@ def fetch_requests(draw: st.DrawFn) -> tuple[fetch.FetchRequest, int]:
         ],
         forgotten_topics_data=[
             fetch.ForgottenTopic(**topic_fields(), partitions=draw(st.lists(INT32, max_size=3)))
-            for _ in range(draw(counts) if version >= 7 else 0)
+            for _ in range(rare(7, counts, 0))
         ],
         rack_id=since(11, TEXT, ""),
     )

@@ -1,4 +1,7 @@
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+P = TypeVar("P")
 
 INTERFACE: Final[int]
 
@@ -15,3 +18,6 @@ def single_success(
     log_append_time_ms: int,
     log_start_offset: int,
 ) -> bytes | None: ...
+def parse_fetch(
+    frame: memoryview, position: int, version: int, make_partition: Callable[[tuple[int, ...]], P]
+) -> tuple[int, int, int, int, int, int, int, int, list[tuple[bytes, list[P]]], bytes] | None: ...

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Parses request headers and the usual Produce request and builds the usual response, in compiled code.
+"""Parses request headers and the usual Produce and Fetch requests and builds Produce's usual response, compiled.
 
-`request_header` and `produce` in this package call this module where it was built; plain Python defines what is
-right. A function returns None for anything but the usual request, and the caller then runs the Python code, which
+`request_header`, `produce` and `fetch` in this package call this module where it was built; plain Python defines what
+is right. A function returns None for anything but the usual request, and the caller then runs the Python code, which
 raises the error. So this module may accept less than the Python code, never more.
 
 What a maintainer must not break: each read is compared with the end of the frame before it happens. The bytes come
@@ -11,10 +11,10 @@ from the network. Raise `INTERFACE` here and in `implementation` when the argume
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-INTERFACE = 2
+INTERFACE = 3
 
 
 cdef inline int16_t read_int16(const uint8_t *at) noexcept nogil:
@@ -23,6 +23,10 @@ cdef inline int16_t read_int16(const uint8_t *at) noexcept nogil:
 
 cdef inline int32_t read_int32(const uint8_t *at) noexcept nogil:
     return <int32_t>(<uint32_t>at[0] << 24 | <uint32_t>at[1] << 16 | <uint32_t>at[2] << 8 | at[3])
+
+
+cdef inline int64_t read_int64(const uint8_t *at) noexcept nogil:
+    return <int64_t>(<uint64_t><uint32_t>read_int32(at) << 32 | <uint32_t>read_int32(at + 4))
 
 
 cdef inline uint8_t *write_int16(uint8_t *at, uint32_t number) noexcept nogil:
@@ -218,3 +222,123 @@ def single_success(
     if version >= 9:
         at[0] = 0
     return reply
+
+
+cdef int64_t read_count(const uint8_t *data, int64_t *at, int64_t end) noexcept nogil:
+    """Move `at` past a varint of a compact array or string; return the count that it stands for, or -1.
+
+    -1 is a null, a varint that ends too early or is too long, and a count of more bytes than there are.
+    """
+    cdef int64_t value = 0
+    cdef int shift = 0
+    while True:
+        if at[0] >= end or shift > 28:
+            return -1
+        value |= <int64_t>(data[at[0]] & 0x7F) << shift
+        shift += 7
+        at[0] += 1
+        if data[at[0] - 1] < 0x80:
+            break
+    return value - 1 if value <= end - at[0] + 1 else -1
+
+
+cdef list read_fetch_topics(const uint8_t *data, int64_t *position, int64_t end, make_partition):
+    """Return the topics of a request from version 13 on; None if there are tagged fields or too few bytes."""
+    cdef int64_t at = position[0], topic_count, count, topic, number
+    cdef list topics, partitions
+    topic_count = read_count(data, &at, end)
+    if topic_count < 0:
+        return None
+    topics = []
+    for topic in range(topic_count):
+        if end - at < 16:
+            return None
+        key = PyBytes_FromStringAndSize(<const char *>data + at, 16)
+        at += 16
+        count = read_count(data, &at, end)
+        if count < 0:
+            return None
+        partitions = []
+        for number in range(count):
+            # The fields and the end of the partition's tagged fields.
+            if end - at < 33 or data[at + 32]:
+                return None
+            partitions.append(
+                make_partition(
+                    (
+                        read_int32(data + at),
+                        read_int32(data + at + 4),
+                        read_int64(data + at + 8),
+                        read_int32(data + at + 16),
+                        read_int64(data + at + 20),
+                        read_int32(data + at + 28),
+                    )
+                )
+            )
+            at += 33
+        if at >= end or data[at]:
+            return None
+        at += 1
+        topics.append((key, partitions))
+    position[0] = at
+    return topics
+
+
+cdef tuple read_fetch(const uint8_t *data, int64_t at, int64_t end, int version, make_partition):
+    cdef int32_t replica_id = -1
+    cdef int64_t replica_epoch = -1, head, length
+    if version < 15:
+        if end - at < 4:
+            return None
+        replica_id = read_int32(data + at)
+        at += 4
+    head = at
+    at += 21
+    if at > end:
+        return None
+    topics = read_fetch_topics(data, &at, end, make_partition)
+    # No partitions are forgotten, in an array that is not null.
+    if topics is None or at >= end or data[at] != 1:
+        return None
+    at += 1
+    length = read_count(data, &at, end)
+    if length < 0 or length > end - at:
+        return None
+    rack = PyBytes_FromStringAndSize(<const char *>data + at, length)
+    at += length
+    if at >= end:
+        return None
+    if data[at]:
+        # One tagged field, the replica state, of 13 bytes with the end of its own tagged fields.
+        if version < 15 or end - at < 16 or data[at] != 1 or data[at + 1] != 1 or data[at + 2] != 13:
+            return None
+        replica_id = read_int32(data + at + 3)
+        replica_epoch = read_int64(data + at + 7)
+    return (
+        replica_id,
+        replica_epoch,
+        read_int32(data + head),
+        read_int32(data + head + 4),
+        read_int32(data + head + 8),
+        <int8_t>data[head + 12],
+        read_int32(data + head + 13),
+        read_int32(data + head + 17),
+        topics,
+        rack,
+    )
+
+
+def parse_fetch(frame not None, int64_t position, int version, make_partition):
+    """Return the fields of a Fetch request from version 13 on; None for one with forgotten partitions or other tags.
+
+    They are the replica's id and epoch, the longest wait, the least and most bytes, the isolation level, the id and
+    epoch of the session, the topics and the rack. `make_partition` makes an entry from a tuple of its fields.
+    """
+    cdef Py_buffer view
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= position <= view.len:
+            return None
+        return read_fetch(<const uint8_t *>view.buf, position, view.len, version, make_partition)
+    finally:
+        PyBuffer_Release(&view)

@@ -15,8 +15,9 @@ endpoints tag (KIP-951).
 import struct
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
     INT16,
     INT32,
@@ -32,6 +33,9 @@ from kalda.protocol.fast.wire import (
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
+
+if TYPE_CHECKING or is_compiled:
+    from kalda.protocol.fast import _requests
 
 FLEXIBLE_FROM: Final = 12
 """The first version with compact strings and tagged fields, and so with a version 1 response header."""
@@ -125,6 +129,22 @@ def parse_fetch_request(frame: memoryview, position: int, version: int) -> Fetch
         ProtocolError: the bytes are not a request of this version.
     """
     fields = FetchRequestFields()
+    if is_compiled and version >= TOPIC_IDS_FROM:
+        found = _requests.parse_fetch(frame, position, version, FetchPartitionFields._make)
+        if found is not None:
+            (
+                fields.replica_id,
+                fields.replica_epoch,
+                fields.max_wait_ms,
+                fields.min_bytes,
+                fields.max_bytes,
+                fields.isolation_level,
+                fields.session_id,
+                fields.session_epoch,
+                fields.topics,
+                fields.rack_id,
+            ) = found
+            return fields
     try:
         position = _read_head(frame, position, version, fields)
         position = _read_topics(frame, position, version, fields)
