@@ -90,7 +90,7 @@ _REQUEST_HEADER_EXCEPTIONS: Final[dict[tuple[int, int], int]] = {
     (ApiKey.CONTROLLED_SHUTDOWN, 0): 0,
 }
 
-_RESPONSE_HEADER_EXCEPTIONS: Final[dict[ApiKey, int]] = {
+_RESPONSE_HEADER_EXCEPTIONS: Final[dict[int, int]] = {
     # A client that probes an older broker must be able to read the answer whatever the version (KIP-511).
     ApiKey.API_VERSIONS: 0,
 }
@@ -166,7 +166,7 @@ def request_header_version(api_key: ApiKey | int, version: int) -> int:
 
 def response_header_version(api_key: ApiKey | int, version: int) -> int:
     """The version of the header that the response to a request of this version has."""
-    exception = _RESPONSE_HEADER_EXCEPTIONS.get(ApiKey(api_key))
+    exception = _RESPONSE_HEADER_EXCEPTIONS.get(api_key)
     if exception is not None:
         return exception
     return 1 if version >= spec(api_key).flexible_from else 0

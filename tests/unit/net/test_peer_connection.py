@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
@@ -15,13 +16,26 @@ from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from tests.unit.net.fakes import FakeLoop, FakeSocket
 
 
+@dataclass
+class PeerTimer:
+    time: float
+    callback: Callable[[], None]
+    is_cancelled: bool = False
+
+    def when(self) -> float:
+        return self.time
+
+    def cancel(self) -> None:
+        self.is_cancelled = True
+
+
 class PeerLoop(FakeLoop):
-    """A fake loop with real futures and timers that fire when the test says so."""
+    """A fake loop with real futures, and a clock that the test turns."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.cancelled = 0
+        self.now = 100.0
+        self.timers: list[PeerTimer] = []
 
     @property
     def is_writing(self) -> bool:
@@ -30,13 +44,21 @@ class PeerLoop(FakeLoop):
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.get_running_loop().create_future()
 
-    def call_later(self, delay: float, callback: Callable[..., None], *args: object) -> "PeerLoop":
-        self.timers.append((delay, lambda: callback(*args)))
-        return self
+    def time(self) -> float:
+        return self.now
 
-    def cancel(self) -> None:
-        """Stands for the cancellation of the last timer."""
-        self.cancelled += 1
+    def call_at(self, when: float, callback: Callable[[], None]) -> PeerTimer:
+        self.timers.append(PeerTimer(when, callback))
+        return self.timers[-1]
+
+    def turn_to(self, now: float) -> None:
+        """Let timers fire in order until it is so late."""
+        while due := [each for each in self.timers if each.time <= now and not each.is_cancelled]:
+            timer = min(due, key=PeerTimer.when)
+            self.timers.remove(timer)
+            self.now = timer.time
+            timer.callback()
+        self.now = now
 
 
 class PeerHarness:
@@ -51,9 +73,10 @@ class PeerHarness:
             frame_bytes_max=frame_bytes_max,
         )
 
-    async def ask(self, body: bytes = b"body") -> "asyncio.Task[memoryview]":
+    async def ask(self, body: bytes = b"body", *, seconds: float = 5) -> "asyncio.Task[memoryview]":
         """Send a request; returns the task that awaits its answer."""
-        task = asyncio.ensure_future(self.connection.request_raw(ApiKey.FETCH, 11, body, timeout_seconds=5))
+        request = self.connection.request_raw(ApiKey.FETCH, 11, body, timeout_seconds=seconds)
+        task = asyncio.ensure_future(request)
         await asyncio.sleep(0)
         return task
 
@@ -74,8 +97,7 @@ async def test_answers_are_matched_whatever_the_pieces() -> None:
         data = answer(number, b"x" * 2500)
         harness.receive(*(data[start : start + size] for start in range(0, len(data), size)))
         assert b"x" * 2500 == bytes(await task)
-    assert [5.0] * 3 == [delay for delay, _ in harness.loop.timers]
-    assert 3 == harness.loop.cancelled
+    assert [105.0] == [timer.when() for timer in harness.loop.timers]
     assert not harness.connection.is_closed
 
 
@@ -136,13 +158,49 @@ async def test_the_time_is_up_only_for_the_request_that_waits() -> None:
     task = await harness.ask()
     harness.receive(answer(0, b""))
     await task
-    late = harness.loop.timers[0][1]
-    late()
-    assert not harness.connection.is_closed
+    harness.loop.turn_to(103)
     task = await harness.ask()
-    harness.loop.timers[1][1]()
+    # The timer of the first request fires while the second one has time left.
+    harness.loop.turn_to(107.9)
+    assert not harness.connection.is_closed
+    harness.loop.turn_to(108)
     with pytest.raises(ConnectionError, match="host:1: did not answer Fetch within 5 s"):
         await task
+
+
+async def test_an_idle_connection_has_no_timer_and_outlives_the_last_request() -> None:
+    harness = PeerHarness()
+    task = await harness.ask()
+    harness.receive(answer(0, b""))
+    await task
+    harness.loop.turn_to(1000)
+    assert not harness.connection.is_closed
+    assert [] == harness.loop.timers
+    task = await harness.ask()
+    harness.loop.turn_to(1005)
+    with pytest.raises(ConnectionError, match="did not answer Fetch within 5 s"):
+        await task
+
+
+async def test_a_request_with_less_time_than_the_one_before_has_no_more() -> None:
+    harness = PeerHarness()
+    task = await harness.ask(seconds=30)
+    harness.receive(answer(0, b""))
+    await task
+    task = await harness.ask(seconds=2)
+    harness.loop.turn_to(102)
+    with pytest.raises(ConnectionError, match="did not answer Fetch within 2 s"):
+        await task
+    assert [True] == [timer.is_cancelled for timer in harness.loop.timers]
+
+
+async def test_closing_cancels_the_timer() -> None:
+    harness = PeerHarness()
+    task = await harness.ask()
+    harness.connection.close()
+    with pytest.raises(ConnectionError):
+        await task
+    assert [True] == [timer.is_cancelled for timer in harness.loop.timers]
 
 
 async def test_cancelling_closes() -> None:

@@ -60,6 +60,8 @@ class PeerConnection:
 
     __slots__ = (
         "_answer",
+        "_asked",
+        "_deadline",
         "_login",
         "_loop",
         "_offered",
@@ -67,6 +69,7 @@ class PeerConnection:
         "_received",
         "_renew_at",
         "_socket",
+        "_timer",
         "_unsent",
         "is_closed",
         "peer",
@@ -94,6 +97,13 @@ class PeerConnection:
         """When to log in again, in the loop's seconds; None if never."""
         self._answer: asyncio.Future[memoryview] | None = None
         """Not None while, and only while, a request is in flight."""
+        self._asked: tuple[ApiKey, float] | None = None
+        """The last request, and how many seconds it may take."""
+        self._deadline = 0.0
+        """When the time of the last request is up, in the loop's seconds."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Fires at the deadline or before. An answered request leaves it to the next one: a timer for each of
+        thousands of requests a second would cost more than parsing their answers."""
         self._unsent: memoryview | None = None
         readers_of(self._loop).add_reader(sock.fileno(), self._on_readable)
 
@@ -245,7 +255,13 @@ class PeerConnection:
         loop = self._loop
         answer: asyncio.Future[memoryview] = loop.create_future()
         self._answer = answer
-        timer = loop.call_later(timeout_seconds, self._on_timeout, api_key, timeout_seconds)
+        self._asked = api_key, timeout_seconds
+        deadline = self._deadline = loop.time() + timeout_seconds
+        timer = self._timer
+        if timer is None or timer.when() > deadline:
+            if timer is not None:
+                timer.cancel()
+            self._timer = loop.call_at(deadline, self._on_timer)
         self._send(data)
         try:
             return await answer
@@ -253,7 +269,6 @@ class PeerConnection:
             self.close()
             raise
         finally:
-            timer.cancel()
             self._answer = None
 
     def _send(self, data: bytes) -> None:
@@ -325,15 +340,24 @@ class PeerConnection:
             raise ProtocolError(f"{len(frame)} bytes came behind the answer")
         self._answer.set_result(frame)
 
-    def _on_timeout(self, api_key: ApiKey, timeout_seconds: float) -> None:
-        if self._answer is not None and not self._answer.done():
-            self._close_after(f"did not answer {api_key.title} within {timeout_seconds:g} s")
+    def _on_timer(self) -> None:
+        self._timer = None
+        if self._asked is None or self._answer is None or self._answer.done():
+            return
+        if self._loop.time() < self._deadline:
+            self._timer = self._loop.call_at(self._deadline, self._on_timer)
+            return
+        api_key, timeout_seconds = self._asked
+        self._close_after(f"did not answer {api_key.title} within {timeout_seconds:g} s")
 
     def _close_after(self, what: str) -> ConnectionError:
         """Close, fail the request in flight, and return the error that describes the cause."""
         error = ConnectionError(f"connection to {self.peer}: {what}")
         if not self.is_closed:
             self.is_closed = True
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             descriptor = self._socket.fileno()
             readers_of(self._loop).remove_reader(descriptor)
             if self._unsent is not None:
