@@ -27,13 +27,26 @@ Clients stay far below (5 in a producer); a caller that gets here has lost its b
 """
 
 _CORRELATION_ID_MAX: Final = 0x7FFFFFFF
+_CORRELATION_ID: Final = Struct(">i")
 _ERROR_CODE: Final = Struct(">h")
+
+
+class _Head(NamedTuple):
+    """What the headers of requests of one API and version have in common."""
+
+    start: bytes
+    """The bytes before the correlation id."""
+    end: bytes
+    """The bytes behind it."""
+    response_version: int
+    """The version of the response's header."""
 
 
 class _InFlight(NamedTuple):
     correlation_id: int
     spec: ApiSpec
     version: int
+    head: _Head
 
 
 class ClientConnection:
@@ -53,6 +66,8 @@ class ClientConnection:
         self._in_flight_max: Final = in_flight_max
         self._reader: Final = framing.FrameReader(frame_bytes_max)
         self._in_flight: deque[_InFlight] = deque()
+        self._heads: Final[dict[tuple[int, int], _Head]] = {}
+        """By API key and version."""
         self._last_correlation_id = -1
 
     @property
@@ -105,13 +120,19 @@ class ClientConnection:
             raise MessageError(f"{len(self._in_flight)} requests are in flight; receive responses first")
         last = self._last_correlation_id
         correlation_id = 0 if last == _CORRELATION_ID_MAX else last + 1
-        header_version = registry.request_header_version(spec.api_key, version)
-        header = headers.RequestHeader(spec.api_key, version, correlation_id, self._client_id)
-        parts = [headers.request_header(header, header_version), *chunks]
+        head = self._heads.get((spec.api_key, version))
+        if head is None:
+            head = self._heads[spec.api_key, version] = self._head(spec.api_key, version)
+        parts = [head.start + _CORRELATION_ID.pack(correlation_id) + head.end, *chunks]
         self._last_correlation_id = correlation_id
         if expects_response:
-            self._in_flight.append(_InFlight(correlation_id, spec, version))
+            self._in_flight.append(_InFlight(correlation_id, spec, version, head))
         return parts
+
+    def _head(self, api_key: ApiKey, version: int) -> _Head:
+        header = headers.RequestHeader(api_key, version, 0, self._client_id)
+        data = headers.request_header(header, registry.request_header_version(api_key, version))
+        return _Head(data[:4], data[8:], registry.response_header_version(api_key, version))
 
     def receive(self, data: Buffer) -> list[tuple[int, Message]]:
         """Take bytes as they come; return the responses that are complete, each with its correlation id.
@@ -131,7 +152,7 @@ class ClientConnection:
             ProtocolError: the bytes are not the response that is due.
         """
         correlation_id, position = self._read_header(frame)
-        _, spec, version = self._in_flight[0]
+        _, spec, version, _ = self._in_flight[0]
         version = _answer_version(spec, version, frame, position)
         response = codec.decode(spec.response_class, version, frame, position)
         self._in_flight.popleft()
@@ -151,9 +172,8 @@ class ClientConnection:
         """Read the header of the response that is due; return its correlation id and the body's position."""
         if not self._in_flight:
             raise ProtocolError(f"a response of {len(frame)} bytes came, but nothing was asked")
-        expected, spec, version = self._in_flight[0]
-        header_version = registry.response_header_version(spec.api_key, version)
-        correlation_id, position = headers.read_response_header(frame, header_version)
+        expected, spec, _, head = self._in_flight[0]
+        correlation_id, position = headers.read_response_header(frame, head.response_version)
         if correlation_id != expected:
             raise ProtocolError(
                 f"response {correlation_id} came where {spec.api_key.title} {expected} was due"

@@ -1,7 +1,8 @@
-"""The compiled code for the usual Produce request does what plain Python does, or leaves it to that."""
+"""The compiled code for usual messages does what plain Python does, or leaves it to that."""
 
 import struct
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from hypothesis import given
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 
 from kalda.common.api_keys import ApiKey
 from kalda.protocol import codec
-from kalda.protocol.fast import implementation, produce
+from kalda.protocol.fast import fetch, fetch_response, implementation, produce
 from kalda.protocol.fast.produce import (
     ProduceRequestFields,
     parse_produce_request,
@@ -17,6 +18,15 @@ from kalda.protocol.fast.produce import (
     single_success_response,
 )
 from kalda.protocol.fast.request_header import read_usual_header
+from kalda.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
@@ -139,6 +149,44 @@ def test_batches_that_every_version_may_carry_are_found(
 def test_a_position_outside_the_frame_is_refused(position: int) -> None:
     assert None is _requests.parse_produce(memoryview(bytearray(50)), position, True)
     assert None is _requests.parse_produce(memoryview(bytearray(50)), position, False)
+    assert None is _requests.parse_fetch(memoryview(bytearray(50)), position, 17, tuple)
+    assert None is _requests.parse_fetched(memoryview(bytearray(50)), position, tuple)
+
+
+@pytest.mark.parametrize("version", range(13, 18))
+@pytest.mark.parametrize("replica", [-1, 2])
+@pytest.mark.parametrize("topics", [0, 1, 200])
+def test_the_fetch_of_a_session_is_compiled(version: int, replica: int, topics: int) -> None:
+    request = FetchRequest(
+        replica_id=replica if version < 15 else -1,
+        replica_state=ReplicaState(replica_id=replica if version >= 15 else -1, replica_epoch=-1),
+        session_id=7,
+        session_epoch=9,
+        topics=[
+            FetchTopic(topic_id=uuid4(), partitions=[FetchPartition(partition=index, fetch_offset=1 << 40)])
+            for index in range(topics)
+        ],
+        rack_id="r" * 200,
+    )
+    frame = memoryview(codec.encode(request, version))
+    found = _requests.parse_fetch(frame, 0, version, fetch.FetchPartitionFields._make)
+    assert found is not None
+    assert (replica, 7, 9) == (found[0], *found[6:8])
+    assert [1 << 40] * topics == [part.fetch_offset for _, parts in found[8] for part in parts]
+    assert b"r" * 200 == found[9]
+
+
+@pytest.mark.parametrize("version", range(13, 18))
+@pytest.mark.parametrize("size", [0, 1, 126, 127, 16_383, 70_000])
+def test_what_a_follower_fetches_is_compiled(version: int, size: int) -> None:
+    parts = [PartitionData(partition_index=index, records=b"r" * size) for index in range(3)]
+    response = FetchResponse(
+        session_id=7, responses=[FetchableTopicResponse(topic_id=uuid4(), partitions=parts)]
+    )
+    frame = memoryview(codec.encode(response, version))
+    found = _requests.parse_fetched(frame, 0, fetch_response.FetchedPartition._make)
+    assert found is not None
+    assert [memoryview(b"r" * size) if size else None] * 3 == [each.records for each in found[3]]
 
 
 client_ids = st.none() | st.binary(max_size=20) | st.just(b"c" * 32_767)

@@ -2,6 +2,7 @@
 
 import struct
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import codec
+from kalda.protocol.fast import fetch as fast_fetch
 from kalda.protocol.fast.fetch import (
     FetchPartitionFields,
+    FetchRequestFields,
     PartitionFetchResult,
     fetch_response,
     parse_fetch_request,
@@ -330,6 +333,26 @@ def test_a_cut_fetch_request_is_a_protocol_error_and_bytes_behind_it_are_passed_
     with pytest.raises(ProtocolError):
         parse_fetch_request(memoryview(body[:cut]), 0, version)
     parse_fetch_request(memoryview(body + b"\0"), 0, version)
+
+
+@given(fetch_requests(), st.lists(st.tuples(st.integers(0, 150), st.integers(0, 255)), max_size=3))
+def test_altered_fetch_requests_are_read_as_the_parser_of_all_requests_reads_them(
+    case: tuple[fetch.FetchRequest, int], altered: list[tuple[int, int]]
+) -> None:
+    """The parser of the usual request accepts and refuses nothing that the other one does not."""
+    request, version = case
+    frame = bytearray(codec.encode(request, version))
+    for position, byte in altered:
+        frame[position % len(frame)] = byte
+
+    def read(parse: Callable[[memoryview, int, int], FetchRequestFields]) -> list[object] | None:
+        try:
+            fields = parse(memoryview(frame), 0, version)
+        except ProtocolError:
+            return None
+        return [getattr(fields, name) for name in FetchRequestFields.__slots__]
+
+    assert read(fast_fetch._parse) == read(parse_fetch_request)
 
 
 @st.composite

@@ -1,6 +1,7 @@
 """What a follower reads of a Fetch response must be what the general codec reads."""
 
 import contextlib
+from collections.abc import Callable
 from typing import cast
 
 import pytest
@@ -8,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import codec
-from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
-from kalda.protocol.messages.fetch import FetchResponse
+from kalda.protocol.fast.fetch_response import (
+    HIGHEST_VERSION,
+    LOWEST_VERSION,
+    FetchResponseFields,
+    _parse,
+    parse_fetch_response,
+)
+from kalda.protocol.messages.fetch import EpochEndOffset, FetchResponse, LeaderIdAndEpoch, SnapshotId
 from kalda.protocol.protocol_errors import ProtocolError
 from tests.property.protocol.declared_messages import structs
 
@@ -19,7 +26,15 @@ VERSIONS = st.integers(LOWEST_VERSION, HIGHEST_VERSION)
 @st.composite
 def responses(draw: st.DrawFn) -> tuple[FetchResponse, int]:
     version = draw(VERSIONS)
-    return draw(structs(FetchResponse, version)), version
+    message = draw(structs(FetchResponse, version))
+    if draw(st.booleans()):
+        # Tagged fields and aborted transactions are rare, and other code reads a response without them.
+        message.node_endpoints = []
+        for topic in message.responses:
+            for part in topic.partitions:
+                part.diverging_epoch, part.current_leader = EpochEndOffset(), LeaderIdAndEpoch()
+                part.snapshot_id, part.aborted_transactions = SnapshotId(), []
+    return message, version
 
 
 @given(responses(), st.binary(max_size=5), st.binary(max_size=5))
@@ -67,3 +82,22 @@ def test_a_cut_response_is_a_protocol_error(drawn: tuple[FetchResponse, int], da
 def test_junk_is_read_or_refused_but_never_crashes(junk: bytes) -> None:
     with contextlib.suppress(ProtocolError):
         parse_fetch_response(memoryview(junk))
+
+
+@given(responses(), st.lists(st.tuples(st.integers(0, 150), st.integers(0, 255)), max_size=3))
+def test_altered_responses_are_read_as_the_parser_of_all_responses_reads_them(
+    drawn: tuple[FetchResponse, int], altered: list[tuple[int, int]]
+) -> None:
+    """The parser of the usual response accepts and refuses nothing that the other one does not."""
+    message, version = drawn
+    frame = bytearray(codec.encode(message, version))
+    for position, byte in altered:
+        frame[position % len(frame)] = byte
+
+    def read(parse: Callable[[memoryview], FetchResponseFields]) -> FetchResponseFields | None:
+        try:
+            return parse(memoryview(frame))
+        except ProtocolError:
+            return None
+
+    assert read(lambda view: _parse(view, 0)) == read(parse_fetch_response)

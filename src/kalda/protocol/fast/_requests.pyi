@@ -2,6 +2,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 P = TypeVar("P")
+Fetched = tuple[bytes, int, int, int, int, None, memoryview | None]
 
 INTERFACE: Final[int]
 
@@ -21,3 +22,6 @@ def single_success(
 def parse_fetch(
     frame: memoryview, position: int, version: int, make_partition: Callable[[tuple[int, ...]], P]
 ) -> tuple[int, int, int, int, int, int, int, int, list[tuple[bytes, list[P]]], bytes] | None: ...
+def parse_fetched(
+    frame: memoryview, position: int, make_partition: Callable[[Fetched], P]
+) -> tuple[int, int, int, list[P]] | None: ...

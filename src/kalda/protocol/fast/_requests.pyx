@@ -1,9 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""Parses request headers and the usual Produce and Fetch requests and builds Produce's usual response, compiled.
+"""Parses request headers, the usual Produce and Fetch requests and what followers fetch, and builds Produce's usual
+response, in compiled code.
 
-`request_header`, `produce` and `fetch` in this package call this module where it was built; plain Python defines what
-is right. A function returns None for anything but the usual request, and the caller then runs the Python code, which
-raises the error. So this module may accept less than the Python code, never more.
+`request_header`, `produce`, `fetch` and `fetch_response` in this package call this module where it was built; plain
+Python defines what is right. A function returns None for anything but the usual message, and the caller then runs the
+Python code, which raises the error. So this module may accept less than the Python code, never more.
 
 What a maintainer must not break: each read is compared with the end of the frame before it happens. The bytes come
 from the network. Raise `INTERFACE` here and in `implementation` when the arguments of a function change.
@@ -340,5 +341,79 @@ def parse_fetch(frame not None, int64_t position, int version, make_partition):
         if not 0 <= position <= view.len:
             return None
         return read_fetch(<const uint8_t *>view.buf, position, view.len, version, make_partition)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef list read_fetched(frame, const uint8_t *data, int64_t at, int64_t end, make_partition):
+    cdef int64_t topic_count, count, topic, number, fields, size
+    cdef list partitions = []
+    topic_count = read_count(data, &at, end)
+    if topic_count < 0:
+        return None
+    for topic in range(topic_count):
+        if end - at < 16:
+            return None
+        topic_id = PyBytes_FromStringAndSize(<const char *>data + at, 16)
+        at += 16
+        count = read_count(data, &at, end)
+        if count < 0:
+            return None
+        for number in range(count):
+            fields = at
+            at += 35
+            # A null or empty list of aborted transactions lies between the offsets and the preferred replica.
+            if at >= end or data[fields + 30] > 1:
+                return None
+            size = 0
+            if data[at]:
+                size = read_count(data, &at, end)
+                if size < 0:
+                    return None
+            else:
+                at += 1
+            records = frame[at : at + size] if size else None
+            at += size
+            if at >= end or data[at]:
+                return None
+            at += 1
+            partitions.append(
+                make_partition(
+                    (
+                        topic_id,
+                        read_int32(data + fields),
+                        read_int16(data + fields + 4),
+                        read_int64(data + fields + 6),
+                        read_int64(data + fields + 22),
+                        None,
+                        records,
+                    )
+                )
+            )
+        if at >= end or data[at]:
+            return None
+        at += 1
+    if at >= end or data[at]:
+        return None
+    return partitions
+
+
+def parse_fetched(frame not None, int64_t position, make_partition):
+    """Return the fields of a Fetch response of versions 13-17 without tagged fields and aborted transactions.
+
+    They are the throttle time, the error, the session's id and the partitions. `make_partition` makes one from a tuple
+    of its fields.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= position <= view.len - 10:
+            return None
+        data = <const uint8_t *>view.buf
+        partitions = read_fetched(frame, data, position + 10, view.len, make_partition)
+        if partitions is None:
+            return None
+        return read_int32(data + position), read_int16(data + position + 4), read_int32(data + position + 6), partitions
     finally:
         PyBuffer_Release(&view)

@@ -128,10 +128,10 @@ def parse_fetch_request(frame: memoryview, position: int, version: int) -> Fetch
     Raises:
         ProtocolError: the bytes are not a request of this version.
     """
-    fields = FetchRequestFields()
     if is_compiled and version >= TOPIC_IDS_FROM:
         found = _requests.parse_fetch(frame, position, version, FetchPartitionFields._make)
         if found is not None:
+            fields = FetchRequestFields()
             (
                 fields.replica_id,
                 fields.replica_epoch,
@@ -145,6 +145,12 @@ def parse_fetch_request(frame: memoryview, position: int, version: int) -> Fetch
                 fields.rack_id,
             ) = found
             return fields
+    return _parse(frame, position, version)
+
+
+def _parse(frame: memoryview, position: int, version: int) -> FetchRequestFields:
+    """Read any request."""
+    fields = FetchRequestFields()
     try:
         position = _read_head(frame, position, version, fields)
         position = _read_topics(frame, position, version, fields)

@@ -6,9 +6,10 @@ stable offset, aborted transactions, preferred replica, leader and endpoint hint
 
 import struct
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
+from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
     read_array_count,
     read_tag,
@@ -16,6 +17,9 @@ from kalda.protocol.fast.wire import (
     skip_tagged_fields,
 )
 from kalda.protocol.protocol_errors import ProtocolError
+
+if TYPE_CHECKING or is_compiled:
+    from kalda.protocol.fast import _requests
 
 LOWEST_VERSION: Final = TOPIC_IDS_FROM
 HIGHEST_VERSION: Final = 17
@@ -59,6 +63,15 @@ def parse_fetch_response(frame: memoryview, position: int = 0) -> FetchResponseF
     Raises:
         ProtocolError: the bytes are no response of versions 13-17.
     """
+    if is_compiled:
+        found = _requests.parse_fetched(frame, position, FetchedPartition._make)
+        if found is not None:
+            return FetchResponseFields._make(found)
+    return _parse(frame, position)
+
+
+def _parse(frame: memoryview, position: int) -> FetchResponseFields:
+    """Read any response."""
     limit = len(frame)
     partitions: list[FetchedPartition] = []
     try:
