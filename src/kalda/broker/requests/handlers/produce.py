@@ -114,11 +114,10 @@ def handle_produce(
     authorizer, throttle = access.authorizer, access.throttle
     usual = parse_usual(frame, body_position, version)
     if usual is not None:
-        acks, _, name, index, records, is_plain = usual
+        acks, timeout_ms, name, index, records, is_plain = usual
         partition = services.replica_manager.find(name, index)
         if (
             partition is not None
-            and not partition.followers
             and not partition.is_internal
             and acks in _WITH_RESPONSE
             and (authorizer is None or name in context.connection.writable_names)
@@ -133,6 +132,9 @@ def handle_produce(
                 return _reply(services, context, [(name, failure)])
             if info.converted_count:
                 context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
+            if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
+                wait = ProduceWait(partition, info.last_offset + 1)
+                return _wait(services, context, timeout_ms, [(name, _appended(index, info))], [(0, wait)])
             return single_success_response(
                 context.correlation_id,
                 version,
@@ -260,7 +262,7 @@ def _handle_general(
     denied: Sequence[Answer] = (),
     unpacked: Unpacked = NOTHING_UNPACKED,
 ) -> RawResult:
-    """Handle any request: many partitions, acks=0, waiting for replicas, invalid acks.
+    """Handle any request: many partitions, acks=0, invalid acks.
 
     `denied` are the results of partitions that were taken out of the request.
     """
@@ -439,6 +441,14 @@ def _appended(index: int, info: LogAppendInfo) -> PartitionProduceResult:
 
 
 def _reply(services: "BrokerServices", context: RequestContext, answers: list[Answer]) -> bytes:
+    throttle = services.access.throttle
+    if len(answers) == 1 and not throttle.is_active:
+        ((name, result),) = answers
+        if result.error_code == 0:
+            index, _, base_offset, time_ms, start, *_ = result
+            return single_success_response(
+                context.correlation_id, context.api_version, name, index, base_offset, time_ms, start
+            )
     topics: list[tuple[bytes, list[PartitionProduceResult]]] = []
     leaders: set[int] = set()
     for name, result in answers:
@@ -449,7 +459,6 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
         if not topics or topics[-1][0] != name:
             topics.append((name, []))
         topics[-1][1].append(result)
-    throttle = services.access.throttle
     return produce_response(
         context.correlation_id,
         context.api_version,
