@@ -31,7 +31,7 @@ from kalda.security.principal import ANONYMOUS
 
 
 class FileRegion(Protocol):
-    """Bytes of an open file, sent from the page cache without passing through this process."""
+    """Bytes of an open file; all but small ones go from the page cache to the socket by ``sendfile``."""
 
     @property
     def position(self) -> int:

@@ -63,8 +63,8 @@ class ConnectionSelector(selectors.BaseSelector):
         self._hits = 0
         self._keys: Final[dict[int, selectors.SelectorKey]] = {}
         self._callbacks: Final[dict[int, Callable[[], None]]] = {}
-        # Readers that were removed since the events at hand were found: these are not for a later reader with
-        # the number of one of them.
+        # Descriptors that were removed since the events at hand were found: these are not for a file that was
+        # opened later and has the number of one of them. An event that is left out is found again.
         self._removed: Final[set[int]] = set()
 
     # Connections.
@@ -107,6 +107,7 @@ class ConnectionSelector(selectors.BaseSelector):
         key = self._keys.pop(fd, None)
         if key is None:
             raise KeyError(f"{fileobj!r} is not registered")
+        self._removed.add(fd)
         # The file may be closed since it was registered.
         with contextlib.suppress(OSError):
             self._watch(fd, before)
@@ -143,12 +144,14 @@ class ConnectionSelector(selectors.BaseSelector):
         ready: list[tuple[selectors.SelectorKey, int]] = []
         for fd, event in found:
             callback = callbacks.get(fd)
-            if callback is not None and event != select.EPOLLOUT and fd not in removed:
+            if fd in removed:
+                continue
+            if callback is not None and event != select.EPOLLOUT:
                 try:
                     callback()
                 except Exception:
                     logger.exception("the callback of a readable connection failed")
-            if fd in keys:
+            if fd in keys and fd not in removed:
                 key = keys[fd]
                 events = (selectors.EVENT_READ if event & ~select.EPOLLOUT else 0) | (
                     selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kalda.broker.requests import refused_batches
+from kalda.broker.requests.handlers import produce
 from kalda.broker.requests.refused_batches import GAP_SECONDS, KEPT_SECONDS, RefusedBatches
 from kalda.common.errors import ErrorCode
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
@@ -74,6 +75,18 @@ def test_a_producer_that_does_not_come_again_is_told_of_its_gap(broker: DataPath
     broker.host(leadership(leader_epoch=5))
     broker.advance(int(KEPT_SECONDS * 1000))
     assert [OUT_OF_ORDER] == codes(broker, 2)
+
+
+def test_a_refusal_that_stands_does_not_slow_other_producers(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays where its producer went on with another leader."""
+    broker.host(leadership(leader=2, leader_epoch=4, replicas=(1, 2)))
+    codes(broker, 1)
+    broker.host(leadership(leader_epoch=5))
+    monkeypatch.setattr(produce, "_handle_general", None)
+    assert 0 == broker.produce(numbered(0, producer_id=8)).error_code
+    assert broker.services.refused_batches.by_producer
 
 
 def moved_here(broker: DataPath) -> None:

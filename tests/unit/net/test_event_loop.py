@@ -120,6 +120,24 @@ def test_a_connection_with_the_number_of_a_closed_one_is_not_called_for_it(
     assert ["replaced"] == calls
 
 
+def test_an_event_is_not_for_a_file_that_was_registered_after_it_was_found(
+    selector: ConnectionSelector, pairs: list[Pair]
+) -> None:
+    (first, first_peer), (second, second_peer), _ = pairs
+
+    def replace() -> None:
+        selector.unregister(second.fileno())
+        selector.register(second.fileno(), selectors.EVENT_READ, "another")
+
+    selector.register(second.fileno(), selectors.EVENT_READ, "one")
+    selector.add_reader(first.fileno(), replace)
+    first_peer.send(b"a")
+    second_peer.send(b"b")
+    assert [] == selector.select(0)
+    first.recv(1)
+    assert ["another"] == [key.data for key, _ in selector.select(0)]
+
+
 def test_a_callback_that_fails_does_not_keep_others_from_their_turn(
     selector: ConnectionSelector, pairs: list[Pair], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -457,6 +457,22 @@ class TestPartialSends:
         harness.make_room(1)
         assert 6 + size == len(harness.take_sent())
 
+    def test_many_file_regions_leave_in_turns(
+        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+    ) -> None:
+        """So do those of a consumer of thousands of partitions, whether small ones are read or not."""
+        harness, fake, replies = files
+        turn, count = socket_connection.SEND_TURN_BYTES_MAX, 1200
+        regions = [fake.add(Region(bytes(READ_BYTES_MAX))) for _ in range(count)]
+        replies.append([b"header", *regions])
+        harness.receive(framed(b"a"))
+        sent = len(harness.take_sent())
+        assert turn <= sent < turn + connection_module.COALESCE_BYTES_MAX + READ_BYTES_MAX
+        assert harness.loop.writer is not None
+        harness.make_room(1)
+        harness.make_room(1)
+        assert 6 + count * READ_BYTES_MAX == sent + len(harness.take_sent())
+
     def test_file_that_ends_early_closes_the_connection(
         self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
     ) -> None:

@@ -60,7 +60,8 @@ class RefusedBatches:
     def __init__(self, clock: Clock) -> None:
         self._clock: Final = clock
         self.by_producer: Final[dict[Key, _Refused]] = {}
-        """Oldest first. It is nearly always empty, so callers of `refusal` check that first."""
+        """Oldest first. It is empty on most brokers, so callers of `refusal` check that first. An entry whose
+        time is up stays, for `is_early`, until its producer has written or newer ones push it out."""
 
     def note(self, topic: bytes, index: int, records: memoryview | None, code: int) -> None:
         """Note a refusal, unless an earlier batch of the producer is missing."""

@@ -2,7 +2,7 @@
 
 A topic is known by a key: its name's bytes up to version 12, the 16 bytes of its id from version 13. A
 response is a list of chunks: header bytes and, between them, the records of each partition as the log gave
-them (a file slice goes out by ``sendfile``).
+them.
 
 What the versions changed. Requests: 3 max bytes, 4 isolation level, 5 log start offset, 7 sessions
 (KIP-227), 9 current leader epoch, 11 rack id, 12 flexible with last fetched epoch and the cluster id tag, 13

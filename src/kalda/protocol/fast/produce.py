@@ -88,8 +88,11 @@ def parse_produce_request(frame: memoryview, position: int, version: int) -> Pro
         ProtocolError: the bytes are not a request of this version.
     """
     usual = parse_usual(frame, position, version)
-    if usual is not None:
-        return as_fields(usual)
+    return parse_general(frame, position, version) if usual is None else as_fields(usual)
+
+
+def parse_general(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
+    """Read any request as `parse_produce_request` does; for callers that tried `parse_usual` before."""
     try:
         return _parse(frame, position, version >= FLEXIBLE_FROM, version >= TRANSACTIONAL_ID_FROM)
     except (struct.error, IndexError) as error:

@@ -1,8 +1,8 @@
 """Handles Fetch (key 1), versions 0-17: returns record batches, at once or when there are enough of them.
 
 The handler parses the request from its frame, gets the partitions from the fetch session (KIP-227), reads
-them, and responds with header bytes and slices of segment files, which leave through ``sendfile``. A request
-that finds less than its minimum waits in the purgatory.
+them, and responds with header bytes and slices of segment files. A request that finds less than its minimum
+waits in the purgatory.
 
 Clients of versions 0-3 know the message formats before 0.11, so their records are converted (KIP-31, KIP-98)
 unless the topic has ``message.downconversion.enable=false``: then they get UNSUPPORTED_VERSION.

@@ -29,7 +29,7 @@ from kalda.protocol.fast.produce import (
     PartitionProduceResult,
     ProduceRequestFields,
     as_fields,
-    parse_produce_request,
+    parse_general,
     parse_usual,
     produce_response,
     single_success_response,
@@ -122,10 +122,11 @@ def handle_produce(
             and acks in _WITH_RESPONSE
             and (authorizer is None or name in context.connection.writable_names)
             and not throttle.is_active
-            and not services.refused_batches.by_producer
         ):
             try:
                 checked = records if is_plain else _checked_batch(records, version, None)
+                if services.refused_batches.by_producer:
+                    _check_order(services, partition, checked)
                 info = services.replica_manager.append(partition, checked, acks)
             except _REFUSALS as error:
                 failure = _refused(services, partition, name, (index, records), error)
@@ -146,7 +147,7 @@ def handle_produce(
             )
         fields = as_fields(usual)
     else:
-        fields = parse_produce_request(frame, body_position, version)
+        fields = parse_general(frame, body_position, version)
     if throttle.is_active:
         context.throttle_seconds = throttle.produced(context.connection, context.client_id, len(frame))
     topics = fields.topics
