@@ -13,7 +13,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 unexport PYTHONDONTWRITEBYTECODE
 
 # `docs` is also a directory.
-.PHONY: help docs install java kcat demo test check coverage chaos compat format changelog bench bench-kafka clean
+.PHONY: help docs install java kcat demo test test-pure check coverage chaos compat format changelog bench bench-kafka clean
 
 help: ## Print this list.
 	@echo "Targets (those that need .venv set it up themselves):"
@@ -59,11 +59,14 @@ check: install ## Lint, types, layers, changelog fragments and the site.
 	@$(BIN)/towncrier build --draft --version Unreleased >/dev/null
 	@$(MKDOCS) build --strict
 
-# What compiled code does is tested in plain Python as well.
+# What compiled code does is tested in plain Python as well; `make test-pure` runs all tests in it.
 PURE_TESTS := tests/unit/records tests/unit/storage tests/property/records tests/property/protocol
 test: install java kcat check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto $(PURE_TESTS)
+
+test-pure: install java kcat ## All tests in plain Python, as where no C compiler is.
+	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -n auto --dist loadgroup
 
 # Branch coverage of the packages that need no socket. Tests take about three times as long with coverage, so the
 # workflow runs it beside `make test`. Raise a minimum when the coverage has grown; never lower it for a change.
