@@ -14,8 +14,10 @@ from typing import Final
 
 import psutil
 
+from benchmarks.apache_kafka import CACHE_DIRECTORY
+
 _FREE_BYTES: Final = 1_200_000_000
-"""The free memory at which the page cache is full; the kernel recycles pages when less is left."""
+"""The free memory that is left; a run uses it up and recycles pages from then on."""
 _READ_BYTES: Final = 4 * 1024 * 1024
 
 _file: Path | None = None
@@ -25,7 +27,9 @@ _file: Path | None = None
 def kept_full() -> Iterator[None]:
     """Let `fill` fill the page cache, with a temporary file as large as the memory."""
     global _file
-    with tempfile.NamedTemporaryFile(prefix="kalda-bench-page-cache-") as file:
+    # Not in the directory for temporary files, which may be in memory itself.
+    CACHE_DIRECTORY.mkdir(exist_ok=True)
+    with tempfile.NamedTemporaryFile(prefix="page-cache-", dir=CACHE_DIRECTORY) as file:
         zeros = bytes(_READ_BYTES)
         for _ in range(psutil.virtual_memory().total // _READ_BYTES):
             file.write(zeros)

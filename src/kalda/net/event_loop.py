@@ -157,7 +157,9 @@ class ConnectionSelector(selectors.BaseSelector):
                     selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0
                 )
                 ready.append((key, events & key.events))
-        return ready
+        # A callback may have replaced a key that was found before it; asyncio would remove the new one for
+        # the cancelled handle of the old.
+        return [each for each in ready if keys.get(each[0].fd) is each[0]]
 
     def _poll_busily(self, timeout: float) -> list[tuple[int, int]]:
         poll, clock = self._epoll.poll, self._clock

@@ -156,9 +156,11 @@ class SocketConnection(Connection):
         sent_now = 0
         try:
             while done < len(out):
-                if sent_now >= SEND_TURN_BYTES_MAX:
-                    return
                 chunk = out[done]
+                if sent_now >= SEND_TURN_BYTES_MAX and (
+                    isinstance(chunk, _MEMORY) or self._sent_of_first < chunk.size
+                ):
+                    return
                 if isinstance(chunk, _MEMORY) or self._read_small(out, done):
                     end, data = self._join(out, done)
                     more = end < len(out) and _has_bytes(out[end])

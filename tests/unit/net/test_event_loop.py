@@ -138,6 +138,24 @@ def test_an_event_is_not_for_a_file_that_was_registered_after_it_was_found(
     assert ["another"] == [key.data for key, _ in selector.select(0)]
 
 
+def test_a_key_that_a_callback_replaced_is_not_returned(
+    selector: ConnectionSelector, pairs: list[Pair]
+) -> None:
+    """asyncio would unregister the new one, whose handle it takes for the cancelled one."""
+    (first, first_peer), (second, second_peer), _ = pairs
+
+    def replace() -> None:
+        second.recv(1)
+        selector.modify(first.fileno(), selectors.EVENT_READ, "another")
+
+    selector.register(first.fileno(), selectors.EVENT_READ, "one")
+    selector.add_reader(second.fileno(), replace)
+    first_peer.send(b"a")
+    second_peer.send(b"b")
+    assert [] == selector.select(0)
+    assert ["another"] == [key.data for key, _ in selector.select(0)]
+
+
 def test_a_callback_that_fails_does_not_keep_others_from_their_turn(
     selector: ConnectionSelector, pairs: list[Pair], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -457,6 +457,15 @@ class TestPartialSends:
         harness.make_room(1)
         assert 6 + size == len(harness.take_sent())
 
+    def test_a_reply_that_fills_its_turn_needs_no_other(
+        self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
+    ) -> None:
+        harness, fake, replies = files
+        replies.append([b"header", fake.add(Region(bytes(socket_connection.SEND_TURN_BYTES_MAX)))])
+        harness.receive(framed(b"a"))
+        assert 6 + socket_connection.SEND_TURN_BYTES_MAX == len(harness.take_sent())
+        assert harness.loop.writer is None
+
     def test_many_file_regions_leave_in_turns(
         self, files: tuple[Harness, FakeFiles, list[list[Chunk] | bytes]]
     ) -> None:
