@@ -143,9 +143,9 @@ class ConnectionSelector(selectors.BaseSelector):
         removed.clear()
         ready: list[tuple[selectors.SelectorKey, int]] = []
         for fd, event in found:
-            callback = callbacks.get(fd)
             if fd in removed:
                 continue
+            callback = callbacks.get(fd)
             if callback is not None and event != select.EPOLLOUT:
                 try:
                     callback()
