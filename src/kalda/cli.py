@@ -83,9 +83,16 @@ def _directory_option(description: str, default: str | None = None) -> Callable[
 def _print_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
     if not is_asked or context.resilient_parsing:
         return
-    from kalda.records.implementation import implementation
+    from kalda.protocol.fast import implementation as of_requests
+    from kalda.records import implementation as of_records
 
-    click.echo(f"kalda {kalda.__version__} ({implementation()})")
+    used = {"records": of_records.is_compiled(), "requests": of_requests.is_compiled}
+    compiled = [name for name, is_compiled in used.items() if is_compiled]
+    if len(compiled) == 1:
+        implementation = f"{compiled[0]} compiled, the rest pure Python"
+    else:
+        implementation = "compiled" if compiled else "pure Python"
+    click.echo(f"kalda {kalda.__version__} ({implementation})")
     context.exit()
 
 

@@ -75,6 +75,8 @@ class Watchdog:
             yield
         finally:
             self._call = ""
+            if self._seconds > CALL_SECONDS:
+                say(self._number, f"{call} returned after {self._seconds:.1f} s")
 
     def _watch(self) -> None:
         while not self._call or self._seconds < HANG_SECONDS:

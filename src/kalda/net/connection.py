@@ -523,6 +523,9 @@ class Connection:
                 self._plan_resume()
                 break
         if position < end:
+            if self._closed:
+                # A flush found that the peer is gone.
+                return False
             self._stash = bytes(data[position:end])
         return True
 

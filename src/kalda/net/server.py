@@ -644,9 +644,10 @@ class Server:
     def _close_idle(self) -> None:
         """Close the idle connections, and schedule the next sweep.
 
-        A connection with an unanswered request and no output waits for the broker and stays open. A peer that
-        does not read its responses has pending output, so it counts as idle. A consumer that processes its
-        last batch for some minutes looks the same; therefore the sweep applies the whole limit to both.
+        A connection with an unanswered request and no output waits for the broker and stays open, unless a
+        limit has paused reading: then the event loop does not report a peer that is gone. A peer that does
+        not read its responses has pending output, so it counts as idle. A consumer that processes its last
+        batch for some minutes looks the same; therefore the sweep applies the whole limit to both.
         """
         self.limiter.report_suppressed()
         self._foreign.report_suppressed()
@@ -659,7 +660,9 @@ class Server:
                 reason = f"the client did not authenticate within connections.max.idle.ms={limit_ms}"
                 self.authentication_failed(connection, reason)
                 connection.close(reason, logging.DEBUG)
-            elif connection.last_active < oldest and not connection.is_waiting_for_broker:
+            elif connection.last_active < oldest and (
+                connection.is_reading_paused or not connection.is_waiting_for_broker
+            ):
                 self._expired += 1
                 connection.close(f"no byte moved for connections.max.idle.ms={limit_ms}")
         self._schedule_sweep()

@@ -44,6 +44,7 @@ from kalda.protocol.wire_format import (
     STRING_BYTES_MAX,
     read_uvarint,
     skip_tagged_fields,
+    take_elements,
     uuid_from_bytes,
 )
 
@@ -248,9 +249,7 @@ class _DecoderEmitter:
             if self._source.flexible:
                 self._source.line(f"{count} -= 1")
             self._check_fits(count, element)
-            self._source.line(f"room -= {count}")
-            with self._source.block("if room < 0:"):
-                self._source.line(f'refuse("more than {ELEMENTS_MAX} elements", position)')
+            self._take_elements(count)
             self._source.line(f"{target} = {items} = []")
             with self._source.block(f"for _ in range({count}):"):
                 if isinstance(element, Kind):
@@ -261,6 +260,10 @@ class _DecoderEmitter:
                 self.flush()
                 self._source.line(f"{items}.append({item})")
         self._read_null(target, count, nullable)
+
+    def _take_elements(self, count: str) -> None:
+        take = self._source.bind("take_elements", take_elements)
+        self._source.line(f"room = {take}(room, {count})")
 
     def _check_fits(self, count: str, element: "Kind[Any] | type[Struct]") -> None:
         smallest = size_min(element, self._source.version, self._source.flexible)
@@ -311,13 +314,14 @@ class _DecoderEmitter:
         self._run.append(("B", count))
         if not fields:
             skip = self._source.bind("skip_tagged_fields", skip_tagged_fields)
-            self._after.append(f"if {count}: position = {skip}(data, position - 1, end)")
+            self._after.append(f"if {count}: position, room = {skip}(data, position - 1, end, room)")
             self.flush()
             return
         self.flush()
         with self._source.block(f"if {count}:"):
             with self._source.block(f"if {count} > 127:"):
                 self._source.line(f"{count}, position = read_uvarint(data, position - 1)")
+            self._take_elements(count)
             tag, stop = self._source.local("n"), self._source.local("n")
             with self._source.block(f"for _ in range({count}):"):
                 self._source.line(f"{tag}, position = read_uvarint(data, position)")

@@ -179,9 +179,16 @@ class _Reader:
             elif field.versions.includes(self.version):
                 setattr(value, field.name, self._read_field(field))
         if self.flexible:
-            for _ in range(self.read_uvarint()):
+            count = self.read_uvarint()
+            self._count_elements(count)
+            for _ in range(count):
                 self._read_tagged(value, known)
         return value
+
+    def _count_elements(self, count: int) -> None:
+        self.elements += count
+        if self.elements > ELEMENTS_MAX:
+            raise self._error(f"more than {ELEMENTS_MAX} elements")
 
     def _read_tagged(self, value: Struct, known: dict[int, Field]) -> None:
         tag = self.read_uvarint()
@@ -238,9 +245,7 @@ class _Reader:
         if count > len(self.data) - self.position:
             raise self._error(f"an array of {count} elements does not fit in the bytes that remain")
         if not isinstance(kind.element, FixedKind):
-            self.elements += count
-            if self.elements > ELEMENTS_MAX:
-                raise self._error(f"more than {ELEMENTS_MAX} elements")
+            self._count_elements(count)
         items: list[object] = []
         for _ in range(count):
             if isinstance(kind.element, Kind):

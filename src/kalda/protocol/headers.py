@@ -52,8 +52,7 @@ def read_request_header(buffer: Buffer, position: int = 0) -> tuple[RequestHeade
         elif length != -1:
             raise ProtocolError(f"request header: client id has length {length}")
         if api_version >= flexible_from(api_key):
-            # Nearly every header has an empty tagged section; that one byte is not worth a call.
-            position = skip_tagged_fields(buffer, position, len(buffer)) if buffer[position] else position + 1
+            position, _ = skip_tagged_fields(buffer, position, len(buffer))
     except (struct.error, IndexError):
         raise ProtocolError(f"request header: truncated at {len(buffer)} bytes") from None
     except UnicodeDecodeError as error:
@@ -93,7 +92,7 @@ def read_response_header(buffer: Buffer, header_version: int, position: int = 0)
         (correlation_id,) = _CORRELATION_ID.unpack_from(buffer, position)
         position += _CORRELATION_ID.size
         if header_version:
-            position = skip_tagged_fields(buffer, position, len(buffer))
+            position, _ = skip_tagged_fields(buffer, position, len(buffer))
     except (struct.error, IndexError):
         raise ProtocolError(f"response header: truncated at {len(buffer)} bytes") from None
     return correlation_id, position

@@ -17,7 +17,7 @@ STRING_BYTES_MAX: Final = 0x7FFF
 """Kafka caps a string at what an int16 length can say, in the compact form too."""
 
 ELEMENTS_MAX: Final = 1_000_000
-"""Elements that all arrays of structs and strings of one message may have together.
+"""Elements of arrays of structs and strings, and tagged fields, that one message may have together.
 
 An empty element has 2 bytes on the wire and 70 or more in memory, so a frame of 100 MB of them would take
 gigabytes and hold the event loop for many seconds. The largest honest message is the metadata of a whole
@@ -56,16 +56,33 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     raise ProtocolError(f"a varint before byte {position} has more than 5 bytes")
 
 
-def skip_tagged_fields(buffer: Buffer, position: int, end: int) -> int:
-    """Step over a tagged section (KIP-482) of which no field is known, from its count on."""
+def take_elements(room: int, count: int) -> int:
+    """Return how many more elements a message may have after `count`, of the `room` that it had before.
+
+    Raises:
+        ProtocolError: these are more than `ELEMENTS_MAX` with those before.
+    """
+    if count > room:
+        raise ProtocolError(f"more than {ELEMENTS_MAX} elements")
+    return room - count
+
+
+def skip_tagged_fields(buffer: Buffer, position: int, end: int, room: int = ELEMENTS_MAX) -> tuple[int, int]:
+    """Step over a tagged section (KIP-482) of which no field is known, from its count on.
+
+    Returns the position after it, and what the fields leave of `room`, as `take_elements` does.
+    """
+    if not buffer[position]:
+        return position + 1, room
     count, position = read_uvarint(buffer, position)
+    room = take_elements(room, count)
     for _ in range(count):
         _, position = read_uvarint(buffer, position)
         size, position = read_uvarint(buffer, position)
         position += size
         if position > end:
             raise ProtocolError(f"a tagged field of {size} bytes runs over the end at byte {end}")
-    return position
+    return position, room
 
 
 # Every request that names a topic by id carries one of the few ids that the cluster knows, and building a

@@ -28,8 +28,3 @@ _is_used = is_built and not is_pure_wanted
 def is_compiled() -> bool:
     """Return whether records are decoded and encoded by compiled code."""
     return _is_used
-
-
-def implementation() -> str:
-    """Return what a user reads of it: ``compiled`` or ``pure Python``."""
-    return "compiled" if _is_used else "pure Python"

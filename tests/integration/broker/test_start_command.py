@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 import kalda
-from kalda.records.implementation import implementation
+from kalda.cli import app
+from kalda.protocol.fast import implementation as of_requests
+from kalda.records import implementation as of_records
 from kalda.testing import KaldaProcess
 from kalda.testing.process import free_ports_in_a_row
 
@@ -153,7 +156,18 @@ def test_a_zoo_cfg_says_where_the_coordination_server_is(tmp_path: Path) -> None
 
 
 def test_the_version_says_which_implementation_runs() -> None:
-    assert f"kalda {kalda.__version__} ({implementation()})\n" == run("--version").stdout
+    assert of_requests.is_compiled == of_records.is_compiled(), "an extension is older than its source"
+    expected = "compiled" if of_requests.is_compiled else "pure Python"
+    assert f"kalda {kalda.__version__} ({expected})\n" == run("--version").stdout
+
+
+@pytest.mark.parametrize("part", ["records", "requests"])
+def test_the_version_says_which_part_is_compiled(monkeypatch: pytest.MonkeyPatch, part: str) -> None:
+    """An editable install may have one extension of an older source."""
+    monkeypatch.setattr(of_requests, "is_compiled", part == "requests")
+    monkeypatch.setattr(of_records, "is_compiled", lambda: part == "records")
+    printed = CliRunner().invoke(app, ["--version"]).output
+    assert f"kalda {kalda.__version__} ({part} compiled, the rest pure Python)\n" == printed
 
 
 def test_plain_python_can_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from kalda.common.log_limiter import LIMIT_BURST
-from kalda.net.connection import Connection, Ticket
+from kalda.net.connection import REQUESTS_OUTSTANDING_MAX, Connection, Ticket
 from kalda.net.server import Server, ServerConfig
 from kalda.net.socket_connection import SocketConnection
 
@@ -211,6 +211,22 @@ async def test_connection_that_waits_for_the_broker_is_not_idle() -> None:
         assert framed(b"joined") == await reader.readexactly(10)
         assert await is_closed_by_server(reader)
         writer.close()
+
+
+async def test_a_peer_that_went_with_all_its_requests_unanswered_is_closed_when_idle() -> None:
+    """Reading is paused there, so the event loop does not say that the peer is gone."""
+    tickets: list[Ticket] = []
+
+    def wait(connection: Connection, frame: memoryview) -> None:
+        tickets.append(connection.open_reply())
+
+    async with serving(wait, connections_max_idle_ms=300) as (server, port):
+        _, writer = await open_stream(port)
+        writer.write(framed(b"wait") * REQUESTS_OUTSTANDING_MAX)
+        await until(lambda: len(tickets) == REQUESTS_OUTSTANDING_MAX)
+        writer.transport.abort()
+        await until(lambda: server.statistics().connections == 0)
+        assert 1 == server.statistics().expired
 
 
 def test_out_of_descriptors_rests_and_goes_on() -> None:

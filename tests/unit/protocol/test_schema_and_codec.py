@@ -167,6 +167,14 @@ def test_the_bound_on_elements_holds_over_all_arrays_of_a_message() -> None:
 
 
 @pytest.mark.parametrize("decoder", [codec.decode, decode_reference])
+@pytest.mark.parametrize("body", [b"\1\0\0\0", b"\2\2x"], ids=["of the message", "of a topic"])
+def test_a_frame_of_tagged_fields_is_refused(decoder: Any, body: bytes) -> None:
+    """Each costs as much time as an element, known or not."""
+    with pytest.raises(ProtocolError, match="1000000 elements"):
+        decoder(MetadataRequest, 9, body + encode_uvarint(ELEMENTS_MAX + 1) + bytes(2 * ELEMENTS_MAX + 2))
+
+
+@pytest.mark.parametrize("decoder", [codec.decode, decode_reference])
 def test_text_must_be_utf_8_and_short(decoder: Any) -> None:
     with pytest.raises(ProtocolError, match=r"utf-8|UTF-8"):
         decoder(MetadataRequest, 1, b"\0\0\0\1\0\2\xff\xff")

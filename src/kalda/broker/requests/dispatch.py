@@ -133,7 +133,7 @@ class Dispatcher:
                 flexible_from = api.flexible_from = registry.flexible_from(api_key)
             if api_version >= flexible_from:
                 if frame[position]:
-                    position = skip_tagged_fields(frame, position, len(frame))
+                    position, _ = skip_tagged_fields(frame, position, len(frame))
                 else:
                     position += 1
         except (StructError, IndexError):

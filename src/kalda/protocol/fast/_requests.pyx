@@ -17,6 +17,9 @@ from libc.string cimport memcmp, memcpy
 
 INTERFACE = 3
 
+cdef int64_t ELEMENTS_MAX = 1000000
+"""That of `wire_format`: no request that names more topics and partitions is a usual one."""
+
 
 cdef inline int16_t read_int16(const uint8_t *at) noexcept nogil:
     return <int16_t>(<uint16_t>at[0] << 8 | at[1])
@@ -245,10 +248,11 @@ cdef int64_t read_count(const uint8_t *data, int64_t *at, int64_t end) noexcept 
 
 cdef list read_fetch_topics(const uint8_t *data, int64_t *position, int64_t end, make_partition):
     """Return the topics of a request from version 13 on; None if there are tagged fields or too few bytes."""
-    cdef int64_t at = position[0], topic_count, count, topic, number
+    cdef int64_t at = position[0], topic_count, count, topic, number, room
     cdef list topics, partitions
     topic_count = read_count(data, &at, end)
-    if topic_count < 0:
+    room = ELEMENTS_MAX - topic_count
+    if topic_count < 0 or room < 0:
         return None
     topics = []
     for topic in range(topic_count):
@@ -257,7 +261,8 @@ cdef list read_fetch_topics(const uint8_t *data, int64_t *position, int64_t end,
         key = PyBytes_FromStringAndSize(<const char *>data + at, 16)
         at += 16
         count = read_count(data, &at, end)
-        if count < 0:
+        room -= count
+        if count < 0 or room < 0:
             return None
         partitions = []
         for number in range(count):

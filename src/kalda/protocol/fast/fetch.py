@@ -29,10 +29,10 @@ from kalda.protocol.fast.wire import (
     read_tag,
     read_text,
     read_unsigned_varint,
-    skip_tagged_fields,
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.wire_format import ELEMENTS_MAX, skip_tagged_fields, take_elements
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
@@ -153,15 +153,15 @@ def _parse(frame: memoryview, position: int, version: int) -> FetchRequestFields
     fields = FetchRequestFields()
     try:
         position = _read_head(frame, position, version, fields)
-        position = _read_topics(frame, position, version, fields)
+        position, room = _read_topics(frame, position, version, fields)
         limit = len(frame)
         flexible = version >= FLEXIBLE_FROM
         if version >= 7:
-            position = _read_forgotten(frame, position, version, fields)
+            position, room = _read_forgotten(frame, position, version, fields, room)
         if version >= 11:
             fields.rack_id, position = read_text(frame, position, limit, flexible)
         if flexible and frame[position] != 0:
-            _read_tags(frame, position, version, fields)
+            _read_tags(frame, position, version, fields, room)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"fetch request v{version} ends too early: {error}") from None
     return fields
@@ -205,23 +205,28 @@ def _read_head(frame: memoryview, position: int, version: int, fields: FetchRequ
     return position
 
 
-def _read_topics(frame: memoryview, position: int, version: int, fields: FetchRequestFields) -> int:
+def _read_topics(
+    frame: memoryview, position: int, version: int, fields: FetchRequestFields
+) -> tuple[int, int]:
+    """Return the position after the topics, and how many more elements the request may have."""
     limit = len(frame)
     flexible = version >= FLEXIBLE_FROM
     topic_count, position = read_array_count(frame, position, limit, flexible)
+    room = take_elements(ELEMENTS_MAX, topic_count)
     for _ in range(topic_count):
         key, position = _read_topic_key(frame, position, limit, version)
         partition_count, position = read_array_count(frame, position, limit, flexible)
+        room = take_elements(room, partition_count)
         partitions: list[FetchPartitionFields] = []
         for _ in range(partition_count):
             partition, position = _read_partition(frame, position, version)
             partitions.append(partition)
             if flexible:
-                position = skip_tagged_fields(frame, position, limit)
+                position, room = skip_tagged_fields(frame, position, limit, room)
         if flexible:
-            position = skip_tagged_fields(frame, position, limit)
+            position, room = skip_tagged_fields(frame, position, limit, room)
         fields.topics.append((key, partitions))
-    return position
+    return position, room
 
 
 def _read_topic_key(frame: memoryview, position: int, limit: int, version: int) -> tuple[bytes, int]:
@@ -252,27 +257,32 @@ def _read_partition(frame: memoryview, position: int, version: int) -> tuple[Fet
     return FetchPartitionFields(index, -1, offset, -1, -1, size), position + 16
 
 
-def _read_forgotten(frame: memoryview, position: int, version: int, fields: FetchRequestFields) -> int:
+def _read_forgotten(
+    frame: memoryview, position: int, version: int, fields: FetchRequestFields, room: int
+) -> tuple[int, int]:
     limit = len(frame)
     flexible = version >= FLEXIBLE_FROM
     topic_count, position = read_array_count(frame, position, limit, flexible)
+    room = take_elements(room, topic_count)
     for _ in range(topic_count):
         key, position = _read_topic_key(frame, position, limit, version)
         count, position = read_array_count(frame, position, limit, flexible)
         if count * 4 > limit - position:
             raise ProtocolError(f"{count} forgotten partitions in {limit - position} bytes")
+        room = take_elements(room, count)
         indexes = [INT32.unpack_from(frame, position + 4 * at)[0] for at in range(count)]
         position += 4 * count
         if flexible:
-            position = skip_tagged_fields(frame, position, limit)
+            position, room = skip_tagged_fields(frame, position, limit, room)
         fields.forgotten.append((key, indexes))
-    return position
+    return position, room
 
 
-def _read_tags(frame: memoryview, position: int, version: int, fields: FetchRequestFields) -> None:
+def _read_tags(frame: memoryview, position: int, version: int, fields: FetchRequestFields, room: int) -> None:
     """Read the top level's tagged fields: 1 is the replica state; the cluster id (0) is not used."""
     limit = len(frame)
     count, position = read_unsigned_varint(frame, position)
+    take_elements(room, count)
     previous = -1
     for _ in range(count):
         previous, length, position = read_tag(frame, position, limit, previous)

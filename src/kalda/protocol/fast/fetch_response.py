@@ -14,9 +14,9 @@ from kalda.protocol.fast.wire import (
     read_array_count,
     read_tag,
     read_unsigned_varint,
-    skip_tagged_fields,
 )
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.wire_format import skip_tagged_fields
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
@@ -84,7 +84,7 @@ def _parse(frame: memoryview, position: int) -> FetchResponseFields:
             for _ in range(partition_count):
                 partition, position = _read_partition(frame, position, limit, topic_id)
                 partitions.append(partition)
-            position = skip_tagged_fields(frame, position, limit)
+            position, _ = skip_tagged_fields(frame, position, limit)
         skip_tagged_fields(frame, position, limit)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"fetch response ends too early: {error}") from None
@@ -123,7 +123,7 @@ def _read_partition(
 def _skip_aborted(frame: memoryview, position: int, limit: int) -> int:
     count, position = read_array_count(frame, position, limit, True)
     for _ in range(count):
-        position = skip_tagged_fields(frame, position + _ABORTED_BYTES, limit)
+        position, _ = skip_tagged_fields(frame, position + _ABORTED_BYTES, limit)
     return position
 
 

@@ -23,10 +23,10 @@ from kalda.protocol.fast.wire import (
     read_string,
     read_text,
     read_unsigned_varint,
-    skip_tagged_fields,
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.wire_format import ELEMENTS_MAX, skip_tagged_fields, take_elements
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
@@ -178,20 +178,24 @@ def _parse(
         transactional_id, position = read_string(frame, position, limit, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_array_count(frame, position + 6, limit, flexible)
+    room = take_elements(ELEMENTS_MAX, topic_count)
     topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]] = []
     read_partition = _flexible_partition if flexible else _partition
     for _ in range(topic_count):
         name, position = read_text(frame, position, limit, flexible)
         partition_count, position = read_array_count(frame, position, limit, flexible)
+        room = take_elements(room, partition_count)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition, position = read_partition(frame, position, limit)
             partitions.append(partition)
+            if flexible:
+                position, room = skip_tagged_fields(frame, position, limit, room)
         if flexible:
-            position = skip_tagged_fields(frame, position, limit)
+            position, room = skip_tagged_fields(frame, position, limit, room)
         topics.append((name, partitions))
     if flexible:
-        skip_tagged_fields(frame, position, limit)
+        skip_tagged_fields(frame, position, limit, room)
     return ProduceRequestFields(transactional_id, acks, timeout_ms, topics)
 
 
@@ -220,9 +224,7 @@ def _flexible_partition(
             raise ProtocolError(f"records of {size - 1} bytes pass the end of the request")
         records = frame[position:end]
         position = end
-    if frame[position] == 0:
-        return (index, records), position + 1
-    return (index, records), skip_tagged_fields(frame, position, limit)
+    return (index, records), position
 
 
 # The response of the most frequent request: one partition, no error. Size, correlation id, (tags,) then the

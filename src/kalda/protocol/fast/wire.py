@@ -94,17 +94,6 @@ def read_array_count(frame: memoryview, position: int, limit: int, flexible: boo
     return count, position
 
 
-def skip_tagged_fields(frame: memoryview, position: int, limit: int) -> int:
-    """Skip a tagged-fields section and return the position after it."""
-    count, position = read_unsigned_varint(frame, position)
-    previous = -1
-    for _ in range(count):
-        tag, length, position = read_tag(frame, position, limit, previous)
-        previous = tag
-        position += length
-    return position
-
-
 def read_tag(frame: memoryview, position: int, limit: int, previous: int) -> tuple[int, int, int]:
     """Read one tag and its length; tags come in rising order (KIP-482)."""
     tag, position = read_unsigned_varint(frame, position)
