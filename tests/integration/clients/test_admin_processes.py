@@ -9,10 +9,12 @@ import pytest
 from kalda import Admin
 
 PROGRAM = """
-import os, sys
+import logging, os, sys
 from kalda import Admin
 from kalda.clients.errors import IllegalStateError
 
+# Development mode has asyncio warn of callbacks that took 0.1 s, as any does on a busy machine.
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 admin = Admin(bootstrap_servers=sys.argv[1])
 admin.list_topics()
 """

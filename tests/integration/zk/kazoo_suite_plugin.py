@@ -5,7 +5,6 @@ kazoo imports only to make certificates for its ZooKeepers need not be installed
 this for itself and so has a server of its own.
 """
 
-import atexit
 import gc
 import sys
 import tempfile
@@ -102,7 +101,7 @@ def _count_objects(type_name: str) -> int:
     return sum(type(found).__name__ == type_name for found in gc.get_objects())
 
 
-def _install() -> None:
+def _install() -> Cluster:
     common = types.ModuleType("kazoo.testing.common")
     common.ZookeeperCluster = Cluster  # type: ignore[attr-defined]  # stands for kazoo's class
     sys.modules["kazoo.testing.common"] = common
@@ -112,11 +111,16 @@ def _install() -> None:
     objgraph.count = _count_objects  # type: ignore[attr-defined]  # all that kazoo's tests use of it
     sys.modules.setdefault("objgraph", objgraph)
     cluster = Cluster()
-    atexit.register(cluster.close)
     harness.get_global_cluster = lambda: cluster
+    return cluster
 
 
-_install()
+_CLUSTER = _install()
+
+
+def pytest_sessionfinish() -> None:
+    # Not when the process ends: xdist kills a worker that takes its time for that.
+    _CLUSTER.close()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
