@@ -336,43 +336,55 @@ def test_a_cut_fetch_request_is_a_protocol_error_and_bytes_behind_it_are_passed_
 
 
 @pytest.mark.parametrize("version", [3, 12])
-@pytest.mark.parametrize("topics", [1, 2, 1_000_001])
+@pytest.mark.parametrize("topics", [1, 1_000_001])
 def test_a_produce_request_of_tiny_elements_is_refused(version: int, topics: int) -> None:
     """As by the general codec: a frame of them would hold the event loop for many seconds."""
     head = b"\0" if version >= FLEXIBLE_FROM else b"\xff\xff"
     name = count_of(0, version, FLEXIBLE_FROM, size=2)
-    few = topics <= 2
     body = head + struct.pack(">hi", 1, 0) + count_of(topics, version, FLEXIBLE_FROM)
-    body += (name + count_of(1_000_000, version, FLEXIBLE_FROM)) * few + bytes(8_000_000)
+    body += (name + count_of(1_000_000, version, FLEXIBLE_FROM)) * (topics == 1) + bytes(8_000_000)
     assert_refused(produce.ProduceRequest, parse_produce_request, body, version)
 
 
 @pytest.mark.parametrize("version", [4, 12, 13, 17])
-@pytest.mark.parametrize("topics", [1, 2, 1_000_001])
+@pytest.mark.parametrize("topics", [1, 1_000_001])
 def test_a_fetch_request_of_tiny_elements_is_refused(version: int, topics: int) -> None:
     head = bytes(17 if version < 7 else 25 if version < 15 else 21)
     if version >= fast_fetch.TOPIC_IDS_FROM:
         key = bytes(16)
     else:
         key = count_of(0, version, fast_fetch.FLEXIBLE_FROM, size=2)
-    few = topics <= 2
     body = head + count_of(topics, version, fast_fetch.FLEXIBLE_FROM)
-    body += (key + count_of(1_000_000, version, fast_fetch.FLEXIBLE_FROM)) * few + bytes(40_000_000)
+    body += (key + count_of(1_000_000, version, fast_fetch.FLEXIBLE_FROM)) * (topics == 1) + bytes(40_000_000)
     assert_refused(fetch.FetchRequest, parse_fetch_request, body, version)
 
 
 @pytest.mark.parametrize(
-    ("message", "parse", "version", "size"),
+    ("message", "parse", "version"),
     [
-        (produce.ProduceRequest, parse_produce_request, 12, 8),
-        (fetch.FetchRequest, parse_fetch_request, 12, 28),
-        (fetch.FetchRequest, parse_fetch_request, 17, 24),
+        (produce.ProduceRequest, parse_produce_request, 12),
+        (fetch.FetchRequest, parse_fetch_request, 12),
+        (fetch.FetchRequest, parse_fetch_request, 17),
     ],
 )
-def test_a_request_of_tagged_fields_is_refused(message: Any, parse: Any, version: int, size: int) -> None:
+def test_a_request_of_tagged_fields_is_refused(message: Any, parse: Any, version: int) -> None:
     head = codec.encode(message(), version)
     assert 0 == head[-1]
     assert_refused(message, parse, head[:-1] + write_unsigned_varint(1_000_001) + bytes(3_000_000), version)
+
+
+@pytest.mark.parametrize(
+    ("message", "parse", "version"),
+    [
+        (produce.ProduceRequest, parse_produce_request, 12),
+        (fetch.FetchRequest, parse_fetch_request, 17),
+    ],
+)
+def test_tags_that_do_not_rise_are_refused(message: Any, parse: Any, version: int) -> None:
+    head = codec.encode(message(), version)[:-1]
+    parse(memoryview(head + b"\2\x08\0\x09\0"), 0, version)
+    with pytest.raises(ProtocolError, match="tag 8 follows tag 8"):
+        parse(memoryview(head + b"\2\x08\0\x08\0"), 0, version)
 
 
 def count_of(count: int, version: int, flexible_from: int, *, size: int = 4) -> bytes:

@@ -14,9 +14,9 @@ from kalda.protocol.fast.wire import (
     read_array_count,
     read_tag,
     read_unsigned_varint,
+    skip_tagged_fields,
 )
 from kalda.protocol.protocol_errors import ProtocolError
-from kalda.protocol.wire_format import skip_tagged_fields
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests

@@ -23,10 +23,11 @@ from kalda.protocol.fast.wire import (
     read_string,
     read_text,
     read_unsigned_varint,
+    skip_tagged_fields,
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
-from kalda.protocol.wire_format import ELEMENTS_MAX, skip_tagged_fields, take_elements
+from kalda.protocol.wire_format import ELEMENTS_MAX, take_elements
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests

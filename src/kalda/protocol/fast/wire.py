@@ -9,6 +9,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.wire_format import ELEMENTS_MAX, take_elements
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
@@ -92,6 +93,19 @@ def read_array_count(frame: memoryview, position: int, limit: int, flexible: boo
     if count > limit - position:
         raise ProtocolError(f"array of {count} elements in {limit - position} bytes")
     return count, position
+
+
+def skip_tagged_fields(
+    frame: memoryview, position: int, limit: int, room: int = ELEMENTS_MAX
+) -> tuple[int, int]:
+    """Skip a tagged-fields section whose tags rise; return what `wire_format.skip_tagged_fields` does."""
+    count, position = read_unsigned_varint(frame, position)
+    room = take_elements(room, count)
+    previous = -1
+    for _ in range(count):
+        previous, length, position = read_tag(frame, position, limit, previous)
+        position += length
+    return position, room
 
 
 def read_tag(frame: memoryview, position: int, limit: int, previous: int) -> tuple[int, int, int]:
