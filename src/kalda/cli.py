@@ -180,7 +180,7 @@ def start(
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
-        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users))
+        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, is_secure=is_secure))
     from kalda.broker.process.group import run_group
 
     written = [
@@ -201,6 +201,7 @@ def start(
             zookeeper_port=zookeeper_port or 0,
             users=users,
             options=_log_arguments(log),
+            is_secure=is_secure,
         )
     )
 

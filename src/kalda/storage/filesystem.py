@@ -78,10 +78,11 @@ class FileSystem(Protocol):
         """Return a small file's content."""
         ...
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         """Write a file so that a reader or a crash finds the old content or the new, never a mix.
 
-        With `sync` the new content and its name are on the device on return.
+        With `sync` the new content and its name are on the device on return. With `is_private` only its owner
+        can read it.
         """
         ...
 
@@ -94,7 +95,7 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create the directory and its parents, unless they exist."""
+        """Create the directory and its parents, unless they exist; a private one is closed to others."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -181,24 +182,32 @@ class OsDirectoryLock:
 
 
 class OsFileSystem:
-    """The operating system's files."""
+    """The operating system's files; with `is_private` only their owner can read them."""
+
+    def __init__(self, *, is_private: bool = False) -> None:
+        self._file_mode = 0o600 if is_private else 0o644
+        self._directory_mode = 0o700 if is_private else 0o777
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open `path`; see `FileSystem`."""
-        return OsFile(open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0)))
+        return OsFile(open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0), self._file_mode))
 
     def read(self, path: str) -> bytes:
         """Read all of `path`."""
         with open(open_regular(path, os.O_RDONLY), "rb", buffering=0) as file:
             return file.readall()
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         """Write beside `path`, then rename over it."""
         temporary = path + TEMPORARY_SUFFIX
         try:
             # A new file: a link may have been placed under the temporary name.
             self.remove(temporary)
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            descriptor = os.open(
+                temporary,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+                0o600 if is_private else self._file_mode,
+            )
             try:
                 _write_all(descriptor, data)
                 if sync:
@@ -224,7 +233,11 @@ class OsFileSystem:
         """Create `path` and its parents."""
         if os.path.islink(path):
             raise FileKindError(path, "a symbolic link", "a directory")
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, self._directory_mode, exist_ok=True)
+        if self._directory_mode == 0o700 and os.stat(path).st_mode & 0o077:
+            # Made by an earlier release. Another owner has decided who may enter.
+            with contextlib.suppress(PermissionError):
+                os.chmod(path, 0o700)
 
     def rename(self, source: str, target: str) -> None:
         """Rename `source` to `target`."""
@@ -260,7 +273,7 @@ class OsFileSystem:
 
     def lock(self, path: str) -> DirectoryLock | int:
         """Try an flock on `path`."""
-        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, self._file_mode)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:

@@ -55,10 +55,10 @@ class CrashableFileSystem(OsFileSystem):
             self.check_space(path)
         return _CrashableFile(open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0)), self, path)
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         """Write beside `path`, then rename over it."""
         self.check_space(path)
-        super().replace(path, data, sync=False)
+        super().replace(path, data, sync=False, is_private=is_private)
 
     def make_directory(self, path: str) -> None:
         """Create `path` and its parents."""

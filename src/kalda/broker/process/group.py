@@ -202,12 +202,14 @@ def run_group(
     zookeeper_port: int = 0,
     users: Mapping[str, str] = MappingProxyType({}),
     options: Sequence[str] = (),
+    is_secure: bool = False,
 ) -> int:
     """Run one broker for each of the settings until a signal, or until none is left; return the exit code.
 
     The children read the `config_file` themselves, so its secrets stay out of command lines; `settings` are
     passed on the command line. `configs` has the result of both for each broker. Every child gets `options`.
-    `users` are passwords by user that exist before the brokers start.
+    `users` are passwords by user that exist before the brokers start; `is_secure` is whether the start makes
+    a secured cluster.
     """
 
     async def main(termination: Termination) -> int:
@@ -222,7 +224,7 @@ def run_group(
                 executor,
                 termination.request,
                 OwnAcl(login_user(configs[0])) if configs[0].zookeeper_set_acl else None,
-                is_meant_secure=bool(users),
+                is_meant_secure=is_secure,
             ) as (embedded, address),
         ):
             if users:

@@ -40,10 +40,13 @@ def run_standalone(
     config: BrokerConfig,
     zookeeper_port: int = 0,
     users: Mapping[str, str] = MappingProxyType({}),
+    *,
+    is_secure: bool = False,
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
-    `users` are passwords by user that exist before the broker starts.
+    `users` are passwords by user that exist before the broker starts; `is_secure` is whether the start makes
+    a secured cluster.
     """
 
     async def main(termination: Termination) -> int:
@@ -57,7 +60,7 @@ def run_standalone(
                 executor,
                 termination.request,
                 OwnAcl() if config.zookeeper_set_acl else None,
-                is_meant_secure=bool(users),
+                is_meant_secure=is_secure,
             ) as (embedded, address),
         ):
             zookeeper = await embedded.connect()

@@ -14,7 +14,7 @@ from kalda.storage.filesystem import Buffer, OsFileSystem
 def test_a_full_disk_does_not_stop_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a pid file the broker still starts: nobody else could delete a topic to make room."""
 
-    def refuse(files: OsFileSystem, path: str, data: Buffer, *, sync: bool) -> None:
+    def refuse(files: OsFileSystem, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", path)
 
     monkeypatch.setattr(OsFileSystem, "replace", refuse)
