@@ -232,7 +232,10 @@ class ProducerCore:
             return None
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000
-        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+        elif type(timestamp_ms) is not int:
+            return None
+        if timestamp_ms < 0:
+            # Also where the machine's clock is before 1970.
             return None
         if on_delivery is not None and not _is_callable(on_delivery):
             return None
