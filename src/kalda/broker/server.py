@@ -25,6 +25,7 @@ from kalda.broker.foundation.foundation import Foundation
 from kalda.broker.foundation.health import BrokerState
 from kalda.broker.foundation.service_tasks import RESIGN_SECONDS_MAX
 from kalda.broker.foundation.start_error import BrokerStartError
+from kalda.broker.logs.unknown_logs import warn_of_unknown_logs
 from kalda.broker.metadata.features import SUPPORTED, Features
 from kalda.broker.metadata.registration import (
     BrokerIdentityError,
@@ -241,6 +242,7 @@ class BrokerServer:
             if directory not in stored:
                 write_meta_properties(self._file_system, directory, MetaProperties(cluster_id, broker_id))
         logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
+        await warn_of_unknown_logs(cluster_store, log_manager.logs().keys(), config.log_dirs)
         return Foundation(
             broker_id=broker_id,
             cluster_id=cluster_id,
