@@ -125,13 +125,15 @@ def test_what_public_methods_raise_is_public() -> None:
 
 
 def test_every_error_of_a_client_is_public() -> None:
-    def subclasses(error: type) -> Iterator[type]:
+    def subclasses(error: type[Exception]) -> Iterator[type[Exception]]:
         for each in error.__subclasses__():
             yield each
             yield from subclasses(each)
 
     public = public_classes()
-    errors = [each for each in subclasses(kalda.ClientError) if each.__module__.startswith("kalda.clients.")]
+    errors: list[type] = [
+        each for each in subclasses(kalda.ClientError) if each.__module__.startswith("kalda.clients.")
+    ]
     # The base of this one says all that a program can use.
     shown = [each for each in errors if each.__name__ != "PermanentCommitError"]
     assert [] == [each for each in shown if public.get(each.__name__) is not each]

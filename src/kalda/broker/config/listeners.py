@@ -1,7 +1,4 @@
-"""Parses ``listeners`` and its relatives: where a broker listens, and which addresses it gives to clients.
-
-A security protocol that cannot be served is refused by name instead of being served without protection.
-"""
+"""Parses ``listeners`` and its relatives: where a broker listens, and which addresses it gives to clients."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +9,6 @@ from typing import Final
 from kalda.common.config_def import ConfigError
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = SECURITY_PROTOCOLS
 
 _LISTENER: Final = re.compile(r"(?P<name>[^:/\[\]]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 
@@ -88,21 +84,6 @@ def require_distinct_ports(setting: str, listeners: Sequence[ListenerConfig]) ->
                 setting,
                 f"`{setting}`: port {port} is that of {names}; each listener needs its own port, "
                 "except a pair of an IPv4 address and an IPv6 address",
-            )
-
-
-def require_served(setting: str, listeners: Sequence[ListenerConfig]) -> None:
-    """Refuse listeners with a security protocol that is not implemented.
-
-    Raises:
-        ConfigError: a listener's protocol is not served.
-    """
-    for listener in listeners:
-        if listener.security_protocol not in SERVED_PROTOCOLS:
-            raise ConfigError(
-                setting,
-                f"`{setting}`: {listener} needs {listener.security_protocol}, which this version does not "
-                f"serve; use {', '.join(SERVED_PROTOCOLS)}",
             )
 
 
