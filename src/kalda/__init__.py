@@ -123,6 +123,7 @@ if TYPE_CHECKING:
     from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
     from kalda.clients.consumer.subscription_state import SubscriptionPattern
     from kalda.clients.errors import (
+        AuthenticationError,
         BrokerConnectionError,
         BrokerResponseError,
         BufferExhaustedError,
@@ -134,7 +135,9 @@ if TYPE_CHECKING:
         ProducerFencedError,
         RecordTooLargeError,
         RequestTimedOutError,
+        SaslAuthenticationError,
         SerializationError,
+        TlsError,
         TransactionAbortableError,
         TransactionAbortedError,
         TransactionError,
@@ -157,7 +160,6 @@ if TYPE_CHECKING:
     from kalda.common.config_def import ConfigType
     from kalda.common.errors import ErrorCode
     from kalda.common.types import BrokerEndpoint, TopicPartition
-    from kalda.net.client.client_errors import AuthenticationError, SaslAuthenticationError, TlsError
     from kalda.protocol.schema import VersionRange
     from kalda.records.batch import TimestampType
     from kalda.security.acl.model import (
@@ -343,7 +345,7 @@ _MODULES: Final = {
     "AsyncAdmin": "kalda.clients.admin.async_admin",
     "AsyncConsumer": "kalda.clients.consumer.async_consumer",
     "AsyncProducer": "kalda.clients.producer.async_producer",
-    "AuthenticationError": "kalda.net.client.client_errors",
+    "AuthenticationError": "kalda.clients.errors",
     "BrokerApiVersions": "kalda.clients.admin.clusters",
     "BrokerConnectionError": "kalda.clients.errors",
     "BrokerEndpoint": "kalda.common.types",
@@ -439,7 +441,7 @@ _MODULES: Final = {
     "ResourceType": "kalda.security.acl.model",
     "RetriableCommitFailedError": "kalda.clients.consumer.group_errors",
     "RoundRobinPartitioner": "kalda.clients.producer.partitioner",
-    "SaslAuthenticationError": "kalda.net.client.client_errors",
+    "SaslAuthenticationError": "kalda.clients.errors",
     "ScramCredentialDeletion": "kalda.clients.admin.users",
     "ScramCredentialInfo": "kalda.clients.admin.users",
     "ScramCredentialUpsertion": "kalda.clients.admin.users",
@@ -451,7 +453,7 @@ _MODULES: Final = {
     "SubscriptionPattern": "kalda.clients.consumer.subscription_state",
     "SupportedVersionRange": "kalda.clients.admin.clusters",
     "TimestampType": "kalda.records.batch",
-    "TlsError": "kalda.net.client.client_errors",
+    "TlsError": "kalda.clients.errors",
     "TopicDescription": "kalda.clients.admin.topics",
     "TopicListing": "kalda.clients.admin.topics",
     "TopicMetadata": "kalda.clients.metadata",
