@@ -12,6 +12,7 @@ from typing import Final
 
 from kalda.broker.config.summary import differing
 from kalda.broker.process.announcement import Announcement
+from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, run
@@ -20,10 +21,10 @@ from kalda.common.clock import SystemClock
 from kalda.net.connect import address_text
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
+from kalda.zk.client.znode_audit import close_open_znodes
 from kalda.zk.server.config import WITHOUT_EFFECT, ZOOKEEPER_CONFIG, ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
-from kalda.zk.server.txns import Acl
 
 logger: Final = logging.getLogger(__name__)
 
@@ -39,11 +40,14 @@ async def coordination_server(
     port: int | None,
     executor: EventLoopExecutor,
     on_broken: Callable[[BaseException], None],
-    own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
+    own_acl: OwnAcl | None = None,
+    *,
+    is_meant_secure: bool = False,
 ) -> AsyncIterator[tuple[EmbeddedServer, str]]:
     """Run the server and its listeners; yield the server and the address that clients connect to.
 
-    That is the address of the secure port if `port` is None. `own_acl` is that of `EmbeddedServer`.
+    That is the address of the secure port if `port` is None. `own_acl` is that of `EmbeddedServer`. With
+    `is_meant_secure` but without `own_acl` what everybody may change is logged.
 
     Raises:
         DirectoryInUseError, CorruptionError, OSError: see `EmbeddedServer.start`.
@@ -61,6 +65,8 @@ async def coordination_server(
     embedded.start()
     embedded.add_broken_listener(on_broken)
     try:
+        if own_acl is not None or is_meant_secure:
+            await _close_open_znodes(embedded, own_acl)
         listener = ZooKeeperListener(embedded.server, config, clock)
         addresses = []
         try:
@@ -80,6 +86,16 @@ async def coordination_server(
             await listener.close()
     finally:
         await embedded.close()
+
+
+async def _close_open_znodes(embedded: EmbeddedServer, own_acl: OwnAcl | None) -> None:
+    """Close what earlier releases, or brokers without access lists, left open; before anyone can connect."""
+    client = await embedded.connect()
+    found = await close_open_znodes(
+        client, own=None if own_acl is None else own_acl.entry, closes=own_acl is not None
+    )
+    await client.close()
+    found.log()
 
 
 def _ports(config: ZooKeeperConfig, host: str, port: int | None) -> list[WantedPort]:
