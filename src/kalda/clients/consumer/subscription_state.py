@@ -349,10 +349,16 @@ class SubscriptionState:
             return False
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit: the position of every partition that has a valid one."""
+        """Return the offsets to commit: the position of every partition that has a valid one.
+
+        Positions in topics that the metadata does not have any more are left out. The name may belong to a
+        new topic by the time of the commit, whose records up to that offset would be skipped.
+        """
         with self._lock:
             consumed: dict[TopicPartition, OffsetAndMetadata] = {}
             for partition, state in self._partitions.items():
+                if state.topic_id not in (ZERO_UUID, self.topic_id_of(partition.topic)):
+                    continue
                 if state.state is FetchState.FETCHING and state.position is not None:
                     epoch = state.position.offset_epoch
                     leader_epoch = None if epoch == NO_LEADER_EPOCH else epoch
@@ -464,15 +470,6 @@ class SubscriptionState:
             if state is None:
                 return False
             return state.change_topic_id(topic_id, self.default_reset, self._next_generation())
-
-    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
-        """Return the ids of the topics that the positions of partitions belong to, where they are known."""
-        with self._lock:
-            return {
-                partition.topic: state.topic_id
-                for partition in partitions
-                if (state := self._partitions.get(partition)) is not None and state.topic_id != ZERO_UUID
-            }
 
     def change_leader(self, partition: TopicPartition, leader: LeaderAndEpoch, *, can_validate: bool) -> bool:
         """Process the leader in new metadata; return whether the position has to be looked at again.

@@ -279,6 +279,18 @@ def test_a_broker_that_still_names_the_deleted_topic_does_not_move_the_position(
     assert FetchPosition(3) == state.position(A0)
 
 
+def test_positions_in_a_deleted_topic_are_not_committed() -> None:
+    """The commit would stand for a topic that was created under the name meanwhile, and skip its records."""
+    ids = {"a": OLD}
+    state = SubscriptionState(EARLIEST)
+    state.topic_id_of = lambda name: ids.get(name, ZERO_UUID)
+    state.assign_from_user([A0])
+    state.seek(A0, FetchPosition(50))
+    assert [A0] == list(state.all_consumed())
+    ids.clear()
+    assert {} == state.all_consumed()
+
+
 def test_without_a_reset_the_user_learns_of_the_topic_that_was_created_again() -> None:
     state = assigned(A0, reset=NONE)
     state.change_topic_id(A0, OLD)
