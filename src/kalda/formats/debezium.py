@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.common.json_text import strict_json
 from kalda.formats.avro_format import RegistryAvroDecoder
 from kalda.formats.ddl import parse_schema
 from kalda.formats.decoded import MALFORMED, BadValueError, Decoded, Decoder, merged, nullable
@@ -166,11 +167,17 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if pa.types.is_string(kind):
-            texts = [
-                None if value is None else json.dumps(value, default=str) for value in column.to_pylist()
-            ]
+            texts = [None if value is None else _text_of(value) for value in column.to_pylist()]
             return pa.array(texts, kind)
         return pa.nulls(len(column), kind)
+
+
+def _text_of(value: object) -> str:
+    """Return the JSON text of a value; one without a counterpart, as a date, is its own text."""
+    try:
+        return strict_json(value)
+    except TypeError:
+        return json.dumps(value, default=str)
 
 
 def _row_type(*columns: pa.StructArray | None) -> pa.DataType:

@@ -5,7 +5,6 @@ progress go to stderr, so that a pipe carries results only. `rich` is imported w
 on a terminal, never before: it costs as much time as everything else of a small command.
 """
 
-import json
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final, Protocol, TextIO, TypeAlias
 
+from kalda.common.json_text import strict_json
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.tables import Table, plain_lines, printable
 
@@ -168,4 +168,4 @@ def is_terminal(stream: TextIO) -> bool:
 
 def json_line(document: Json) -> str:
     """Return a document as one line; text that is not ASCII stays readable."""
-    return f"{json.dumps(document, ensure_ascii=False, separators=(', ', ': '))}\n"
+    return f"{strict_json(document, is_spaced=True)}\n"
