@@ -16,6 +16,7 @@ from enum import Enum, auto
 from io import TextIOWrapper
 from typing import Final, Protocol, TextIO, TypeAlias
 
+from kalda.common.json_text import strict_json
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.tables import Table, plain_lines, printable
 
@@ -185,4 +186,5 @@ def escape_unencodable(*streams: TextIO | None) -> None:
 
 def json_line(document: Json, *, is_ascii: bool = False) -> str:
     """Return a document as one line; text that is not ASCII stays readable unless `is_ascii` escapes it."""
-    return f"{json.dumps(document, ensure_ascii=is_ascii, separators=(', ', ': '))}\n"
+    line = strict_json(document, is_spaced=True)
+    return f"{json.dumps(json.loads(line)) if is_ascii else line}\\n"
