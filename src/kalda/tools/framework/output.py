@@ -187,4 +187,4 @@ def escape_unencodable(*streams: TextIO | None) -> None:
 def json_line(document: Json, *, is_ascii: bool = False) -> str:
     """Return a document as one line; text that is not ASCII stays readable unless `is_ascii` escapes it."""
     line = strict_json(document, is_spaced=True)
-    return f"{json.dumps(json.loads(line)) if is_ascii else line}\\n"
+    return f"{json.dumps(json.loads(line)) if is_ascii else line}\n"
