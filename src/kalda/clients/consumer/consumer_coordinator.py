@@ -236,7 +236,7 @@ class ConsumerCoordinator(GroupMembership):
         if self._subscriptions.assigned():
             offsets = await self._at_poll(self._before_revocation)
             if not member.has_lost_partitions:
-                await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+                await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
         # Not done again if the listener raises or the task is cancelled.
         member.needs_prepare = False
         owned = self._subscriptions.assigned()
@@ -350,7 +350,7 @@ class ConsumerCoordinator(GroupMembership):
         revoked = owned - assigned
         if revoked and self._protocol is RebalanceProtocol.COOPERATIVE:
             offsets = await self._at_poll(lambda: self._hold_for_revocation(revoked))
-            await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+            await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
             if not self._is_in(generation):
                 return
             await self._call_listener(RebalanceEvent.REVOKED, revoked)

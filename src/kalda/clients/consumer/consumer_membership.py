@@ -285,7 +285,7 @@ class ConsumerMembership(GroupMembership):
             return False
         if revoked := owned - step.assigned:
             offsets = await self._at_poll(lambda: self._hold_for_revocation(revoked))
-            await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+            await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
             if not member.is_reconciling(step):
                 return True
             await self._call_listener(RebalanceEvent.REVOKED, revoked)
