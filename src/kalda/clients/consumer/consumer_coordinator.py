@@ -10,7 +10,6 @@ refused or the member left. After each one, the generation is checked before par
 
 import asyncio
 import functools
-import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -36,12 +35,13 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.heartbeat import HeartbeatResponse
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _JOIN_LAPSE_MS: Final = 5_000
 """What a JoinGroup may take beyond the rebalance time-out, for delays on the way (as in Java)."""

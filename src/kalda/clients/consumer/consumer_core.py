@@ -8,7 +8,6 @@ until the next call takes them.
 """
 
 import asyncio
-import logging
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -49,8 +48,9 @@ from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEME
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 TopicsLike = str | Iterable[str] | re.Pattern[str] | SubscriptionPattern
 """What a user may subscribe to: a topic, several, or all that match a pattern."""

@@ -8,7 +8,6 @@ any other moment they may include records that the application has not processed
 """
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -28,14 +27,15 @@ from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 T = TypeVar("T")
 
 _REVOCATION_COMMIT_SHARE: Final = 0.5
-"""The part of the rebalance's time that the commit before a revocation may take; the listener, and the request
-that the coordinator waits for, have the rest."""
+"""The part of the rebalance's time that the commit before a revocation may take; the listener, and the
+request that the coordinator waits for, have the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class GroupMembership(ABC):
         )
         self._failure: ClientError | None = None
         self._listener_deadline: float | None = None
-        """When the time of the rebalance or close that waits for the listener is over, in monotonic seconds."""
+        """When the rebalance or close that waits for the listener has no time left, in monotonic seconds."""
         self._poll_actions: list[Callable[[], None]] = []
         self._rebalance: asyncio.Task[None] | None = None
         self._heartbeats: Final = HeartbeatTask(self, client.clock)

@@ -6,7 +6,6 @@ returned has been processed.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Collection
 from typing import Final, Protocol
 
@@ -34,10 +33,11 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.offset_commit import OffsetCommitResponse
 from kalda.protocol.messages.offset_fetch import OffsetFetchResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 PENDING_COMMITS_MAX: Final = 10_000
 """Commits without waiting that may be pending at once; more show that commits come faster than responses."""
