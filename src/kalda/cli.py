@@ -15,6 +15,7 @@ import click
 import kalda
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
 from kalda.tools.framework.option_types import EnumType, Integer, OptionValueError
+from kalda.tools.framework.output import escape_unencodable
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, LazyGroup
 
 if TYPE_CHECKING:
@@ -369,6 +370,7 @@ def _fail(message: str) -> NoReturn:
 
 def main() -> None:
     """Run the command line; a wrong option is one line on stderr and exit code 2."""
+    escape_unencodable(sys.stdout, sys.stderr)
     try:
         sys.exit(app(prog_name="kalda", standalone_mode=False))
     except click.Abort:

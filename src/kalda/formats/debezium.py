@@ -22,10 +22,14 @@ from kalda.formats.json_format import INFERRED_BYTES, JsonDecoder, infer_all, in
 from kalda.formats.merging import converted, merged_all, struct_array
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
 from kalda.formats.spec import FormatError, FormatSpec
+from kalda.formats.unavailable import DEFAULT, Placeholder
 
-OPTIONS: Final = ("metadata", "timestamp_format")
+_OWN_OPTIONS: Final = ("metadata", "unavailable_value")
+OPTIONS: Final = (*_OWN_OPTIONS, "timestamp_format")
 DEFAULT_METADATA: Final = "op,ts_ms,source.lsn"
 UNSUPPORTED_OPERATION: Final = "UnsupportedOperation"
+UNAVAILABLE_VALUE: Final = "UnavailableValue"
+"""A column holds the placeholder for a value that the event does not have."""
 _NUMBERS: Final = frozenset(("ts_ms", "ts_us", "ts_ns", "lsn", "pos", "row", "txId", "xmin", "server_id"))
 _OPERATIONS: Final = ("c", "r", "u", "d")
 _ADVICE: Final = "the metadata has a column of that name: change the option metadata"
@@ -36,7 +40,9 @@ class DebeziumDecoder:
 
     def __init__(self, spec: FormatSpec) -> None:
         is_json = spec.name == "debezium-json"
-        spec.check_options(OPTIONS if is_json else ("metadata", "subject", *REGISTRY_OPTIONS))
+        spec.check_options(OPTIONS if is_json else (*_OWN_OPTIONS, "subject", *REGISTRY_OPTIONS))
+        unavailable = spec.options.get("unavailable_value", DEFAULT)
+        self._placeholder: Final = None if unavailable == "none" else Placeholder(unavailable)
         paths = [
             path.strip() for path in spec.options.get("metadata", DEFAULT_METADATA).split(",") if path.strip()
         ]
@@ -44,7 +50,7 @@ class DebeziumDecoder:
         for path in paths:
             if path.startswith(("before", "after")) or path.count(".") > 1:
                 raise FormatError(f"option metadata has {path!r}; op, ts_ms or a field of source is expected")
-        inner = {name: value for name, value in spec.options.items() if name != "metadata"}
+        inner = {name: value for name, value in spec.options.items() if name not in _OWN_OPTIONS}
         self._row: pa.DataType | None = None
         self._inner: JsonDecoder | RegistryAvroDecoder
         if not is_json:
@@ -126,6 +132,8 @@ class DebeziumDecoder:
         is_delete = pc.fill_null(pc.equal(operations, "d"), False)
         rows = pc.if_else(is_delete, _as(before, row), _as(after, row))
         taken = self._taken(before, after)
+        columns = [rows.field(i) for i in range(len(row))] if not rows.null_count else list(rows.flatten())
+        columns, missing = self._with_available(columns, row, before, is_delete)
         for index, (is_event, operation, has_row) in enumerate(
             zip(good, operations.to_pylist(), rows.is_valid().to_pylist(), strict=True)
         ):
@@ -134,16 +142,55 @@ class DebeziumDecoder:
             problem = _problem(operation, has_row)
             if problem is None and index in taken:
                 problem = BadValueError(MISMATCH, f"the row has a field {taken[index]!r}; {_ADVICE}")
+            if problem is None and index in missing:
+                problem = BadValueError(
+                    UNAVAILABLE_VALUE,
+                    f"{missing[index]} is the placeholder of Debezium for a value that did not change and is "
+                    "not in the event; set REPLICA IDENTITY FULL or add the ReselectColumnsPostProcessor",
+                )
             if problem is not None:
                 failures.append(problem.at(index))
                 good[index] = False
-        columns = [rows.field(i) for i in range(len(row))] if not rows.null_count else list(rows.flatten())
         columns += [events.field(path, _metadata_type(path)) for path, _ in self._metadata]
         kind = self._type(row)
         mask = pa.array([not each for each in good], pa.bool_())
         if not len(kind):
             return Decoded(pa.array([{} if each else None for each in good], kind), merged(failures))
         return Decoded(pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask), merged(failures))
+
+    def _with_available(
+        self,
+        columns: list[pa.Array],
+        kind: pa.DataType,
+        before: pa.StructArray | None,
+        is_delete: pa.BooleanArray,
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return columns without placeholders, and which rows still lack a value, with the column's name.
+
+        The value is the one before the change where the event has that. A deletion needs its keys only, so
+        there it is null.
+        """
+        missing: dict[int, str] = {}
+        if self._placeholder is None:
+            return columns, missing
+        made = list(columns)
+        former: pa.StructArray | None = None
+        for index, (field, column) in enumerate(zip(kind, columns, strict=True)):
+            rows = self._placeholder.rows(column)
+            if not rows:
+                continue
+            if former is None:
+                former = pa.nulls(len(column), kind) if before is None else _as(before, kind)
+            earlier = pc.struct_field(former, [index])
+            lost = set(self._placeholder.rows(earlier))
+            for row in rows:
+                is_known = former[row].is_valid and row not in lost
+                if not is_known and not is_delete[row].as_py():
+                    missing.setdefault(row, field.name)
+            mask = pc.is_in(pa.array(range(len(column))), pa.array(rows, pa.int64()))
+            found = pc.is_in(pa.array(range(len(column))), pa.array(lost, pa.int64()))
+            made[index] = _where(mask, _where(found, pa.nulls(len(column), field.type), earlier), column)
+        return made, missing
 
     def _taken(self, *sides: pa.StructArray | None) -> dict[int, str]:
         """Return which events have a field in the row that is called like one of the metadata."""
@@ -265,6 +312,15 @@ def _as(column: pa.StructArray | None, kind: pa.DataType) -> pa.StructArray | pa
         for field in kind
     ]
     return struct_array(children, kind, column)
+
+
+def _where(mask: pa.BooleanArray, one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return the values of `one` where the mask is true, of any type."""
+    count = len(mask)
+    places = pc.if_else(
+        mask, pa.array(range(count), pa.int64()), pa.array(range(count, 2 * count), pa.int64())
+    )
+    return pa.concat_arrays([one, other]).take(places)
 
 
 def _problem(operation: str | None, has_row: bool) -> BadValueError | None:

@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from kalda.common.json_text import float_word, strict_json
 from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, TOO_LARGE, BadValueError
 from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count
@@ -43,11 +44,20 @@ class NumberText(str):
 
 
 class NonFinite(float):
-    """One of the words NaN, Infinity and -Infinity."""
+    """One of the words NaN, Infinity and -Infinity, as a number."""
 
     __slots__ = ()
 
 
+_WORDS: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "+INF": math.inf,
+    "-Infinity": -math.inf,
+    "-INF": -math.inf,
+}
+"""Texts that Spark reads as numbers, and writes since JSON has no such numbers."""
 _DECODER: Final = json.JSONDecoder(parse_float=NumberText, parse_constant=NonFinite)
 NESTING_MAX: Final = 200
 """Open brackets inside each other; parsers recurse, and the stacks of Python and C are finite."""
@@ -103,7 +113,7 @@ def json_text(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return strict_json(value)
 
 
 def converter(kind: pa.DataType, timestamps: str) -> Convert:
@@ -240,6 +250,8 @@ def _double(value: object, path: str) -> object:
             raise mismatch(path, "a number that fits double", value) from error
     if type(value) is NonFinite:
         return float(value)
+    if type(value) is str and value in _WORDS:
+        return _WORDS[value]
     raise mismatch(path, "a number", value)
 
 
@@ -250,6 +262,8 @@ def _boolean(value: object, path: str) -> object:
 
 
 def _string(value: object, path: str) -> str:
+    if type(value) is NonFinite:
+        return str(float_word(value))
     text = value if type(value) is str else json_text(value)
     if not text.isascii():
         try:

@@ -25,6 +25,7 @@ from kalda.security.zookeeper.client_security import read_client_security
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.client.port import SessionState, ZooKeeperClient
+from kalda.zk.client.znode_audit import close_open_znodes
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
@@ -96,6 +97,8 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
 async def connect(config: BrokerConfig) -> "EnsembleClient":
     """Open a session with the ZooKeeper ensemble of ``zookeeper.connect``.
 
+    With ``zookeeper.set.acl`` it closes the znodes of the cluster that everybody could change.
+
     Raises:
         ProcessError: the ensemble does not answer in time, or a setting is not valid.
     """
@@ -106,13 +109,20 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
     session_timeout_ms = config.zookeeper_session_timeout_ms
     connection_timeout_ms = config.zookeeper_connection_timeout_ms or session_timeout_ms
     try:
-        return await EnsembleClient.connect(
+        zookeeper = await EnsembleClient.connect(
             hosts,
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
             max_in_flight=config.zookeeper_max_in_flight_requests,
             security=read_client_security(config.value, restricts_access=config.zookeeper_set_acl),
         )
+        if config.zookeeper_set_acl:
+            try:
+                (await close_open_znodes(zookeeper)).log()
+            except BaseException:
+                zookeeper.abandon()
+                raise
+        return zookeeper
     except (ZooKeeperError, TlsSettingsError) as error:
         raise ProcessError(f"cannot connect to ZooKeeper: {error}") from None
 

@@ -27,7 +27,7 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
-from kalda.broker.process.brokers_login import own_acl, write_login
+from kalda.broker.process.brokers_login import OwnAcl, login_user, write_login
 from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect_in_start
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
@@ -221,7 +221,8 @@ def run_group(
                 zookeeper_port,
                 executor,
                 termination.request,
-                own_acl if configs[0].zookeeper_set_acl else None,
+                OwnAcl(login_user(configs[0])) if configs[0].zookeeper_set_acl else None,
+                is_meant_secure=bool(users),
             ) as (embedded, address),
         ):
             if users:

@@ -21,7 +21,7 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.broker import close_session, make_broker, serve
-from kalda.broker.process.brokers_login import own_acl
+from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
@@ -56,7 +56,8 @@ def run_standalone(
                 zookeeper_port,
                 executor,
                 termination.request,
-                own_acl if config.zookeeper_set_acl else None,
+                OwnAcl() if config.zookeeper_set_acl else None,
+                is_meant_secure=bool(users),
             ) as (embedded, address),
         ):
             zookeeper = await embedded.connect()
