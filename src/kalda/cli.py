@@ -170,6 +170,7 @@ def start(
     if secure is not None:
         in_file, config = secure.settings, secure.settings_file
     users = {**_users(scram_users), **({} if secure is None else secure.users)}
+    client_file = None if secure is None else secure.client_file
     properties = {**in_file, **by_name}
     with _settings_checked():
         configs = [
@@ -181,7 +182,7 @@ def start(
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
-        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users))
+        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, client_file))
     from kalda.broker.process.group import run_group
 
     written = [
@@ -201,6 +202,7 @@ def start(
             config_file=config,
             zookeeper_port=zookeeper_port or 0,
             users=users,
+            client_file=client_file,
             options=_log_arguments(log),
         )
     )

@@ -40,10 +40,12 @@ def run_standalone(
     config: BrokerConfig,
     zookeeper_port: int = 0,
     users: Mapping[str, str] = MappingProxyType({}),
+    client_file: Path | None = None,
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
-    `users` are passwords by user that exist before the broker starts.
+    `users` are passwords by user that exist before the broker starts. The broker's address is written into
+    the `client_file`.
     """
 
     async def main(termination: Termination) -> int:
@@ -64,7 +66,7 @@ def run_standalone(
             if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
             broker = make_broker(config, zookeeper, executor)
-            fault = await serve(broker, config, termination, address)
+            fault = await serve(broker, config, termination, address, client_file)
             if fault is None:
                 await close_session(zookeeper)
             else:
