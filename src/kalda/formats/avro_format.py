@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kalda.formats.avro_columns import Columns
+from kalda.formats.avro_logical import converter
 from kalda.formats.avro_resolution import Resolution
 from kalda.formats.avro_schema import VALUE, AvroSchema, is_columnar, parse_avro
 from kalda.formats.decoded import MALFORMED, Decoded, DecodeFailure, merged, null_rows, present, spread
@@ -140,6 +141,7 @@ def _decode_each(
     skipped: int,
 ) -> Decoded:
     wanted = writer if reader is None else reader
+    convert = converter(wanted.expanded, writer.expanded)
     rows: list[object] = []
     good: list[int] = []
     failures: list[DecodeFailure] = []
@@ -147,10 +149,14 @@ def _decode_each(
         source = io.BytesIO(value)
         source.seek(skipped)
         try:
-            row = fastavro.schemaless_reader(source, writer.parsed, None if reader is None else reader.parsed)
+            row: object = fastavro.schemaless_reader(
+                source, writer.plain, None if reader is None else reader.plain
+            )
             left = len(value) - source.tell()
             if left:
                 raise ValueError(f"{left} bytes are left behind the value")
+            if convert is not None:
+                row = convert(row)
         except (
             Exception
         ) as error:  # fastavro raises what its C code meets: EOFError, IndexError, TypeError, ...

@@ -1,7 +1,9 @@
 """Translates Avro schemas to Arrow types, with logical types, and says which ones decode column by column.
 
-Timestamps become microseconds; ``uuid`` and ``enum`` become strings; a union with null makes its other type
-nullable. A union of several types has no column type, unless they are numbers that widen.
+Timestamps become microseconds, and what is finer is cut off; ``uuid`` and ``enum`` become strings; a union
+with null makes its other type nullable. A decimal of more than 38 digits, such as Kafka Connect's 64, is a
+decimal of 38 as long as its scale fits, and else a text. A union of several types has no column type, unless
+they are numbers that widen.
 """
 
 import json
@@ -38,6 +40,8 @@ TIMESTAMP_MICROS: Final[Mapping[str, tuple[int, int]]] = {
     "local-timestamp-nanos": (1, 1000),
 }
 """By which factor and divisor a long becomes microseconds."""
+DECIMAL_DIGITS_MAX: Final = 38
+"""The digits of a decimal column, as in Spark, Delta and Iceberg."""
 _NUMBERS: Final = ("int", "long", "float", "double")
 
 
@@ -47,7 +51,9 @@ class AvroSchema:
 
     text: str
     parsed: AvroType
-    """As fastavro reads it."""
+    """As fastavro writes it."""
+    plain: AvroType
+    """As fastavro reads it: without logical types, of which it knows some only."""
     expanded: AvroType
     """With every named type in place of its name."""
     type: pa.DataType
@@ -70,11 +76,14 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
         FormatError: The text is no Avro schema, is recursive, or has a type without a column type.
     """
     named: dict[str, dict[Any, Any]] = {}
+    plain_named: dict[str, dict[Any, Any]] = {}
     try:
         for reference in references:
-            parse_schema(json.loads(reference), named)
+            parse_schema(_document(reference), named)
+            parse_schema(_without_logical_types(_document(reference)), plain_named)
         expanded = parse_schema(_document(text), dict(named), expand=True)
         parsed = parse_schema(_document(text), named)
+        plain = parse_schema(_without_logical_types(_document(text)), plain_named)
     except RecursionError as error:
         raise FormatError(f"the Avro schema is recursive, so it has no columns: {text[:200]}") from error
     except (SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -84,12 +93,28 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
     kind = arrow_type(expanded, "")
     if not (isinstance(expanded, Mapping) and expanded.get("type") == "record"):
         kind = pa.struct([pa.field(VALUE, kind)])
-    return AvroSchema(text, parsed, expanded, kind)
+    return AvroSchema(text, parsed, plain, expanded, kind)
 
 
 def _document(text: str) -> Any:
     stripped = text.strip()
     return json.loads(stripped) if stripped[:1] in '{["' else stripped
+
+
+def _without_logical_types(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_logical_types(branch) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: value for key, value in node.items() if key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if key in plain:
+            plain[key] = _without_logical_types(plain[key])
+    if isinstance(plain.get("fields"), list):
+        plain["fields"] = [
+            {**field, "type": _without_logical_types(field["type"])} for field in plain["fields"]
+        ]
+    return plain
 
 
 def arrow_type(node: object, path: str) -> pa.DataType:
@@ -122,15 +147,35 @@ def arrow_type(node: object, path: str) -> pa.DataType:
             return pa.map_(pa.string(), arrow_type(node["values"], f"{path}.*"))
         case "enum":
             return pa.string()
-        case "bytes" | "fixed" if logical == "decimal":
-            return pa.decimal128(int(str(node["precision"])), int(str(node.get("scale", 0))))
+        case "bytes" | "fixed" if is_decimal(node):
+            precision, scale = node["precision"], node.get("scale", 0)
+            if scale > DECIMAL_DIGITS_MAX:
+                return pa.string()
+            return pa.decimal128(min(precision, DECIMAL_DIGITS_MAX), scale)
         case "fixed":
-            return pa.string() if logical == "uuid" else pa.binary()
+            return pa.string() if is_uuid(node) else pa.binary()
         case "int" if logical == "date":
             return pa.date32()
         case "long" if logical in TIMESTAMP_MICROS:
             return pa.timestamp("us") if str(logical).startswith("local") else pa.timestamp("us", tz="UTC")
     return arrow_type(kind, path)
+
+
+def is_decimal(node: Mapping[Any, Any]) -> bool:
+    """Return whether bytes are a decimal; by Avro's rules an invalid logical type is none."""
+    precision, scale = node.get("precision"), node.get("scale", 0)
+    return (
+        node.get("logicalType") == "decimal"
+        and type(precision) is int
+        and type(scale) is int
+        and 0 <= scale <= precision
+        and precision > 0
+    )
+
+
+def is_uuid(node: Mapping[Any, Any]) -> bool:
+    """Return whether a fixed is a UUID."""
+    return node.get("logicalType") == "uuid" and node.get("size") == 16
 
 
 def _union_type(branches: list[object], path: str) -> pa.DataType:
@@ -156,9 +201,9 @@ def is_columnar(node: object) -> bool:
         fields = node.get("fields")
         if isinstance(fields, list):
             return bool(fields) and all(is_columnar(field["type"]) for field in fields)
-        if node.get("logicalType") in ("timestamp-nanos", "local-timestamp-nanos"):
-            return False
+        if node.get("type") in ("bytes", "fixed") and is_decimal(node):
+            return bool(node.get("scale", 0) <= DECIMAL_DIGITS_MAX)
         if node.get("type") in ("fixed", "enum"):
-            return node.get("logicalType") != "uuid"
+            return not is_uuid(node)
         return is_columnar(node.get("type"))
     return node in _PRIMITIVES and node != "null"

@@ -14,16 +14,21 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.common.json_text import strict_json
 from kalda.formats.avro_format import RegistryAvroDecoder
 from kalda.formats.ddl import parse_schema
 from kalda.formats.decoded import MALFORMED, BadValueError, Decoded, Decoder, merged, nullable
 from kalda.formats.json_format import JsonDecoder
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
 from kalda.formats.spec import FormatError, FormatSpec
+from kalda.formats.unavailable import DEFAULT, Placeholder
 
-OPTIONS: Final = ("metadata", "timestamp_format")
+_OWN_OPTIONS: Final = ("metadata", "unavailable_value")
+OPTIONS: Final = (*_OWN_OPTIONS, "timestamp_format")
 DEFAULT_METADATA: Final = "op,ts_ms,source.lsn"
 UNSUPPORTED_OPERATION: Final = "UnsupportedOperation"
+UNAVAILABLE_VALUE: Final = "UnavailableValue"
+"""A column holds the placeholder for a value that the event does not have."""
 _NUMBERS: Final = frozenset(("ts_ms", "ts_us", "ts_ns", "lsn", "pos", "row", "txId", "xmin", "server_id"))
 _OPERATIONS: Final = ("c", "r", "u", "d")
 
@@ -33,7 +38,9 @@ class DebeziumDecoder:
 
     def __init__(self, spec: FormatSpec) -> None:
         is_json = spec.name == "debezium-json"
-        spec.check_options(OPTIONS if is_json else ("metadata", "subject", *REGISTRY_OPTIONS))
+        spec.check_options(OPTIONS if is_json else (*_OWN_OPTIONS, "subject", *REGISTRY_OPTIONS))
+        unavailable = spec.options.get("unavailable_value", DEFAULT)
+        self._placeholder: Final = None if unavailable == "none" else Placeholder(unavailable)
         paths = [
             path.strip() for path in spec.options.get("metadata", DEFAULT_METADATA).split(",") if path.strip()
         ]
@@ -41,7 +48,7 @@ class DebeziumDecoder:
         for path in paths:
             if path.startswith(("before", "after")) or path.count(".") > 1:
                 raise FormatError(f"option metadata has {path!r}; op, ts_ms or a field of source is expected")
-        inner = {name: value for name, value in spec.options.items() if name != "metadata"}
+        inner = {name: value for name, value in spec.options.items() if name not in _OWN_OPTIONS}
         self._row: pa.DataType | None = None
         if not is_json:
             self._inner: Decoder = RegistryAvroDecoder(replace(spec, name="avro-sr", options=inner))
@@ -78,20 +85,61 @@ class DebeziumDecoder:
         is_delete = pc.fill_null(pc.equal(operations, "d"), False)
         kind = self._row or _row_type(before, after)
         row = pc.if_else(is_delete, _as(before, kind), _as(after, kind))
+        columns = [row.field(i) for i in range(len(kind))] if not row.null_count else list(row.flatten())
+        columns, missing = self._with_available(columns, kind, before, is_delete)
         for index, (is_event, operation, has_row) in enumerate(
             zip(good, operations.to_pylist(), row.is_valid().to_pylist(), strict=True)
         ):
             if not is_event or index in known:
                 continue
             problem = _problem(operation, has_row)
+            if problem is None and index in missing:
+                problem = BadValueError(
+                    UNAVAILABLE_VALUE,
+                    f"{missing[index]} is the placeholder of Debezium for a value that did not change and is "
+                    "not in the event; set REPLICA IDENTITY FULL or add the ReselectColumnsPostProcessor",
+                )
             if problem is not None:
                 failures.append(problem.at(index))
                 good[index] = False
-        columns = [row.field(i) for i in range(len(kind))] if not row.null_count else list(row.flatten())
         columns += [events.field(path, _metadata_type(path)) for path, _ in self._metadata]
         fields = [*kind, *[pa.field(name, _metadata_type(path)) for path, name in self._metadata]]
         mask = pa.array([not each for each in good], pa.bool_())
         return Decoded(pa.StructArray.from_arrays(columns, fields=fields, mask=mask), merged(failures))
+
+    def _with_available(
+        self,
+        columns: list[pa.Array],
+        kind: pa.DataType,
+        before: pa.StructArray | None,
+        is_delete: pa.BooleanArray,
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return columns without placeholders, and which rows still lack a value, with the column's name.
+
+        The value is the one before the change where the event has that. A deletion needs its keys only, so
+        there it is null.
+        """
+        missing: dict[int, str] = {}
+        if self._placeholder is None:
+            return columns, missing
+        made = list(columns)
+        former: pa.StructArray | None = None
+        for index, (field, column) in enumerate(zip(kind, columns, strict=True)):
+            rows = self._placeholder.rows(column)
+            if not rows:
+                continue
+            if former is None:
+                former = pa.nulls(len(column), kind) if before is None else _as(before, kind)
+            earlier = pc.struct_field(former, [index])
+            lost = set(self._placeholder.rows(earlier))
+            for row in rows:
+                is_known = former[row].is_valid and row not in lost
+                if not is_known and not is_delete[row].as_py():
+                    missing.setdefault(row, field.name)
+            mask = pc.is_in(pa.array(range(len(column))), pa.array(rows, pa.int64()))
+            found = pc.is_in(pa.array(range(len(column))), pa.array(lost, pa.int64()))
+            made[index] = _where(mask, _where(found, pa.nulls(len(column), field.type), earlier), column)
+        return made, missing
 
     def _envelope(self, row: pa.Schema) -> pa.Schema:
         """Return the schema of events with and without the schema part."""
@@ -166,11 +214,17 @@ def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
         return column.cast(kind)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if pa.types.is_string(kind):
-            texts = [
-                None if value is None else json.dumps(value, default=str) for value in column.to_pylist()
-            ]
+            texts = [None if value is None else _text_of(value) for value in column.to_pylist()]
             return pa.array(texts, kind)
         return pa.nulls(len(column), kind)
+
+
+def _text_of(value: object) -> str:
+    """Return the JSON text of a value; one without a counterpart, as a date, is its own text."""
+    try:
+        return strict_json(value)
+    except TypeError:
+        return json.dumps(value, default=str)
 
 
 def _row_type(*columns: pa.StructArray | None) -> pa.DataType:
@@ -200,6 +254,15 @@ def _as(column: pa.StructArray | None, kind: pa.DataType) -> pa.StructArray | pa
     ]
     mask = column.is_null() if column.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+
+
+def _where(mask: pa.BooleanArray, one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return the values of `one` where the mask is true, of any type."""
+    count = len(mask)
+    places = pc.if_else(
+        mask, pa.array(range(count), pa.int64()), pa.array(range(count, 2 * count), pa.int64())
+    )
+    return pa.concat_arrays([one, other]).take(places)
 
 
 def _problem(operation: str | None, has_row: bool) -> BadValueError | None:

@@ -19,6 +19,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from kalda.common.json_text import float_word, strict_json
 from kalda.formats.ddl import DEPTH_MAX
 from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, BadValueError
 from kalda.formats.moments import base64_bytes, date_days, timestamp_micros
@@ -38,11 +39,20 @@ class NumberText(str):
 
 
 class NonFinite(float):
-    """One of the words NaN, Infinity and -Infinity."""
+    """One of the words NaN, Infinity and -Infinity, as a number."""
 
     __slots__ = ()
 
 
+_WORDS: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "+INF": math.inf,
+    "-Infinity": -math.inf,
+    "-INF": -math.inf,
+}
+"""Texts that Spark reads as numbers, and writes since JSON has no such numbers."""
 _DECODER: Final = json.JSONDecoder(parse_float=NumberText, parse_constant=NonFinite)
 
 
@@ -79,7 +89,7 @@ def json_text(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return strict_json(value)
 
 
 def converter(kind: pa.DataType, timestamps: str) -> Convert:
@@ -216,6 +226,8 @@ def _double(value: object, path: str) -> object:
             raise mismatch(path, "a number that fits double", value) from error
     if type(value) is NonFinite:
         return float(value)
+    if type(value) is str and value in _WORDS:
+        return _WORDS[value]
     raise mismatch(path, "a number", value)
 
 
@@ -226,6 +238,8 @@ def _boolean(value: object, path: str) -> object:
 
 
 def _string(value: object, path: str) -> str:
+    if type(value) is NonFinite:
+        return str(float_word(value))
     text = value if type(value) is str else json_text(value)
     if not text.isascii():
         try:

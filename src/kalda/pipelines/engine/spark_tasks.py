@@ -73,7 +73,9 @@ class DecodeTask:
             decoded = self.rows.decoder.decode(values)
             failures = decoded.errors  # type: ignore[assignment]  # the class behind the protocol
             columns += decoded.columns.flatten()
-        columns += [records.column(name) for name in self.rows.keep]
+        kept = [records.column(name) for name in self.rows.keep]
+        failures = self.rows.with_kept_failures(failures, kept)  # type: ignore[assignment]  # as above
+        columns += kept
         count = records.num_rows
         state, error = _states(count, failures)
         fields = [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)]

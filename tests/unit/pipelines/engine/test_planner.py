@@ -104,6 +104,7 @@ def test_source_options_name_the_group() -> None:
         "kafka.client.id": "kalda-pipeline-a",
         "kafka.group.id": "kalda-pipeline-a",
         "subscribe": "t,a.dlq.retry",
+        "malformedTimestamps": "null",
         "startingOffsets": "earliest",
     } == found.options
 
