@@ -40,6 +40,19 @@ _MadeT = TypeVar("_MadeT")
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = ("UTC", "Etc/UTC", "GMT", "Z")
+_VALUES: Final = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Settings that decide what SQL means, with what direct execution follows."""
+_LEGACY: Final = "spark.sql.legacy."
+"""Begins the settings that bring back what SQL meant in earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +190,7 @@ def _direct_rows(
     zone = file.spark.settings.get(_TIME_ZONE, "UTC")
     if zone not in _UTC:
         raise _NeedsSparkError(f"{_TIME_ZONE}={zone}: functions of time differ outside UTC")
+    _check_settings(spec, file)
     steps = tuple(_step(each) for each in spec.transform)
     rows = RowPlan(keep=records.keep, decoder=records.decoder, steps=steps)
     try:
@@ -184,12 +198,37 @@ def _direct_rows(
         expectations = Expectations(spec.expect)
         if schema is not None:
             expectations.check_schema(schema)
+        elif spec.execution is not Execution.DIRECT and rows.input_schema() is None:
+            _check_untyped(steps, expectations)
         _check_deletes(spec, schema)
     except InvalidSqlError:
         raise
     except (UnsupportedSqlError, SqlError) as error:
         raise _NeedsSparkError(str(error)) from error
     return rows, schema
+
+
+def _check_settings(spec: PipelineSpec, file: PipelineFile) -> None:
+    """Check that Spark's settings give SQL the meaning that direct execution has."""
+    target = spec.target
+    has_deletes = isinstance(target, TableSpec) and target.deletes is not None
+    if not (spec.expect or has_deletes or any(isinstance(each, SqlStep) for each in spec.transform)):
+        return
+    for name, value in file.spark.settings.items():
+        followed = _VALUES.get(name)
+        if (followed is not None and value.strip().lower() != followed.lower()) or name.startswith(_LEGACY):
+            raise _NeedsSparkError(f"{name}={value} changes what SQL means")
+
+
+def _check_untyped(steps: Sequence[RowStep], expectations: Expectations) -> None:
+    """Check that the SQL is evaluated whatever the types of the columns, which only the data shows."""
+    queries = (each.text for each in steps if isinstance(each, RowQuery) and each.depends_on_types)
+    text = next(queries, None) or expectations.untyped_text
+    if text is not None:
+        raise _NeedsSparkError(
+            f"only the data shows the columns, and so whether Kalda evaluates {text!r}; declare a schema for "
+            "direct execution"
+        )
 
 
 def _check_deletes(spec: PipelineSpec, schema: pa.Schema | None) -> None:

@@ -67,6 +67,64 @@ def test_another_time_zone_runs_in_spark() -> None:
 
 
 @pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.sql.ansi.enabled", "'false'"),
+        ("spark.sql.caseSensitive", "'true'"),
+        ("spark.sql.legacy.timeParserPolicy", "LEGACY"),
+        ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
+    ],
+)
+def test_settings_that_change_what_sql_means_run_in_spark(setting: str, value: str) -> None:
+    """Direct execution would ignore them, so that the rows depended on the way of execution."""
+    top = f"spark: {{settings: {{{setting}: {value}}}}}"
+
+    assert Execution.SPARK is plan("    transform: [select id]\n", top=top).execution
+    assert (
+        f"{setting}={value.strip(chr(39))} changes what SQL means"
+        == plan("    expect: {e: id > 1}\n", top=top).reason
+    )
+    assert plan(top=top).is_direct
+    assert plan(
+        "    transform: [select id]\n", top="spark: {settings: {spark.sql.ansi.enabled: 'TRUE'}}"
+    ).is_direct
+
+
+def test_a_function_that_kalda_lacks_shows_without_columns() -> None:
+    """The pipeline would stop with its first batch, and stay stopped."""
+    for more in (
+        "    transform: [\"select *, soundex('x') as h\"]\n",
+        "    expect: {e: soundex(id) = 'x'}\n",
+    ):
+        found = plan(more, value="json")
+        assert (Execution.SPARK, "the function soundex is not evaluated by Kalda") == (
+            found.execution,
+            found.reason,
+        )
+
+
+@pytest.mark.parametrize(
+    ("step", "execution"),
+    [
+        ("select id, meta.ts as t, 'x' as s, 1 as n", Execution.DIRECT),
+        ("select * where a is not null and not b", Execution.DIRECT),
+        ("select * except (a)", Execution.DIRECT),
+        ("select upper(name) as n", Execution.SPARK),
+        ("select * where a > 0", Execution.SPARK),
+        ("select cast(a as string) as a", Execution.SPARK),
+        ("select case when a then b end as c", Execution.SPARK),
+        ("select null as c", Execution.SPARK),
+    ],
+)
+def test_what_depends_on_unknown_types_runs_in_spark(step: str, execution: Execution) -> None:
+    """A type that Kalda does not evaluate would come with some batch and stop the pipeline."""
+    more = f'    transform: ["{step}"]\n'
+
+    assert execution is plan(more, value="json").execution
+    assert plan(f"{more}    execution: direct\n", value="json").is_direct
+
+
+@pytest.mark.parametrize(
     ("more", "message"),
     [
         ('    transform: ["selec"]\n', "p.yml:8:17: 'selec' is not allowed: a step begins with select"),
