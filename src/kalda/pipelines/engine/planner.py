@@ -33,6 +33,8 @@ from kalda.pipelines.spec.model import (
 from kalda.pipelines.sql.nodes import InvalidSqlError, MalformedSqlError, SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.row_query import RowQuery
 from kalda.pipelines.sql.steps import BatchSql, check_condition, parse_step
+from kalda.pipelines.tables.errors import TableSpecError
+from kalda.pipelines.tables.partitions import check_fields, parse_fields
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import parse_stream_options
 
@@ -148,7 +150,52 @@ def _check_target(
 ) -> None:
     if isinstance(spec.target, TopicTarget):
         check_topic_target(spec.target, file.cluster(spec.target.cluster), schema, spec.place, faults)
+    elif isinstance(spec.target, TableSpec):
+        for problem in _table_problems(spec.target, schema):
+            faults.add(spec.target.place or spec.place, problem)
     faults.check()
+
+
+def _table_problems(target: TableSpec, schema: pa.Schema | None) -> list[str]:
+    """Return what is wrong with the columns that a table's settings name."""
+    try:
+        fields = parse_fields(target.partition_by)
+        if schema is None:
+            return []
+        named = [(key, name) for key, names in named_columns(target).items() for name in names]
+        problems = [problem for key, name in named if (problem := _column_problem(key, name, schema))]
+        if not problems:
+            check_fields([each for each in fields if each.source in schema.names], schema)
+    except TableSpecError as error:
+        return [str(error)]
+    return problems
+
+
+def named_columns(target: TableSpec) -> dict[str, tuple[str, ...]]:
+    """Return the columns that a table's settings name, by the key."""
+    return {
+        "partition_by": tuple(each.source for each in parse_fields(target.partition_by)),
+        "keys": target.keys,
+        "order_by": (target.order_by,) if target.order_by else (),
+        "event_time": (target.event_time,) if target.event_time else (),
+    }
+
+
+def _column_problem(key: str, name: str, schema: pa.Schema) -> str | None:
+    names = {each.lower() for each in schema.names}
+    if name.lower() in names:
+        kind = schema.field(name).type if name in schema.names else None
+        if key == "event_time" and kind is not None and not pa.types.is_timestamp(kind):
+            return f"event_time={name} is {kind}; a timestamp is expected: cast it in the transform"
+        return None
+    holder, dot, _ = name.partition(".")
+    if dot and holder.lower() in names:
+        column = name.replace(".", "_")
+        return (
+            f"{key}={name} is a field of {holder} and no column: add `select *, {name} as {column}` to the "
+            f"transform, and write {key}: {column}"
+        )
+    return f"{key}: there is no column {name}; the rows have {', '.join(schema.names)}"
 
 
 def _records(source: TopicSource, spec: PipelineSpec, faults: FaultList) -> RowPlan:

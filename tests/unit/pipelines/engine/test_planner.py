@@ -7,8 +7,9 @@ import pytest
 pytest.importorskip("sqlglot")
 
 from kalda.pipelines.engine.planner import TopicPlan, plans_of
+from kalda.pipelines.engine.validation import unknown_columns
 from kalda.pipelines.spec.errors import PipelineFileError
-from kalda.pipelines.spec.model import Execution
+from kalda.pipelines.spec.model import Execution, TableSpec
 from kalda.pipelines.spec.parser import parse_pipeline_file
 
 
@@ -275,3 +276,56 @@ def test_a_registry_that_does_not_answer_is_a_fault_with_its_place() -> None:
     options = "registry.url: http://127.0.0.1:1, registry.tries: 1, subject: s"
     (found,) = faults(value=f"{{format: avro-sr, options: {{{options}}}}}")
     assert found.startswith("p.yml:5:29: the schema registry does not answer")
+
+
+NESTED = "{format: json, schema: 'id bigint, ts timestamp, meta struct<ts: timestamp, id: bigint>'}"
+
+
+@pytest.mark.parametrize(
+    ("to", "fault"),
+    [
+        (
+            "mode: upsert, keys: [meta.id]",
+            "keys=meta.id is a field of meta and no column: add `select *, meta.id as ",
+        ),
+        ("mode: upsert, keys: [id], order_by: meta.ts", "order_by=meta.ts is a field of meta and no column"),
+        ("event_time: meta.ts", "event_time=meta.ts is a field of meta and no column"),
+        ("partition_by: [day(meta.ts)]", "partition_by=meta.ts is a field of meta and no column"),
+        ("partition_by: [nope]", "partition_by: there is no column nope; the rows have id, ts, meta"),
+        ("event_time: id", "event_time=id is int64; a timestamp is expected"),
+        ("partition_by: [day(id)]", "partition_by has day(id), but 'id' is int64; it must be a timestamp"),
+        ("partition_by: [meta]", "partition_by names 'meta' of type struct<"),
+        ("partition_by: [day(ts), day(ts)]", "names a field twice"),
+    ],
+)
+def test_a_setting_that_names_no_column_is_a_fault(to: str, fault: str) -> None:
+    """Otherwise `validate` accepts it, and each batch fails."""
+    (found,) = faults(value=NESTED, to=f"{{table: u, {to}}}")
+    assert fault in found
+
+
+@pytest.mark.parametrize("partition", ["day(ts)", "hour(ts)", "month(ts)", "year(ts)", "id"])
+def test_a_table_is_divided_by_a_part_of_a_time(partition: str) -> None:
+    text = (
+        f"name: n\nstorage: state\npipelines:\n  - {{name: a, from: {{topic: t, value: {NESTED}}}, "
+        f"to: {{table: u, partition_by: [{partition}]}}}}\n"
+    )
+    (found,) = plans_of(parse_pipeline_file(text, "p.yml", directory=Path("/srv"), variables={}))
+
+    assert isinstance(found.spec.target, TableSpec)
+    assert (partition,) == found.spec.target.partition_by
+
+
+def test_what_only_data_shows_is_said() -> None:
+    """A name that no check has seen must not look checked."""
+    text = (
+        "name: n\nstorage: state\npipelines:\n  - {name: a, from: {topic: t, value: json}, "
+        "to: {table: u, mode: upsert, keys: [id], order_by: meta.ts}}\n"
+    )
+    (found,) = plans_of(parse_pipeline_file(text, "p.yml", directory=Path("/srv"), variables={}))
+
+    assert found.schema is None
+    assert unknown_columns(found) == (
+        "the columns are unknown until data shows them, as the value has no schema, and whether they have "
+        "those of keys id; order_by meta.ts"
+    )
