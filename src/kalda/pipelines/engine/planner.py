@@ -34,6 +34,7 @@ from kalda.pipelines.sql.nodes import InvalidSqlError, MalformedSqlError, SqlErr
 from kalda.pipelines.sql.row_query import RowQuery
 from kalda.pipelines.sql.steps import BatchSql, check_condition, parse_step
 from kalda.pipelines.tables.errors import TableSpecError
+from kalda.pipelines.tables.object_store import check_options
 from kalda.pipelines.tables.partitions import check_fields, parse_fields
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import parse_stream_options
@@ -159,6 +160,7 @@ def _check_target(
 def _table_problems(target: TableSpec, schema: pa.Schema | None) -> list[str]:
     """Return what is wrong with the columns that a table's settings name."""
     try:
+        check_options(target.path, target.options)
         fields = parse_fields(target.partition_by)
         if schema is None:
             return []

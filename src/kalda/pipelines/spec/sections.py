@@ -262,7 +262,7 @@ FROM_TABLE: Final = Section(
             default="`false`",
         ),
         Key("catalog", _MAPPING, "Properties of the Iceberg catalog; they win over the file's."),
-        Key("options", _MAPPING, "Options of the object store."),
+        Key("options", _MAPPING, "Options of the object store, `s3.…` for S3."),
     ),
 )
 
@@ -347,7 +347,7 @@ TO_TABLE: Final = Section(
         Key("schema", "a mapping", "Which changes of the schema the table accepts; see below."),
         Key("compact", "a mapping", "When small files are merged; see below."),
         Key("catalog", _MAPPING, "Properties of the Iceberg catalog; they win over the file's."),
-        Key("options", _MAPPING, "Options of the object store."),
+        Key("options", _MAPPING, "Options of the object store, `s3.…` for S3."),
     ),
 )
 

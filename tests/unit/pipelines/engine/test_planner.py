@@ -304,6 +304,11 @@ def test_a_setting_that_names_no_column_is_a_fault(to: str, fault: str) -> None:
     assert fault in found
 
 
+def test_an_option_that_s3_lacks_is_a_fault() -> None:
+    (found,) = faults(to="{table: 's3://lake/u', options: {aws_region: x}}")
+    assert "options has aws_region, which is no option of S3. Did you mean s3.region?" in found
+
+
 @pytest.mark.parametrize("partition", ["day(ts)", "hour(ts)", "month(ts)", "year(ts)", "id"])
 def test_a_table_is_divided_by_a_part_of_a_time(partition: str) -> None:
     text = (
@@ -325,7 +330,7 @@ def test_what_only_data_shows_is_said() -> None:
     (found,) = plans_of(parse_pipeline_file(text, "p.yml", directory=Path("/srv"), variables={}))
 
     assert found.schema is None
-    assert unknown_columns(found) == (
+    assert (
         "the columns are unknown until data shows them, as the value has no schema, and whether they have "
         "those of keys id; order_by meta.ts"
-    )
+    ) == unknown_columns(found)
