@@ -110,6 +110,7 @@ class Fetcher:
         self._retry_seconds: Final = config.retry_backoff_ms / 1000
         self._read_committed: Final = config.isolation is IsolationLevel.READ_COMMITTED
         self._version_min: Final = _READ_COMMITTED_VERSION if self._read_committed else _FETCH_VERSION_MIN
+        subscription.topic_id_of = lambda name: network.metadata.snapshot.topic_id(name)
         network.metadata.on_update.append(self._on_metadata)
 
     def wake(self) -> None:
@@ -187,6 +188,16 @@ class Fetcher:
         self.wake()
 
     def _change_leader(self, snapshot: ClusterMetadata, partition: TopicPartition) -> None:
+        if self._subscription.change_topic_id(partition, snapshot.topic_id(partition.topic)):
+            logger.warning(
+                "Topic %s was deleted and created again; the position in %s is looked up again, and "
+                "`auto.offset.reset`=%s applies.",
+                partition.topic,
+                partition,
+                self._subscription.default_reset,
+            )
+            self._buffer.drop_stale()
+            self._on_ready()
         leader = leader_of(snapshot, partition)
         network = self._network
         can_validate = not network.is_ready(leader.leader_id) or network.versions(leader.leader_id).supports(

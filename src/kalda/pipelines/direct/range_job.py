@@ -21,7 +21,7 @@ from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_co
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
-from kalda.pipelines.direct.upsert_marks import UpsertMarks
+from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, UpsertMarks
 from kalda.pipelines.expectations import ERROR_CLASS, Expectations
 from kalda.records.columnar import ColumnarBatch
 from kalda.spark.source.options import SourceOptions
@@ -151,12 +151,12 @@ class _RangeRun:
                 self._put_aside(decoded, made.failures)
             rows, dropped = job.rows.transform(made.rows)
             self._filtered += dropped
-            if job.expectations and rows.num_rows:
-                rows = self._checked(decoded, rows, job.expectations)
             if job.upsert is not None and rows.num_rows:
                 marked = job.upsert.marked(rows, decoded, self._range.topic_partition.partition)
                 self._filtered += rows.num_rows - marked.num_rows
                 rows = marked
+            if job.expectations and rows.num_rows:
+                rows = self._checked(decoded, rows, job.expectations)
             if not rows.num_rows:
                 continue
             self._given += rows.num_rows
@@ -170,7 +170,8 @@ class _RangeRun:
         self, decoded: ColumnarBatch, rows: pa.RecordBatch, expectations: Expectations
     ) -> pa.RecordBatch:
         """Return the rows that meet the expectations; put aside and count the others."""
-        checked = expectations.check(rows)
+        exempt = rows.column(DELETE_COLUMN) if self._job.upsert is not None else None
+        checked = expectations.check(rows, exempt)
         self._filtered += checked.dropped
         if checked.dead:
             offsets = rows.column(OFFSET_COLUMN).take(pa.array([each.row for each in checked.dead]))

@@ -26,6 +26,7 @@ from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_co
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, apply_steps
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
+from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN
 from kalda.pipelines.engine.spark_sql import BAD, ERROR, FILTERED, GOOD, HIDDEN, OFFSET, ROW, STATE, TOMBSTONE
 from kalda.pipelines.expectations import ERROR_CLASS, Expectations
 from kalda.spark.source.plan import OffsetRange
@@ -189,13 +190,13 @@ class _RangeWrite:
             self.filtered += pc.sum(pc.equal(state, FILTERED)).as_py() or 0
             self._note_bad(batch.filter(pc.equal(state, BAD)))
             rows = good_rows(batch)
-            if job.expectations is not None and rows.num_rows:
-                rows = self._checked(rows, job.expectations)
             if job.upsert is not None and rows.num_rows:
                 tombstones = batch.column(OFFSET).filter(batch.column(TOMBSTONE))
                 marked = job.upsert.marked_by(rows, tombstones, self.range.topic_partition.partition)
                 self.filtered += rows.num_rows - marked.num_rows
                 rows = marked
+            if job.expectations is not None and rows.num_rows:
+                rows = self._checked(rows, job.expectations)
             if not rows.num_rows:
                 continue
             self.given += rows.num_rows
@@ -218,7 +219,8 @@ class _RangeWrite:
         self.bad.append((offset, failure))
 
     def _checked(self, rows: pa.RecordBatch, expectations: Expectations) -> pa.RecordBatch:
-        checked = expectations.check(rows)
+        exempt = rows.column(DELETE_COLUMN) if self.task.job.upsert is not None else None
+        checked = expectations.check(rows, exempt)
         self.filtered += checked.dropped
         for each in checked.dead:
             offset = rows.column(OFFSET_COLUMN)[each.row].as_py()

@@ -47,7 +47,7 @@ from kalda.pipelines.tables.reading import read_file, read_staged
 from kalda.pipelines.tables.schemas import conform, evolve, table_schema
 from kalda.pipelines.tables.statistics import delta_stats
 from kalda.pipelines.tables.storage import TableStorage, errors_that_name
-from kalda.pipelines.tables.upsert import DELETE, HIDDEN, check_upsert, last_rows, without_hidden
+from kalda.pipelines.tables.upsert import DELETE, HIDDEN, REPLACES, check_upsert, last_rows, without_hidden
 from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
 
 logger: Final = logging.getLogger(__name__)
@@ -278,15 +278,19 @@ class DeltaLakeTable:
                 last = last.append_column(
                     table.field(field.name), pa.chunked_array(made, table.field(field.name).type)
                 )
-        return last.select([*table.names, DELETE])
+        return last.select([*table.names, DELETE, REPLACES])
 
     def _merge(self, opened: DeltaTable, rows: pa.Table, properties: CommitProperties) -> int:
-        columns = {f"`{name}`": f"source.`{name}`" for name in rows.column_names if name != DELETE}
+        names = [name for name in rows.column_names if name not in (DELETE, REPLACES)]
+        columns = {f"`{name}`": f"source.`{name}`" for name in names}
         same_key = " AND ".join(f"target.`{name}` = source.`{name}`" for name in self.spec.keys)
         newer = "true"
         if self.spec.order_by:
             order = f"`{self.spec.order_by}`"
-            newer = f"(target.{order} IS NULL OR source.{order} >= target.{order})"
+            newer = f"(source.{REPLACES} OR target.{order} IS NULL OR source.{order} >= target.{order}"
+            # Engines order NaN differently; a row with it is as one without an order.
+            is_floating = pa.types.is_floating(rows.schema.field(self.spec.order_by).type)
+            newer += f" OR isnan(target.{order}))" if is_floating else ")"
         if not rows.num_rows:
             self._write(opened, [], properties)
             return 0
@@ -304,8 +308,8 @@ class DeltaLakeTable:
             .when_not_matched_insert(columns, f"NOT source.{DELETE}")
             .execute()
         )
-        names = ("num_target_rows_inserted", "num_target_rows_updated", "num_target_rows_deleted")
-        return sum(int(done.get(name, 0)) for name in names)
+        counts = ("num_target_rows_inserted", "num_target_rows_updated", "num_target_rows_deleted")
+        return sum(int(done.get(name, 0)) for name in counts)
 
     def _create(self, rows: pa.Schema) -> SchemaChange:
         check_fields(self._fields, rows)

@@ -17,6 +17,7 @@ from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import ConnectionLossError, StorageError, ZooKeeperError
 from kalda.zk.server.acl import BUILT_IN_SCHEMES
 from kalda.zk.server.container_manager import ContainerManager
@@ -29,7 +30,7 @@ from kalda.zk.server.session_tracker import BUCKET_MS_MAX, SessionTracker
 from kalda.zk.server.snapshot import RETAINED, SnapshotStore
 from kalda.zk.server.sync_processor import SyncProcessor
 from kalda.zk.server.txn_log import RESERVE_BYTES, TxnLog
-from kalda.zk.server.txns import Acl, CloseSessionTxn, MultiTxn, Txn
+from kalda.zk.server.txns import OPEN_ACL, CloseSessionTxn, MultiTxn, Txn
 from kalda.zk.server.watches import WatchTable
 
 SNAPSHOT_CHANGES: Final = 10_000
@@ -79,7 +80,8 @@ class ZooKeeperServer:
     ) -> None:
         """See `PrepProcessor` for `acl_schemes` and `own_acl`."""
         self._acl_schemes = acl_schemes
-        self._own_acl = own_acl
+        self.own_acl: Final = own_acl or _open_to_everybody
+        """The access list of a path that this process creates."""
         self._directory = directory
         self._filesystem = filesystem
         self._executor = executor
@@ -306,7 +308,7 @@ class ZooKeeperServer:
             self._sync,
             data_bytes_max=self._data_bytes_max,
             acl_schemes=self._acl_schemes,
-            own_acl=self._own_acl,
+            own_acl=self.own_acl,
         )
         self._next_session_id = _first_session_id(self._clock.time_ms(), max(tree.sessions, default=0))
         for session_id, timeout_ms in list(tree.sessions.items()):
@@ -348,6 +350,10 @@ def _change_count(txn: Txn) -> int:
 def _first_session_id(time_ms: int, newest: int) -> int:
     # ZooKeeper's rule: the clock in the middle bytes, so that ids do not repeat after a restart.
     return max((time_ms << 24 & (1 << 64) - 1) >> 8, newest + 1)
+
+
+def _open_to_everybody(path: str) -> tuple[Acl, ...]:
+    return OPEN_ACL
 
 
 def _ignore(outcome: object) -> None:
