@@ -18,6 +18,7 @@ from uuid import UUID
 from kalda.clients.argument_checks import check_topic_name
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition, is_other_topic
+from kalda.net.connect import address_text
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
@@ -114,7 +115,7 @@ class ClusterMetadata:
         broker = self.brokers.get(broker_id)
         if broker is None:
             return "a bootstrap server" if broker_id < 0 else f"broker {broker_id}"
-        return f"broker {broker_id} ({broker.host}:{broker.port})"
+        return f"broker {broker_id} ({address_text(broker.host, broker.port)})"
 
 
 EMPTY: Final = ClusterMetadata(0, None, -1, {}, {})

@@ -8,7 +8,6 @@ in the buffer, a position, an assignment, new metadata, the end of a back-off.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -36,10 +35,11 @@ from kalda.clients.network_client import NetworkClient
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _FETCH_VERSION_MIN: Final = 2
 """The first version with timestamps, that of Kafka 0.10.0; older brokers do not negotiate versions."""
@@ -110,6 +110,7 @@ class Fetcher:
         self._retry_seconds: Final = config.retry_backoff_ms / 1000
         self._read_committed: Final = config.isolation is IsolationLevel.READ_COMMITTED
         self._version_min: Final = _READ_COMMITTED_VERSION if self._read_committed else _FETCH_VERSION_MIN
+        subscription.topic_id_of = lambda name: network.metadata.snapshot.topic_id(name)
         network.metadata.on_update.append(self._on_metadata)
 
     def wake(self) -> None:
@@ -187,6 +188,16 @@ class Fetcher:
         self.wake()
 
     def _change_leader(self, snapshot: ClusterMetadata, partition: TopicPartition) -> None:
+        if self._subscription.change_topic_id(partition, snapshot.topic_id(partition.topic)):
+            logger.warning(
+                "Topic %s was deleted and created again; the position in %s is looked up again, and "
+                "`auto.offset.reset`=%s applies.",
+                partition.topic,
+                partition,
+                self._subscription.default_reset,
+            )
+            self._buffer.drop_stale()
+            self._on_ready()
         leader = leader_of(snapshot, partition)
         network = self._network
         can_validate = not network.is_ready(leader.leader_id) or network.versions(leader.leader_id).supports(
