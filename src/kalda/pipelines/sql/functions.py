@@ -10,6 +10,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.casts import cast
 from kalda.pipelines.sql.nodes import SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.values import FLOATS, INTEGERS, TIMESTAMP, Compiled, applied, converted, type_name
@@ -147,7 +148,7 @@ def _to(kind: pa.DataType) -> Build:
     return build
 
 
-def _part(function: Callable[[pa.Array], pa.Array], of_date: bool) -> Build:
+def _part(unit: str, of_date: bool) -> Build:
     """Return the builder of a part of a date or a timestamp as an int."""
 
     def build(name: str, arguments: list[Compiled]) -> Compiled:
@@ -155,7 +156,7 @@ def _part(function: Callable[[pa.Array], pa.Array], of_date: bool) -> Build:
             (pa.date32(), TIMESTAMP) if of_date else (TIMESTAMP,)
         ):
             raise _refused(name, arguments)
-        return applied(pa.int32(), lambda values: function(values).cast(pa.int32()), arguments[0])
+        return applied(pa.int32(), lambda values: calendar.part(unit, values), arguments[0])
 
     return build
 
@@ -174,7 +175,8 @@ def _date_trunc(name: str, arguments: list[Compiled]) -> Compiled:
     unit = {"yyyy": "year", "yy": "year", "mm": "month", "mon": "month", "dd": "day"}.get(unit, unit)
     if unit not in _UNITS:
         raise _refused(name, arguments)
-    return applied(TIMESTAMP, lambda values: pc.floor_temporal(values, unit=unit), _moment(arguments[1]))
+    moments = _moment(arguments[1])
+    return applied(TIMESTAMP, lambda values: calendar.truncated(values, unit), moments, fails=True)
 
 
 _PATTERN: Final = (("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"))
@@ -193,7 +195,7 @@ def _date_format(name: str, arguments: list[Compiled]) -> Compiled:
         pattern, rest = pattern.replace(java, strftime), rest.replace(java, "")
     if any(c.isalpha() or c in "'[]{}#%" for c in rest):
         raise _refused(name, arguments)
-    return applied(_STRING, lambda values: pc.strftime(values, format=pattern), _moment(arguments[0]))
+    return applied(_STRING, lambda values: calendar.formatted(values, pattern), _moment(arguments[0]))
 
 
 def _epoch(factor: int) -> Build:
@@ -219,15 +221,7 @@ def _since_epoch(divisor: int) -> Build:
         if len(arguments) != 1 or arguments[0].type != TIMESTAMP:
             raise _refused(name, arguments)
 
-        def convert(values: pa.Array) -> pa.Array:
-            micros = values.cast(pa.int64())
-            down = pc.divide(micros, divisor)
-            floor = pc.less(pc.multiply(down, divisor), micros)
-            return pc.if_else(
-                pc.or_(floor, pc.equal(pc.multiply(down, divisor), micros)), down, pc.subtract(down, 1)
-            )
-
-        return applied(pa.int64(), convert, arguments[0])
+        return applied(pa.int64(), lambda values: calendar.floor_divided(values, divisor), arguments[0])
 
     return build
 
@@ -246,13 +240,11 @@ def _date_add(sign: int) -> Build:
             raise _refused(name, arguments)
 
         def add(days: pa.Array, count: pa.Array) -> pa.Array:
-            try:
-                shifted = pc.multiply_checked(count.cast(pa.int32()), pa.scalar(sign, pa.int32()))
-                return pc.add_checked(days.cast(pa.int32()), shifted).cast(pa.date32())
-            except pa.ArrowInvalid as error:
-                raise SqlError(f"{name}: {error}") from error
+            mask = pc.or_(days.is_null(), count.is_null())
+            counts = pc.fill_null(count, 0).to_numpy(zero_copy_only=False).astype("int64")
+            return calendar.dates_from(calendar.numbers(days) + sign * counts, mask)
 
-        return applied(pa.date32(), add, cast(arguments[0], pa.date32(), False), arguments[1], fails=True)
+        return applied(pa.date32(), add, cast(arguments[0], pa.date32(), False), arguments[1])
 
     return build
 
@@ -328,15 +320,15 @@ FUNCTIONS: Final[Mapping[str, Build]] = {
     "date": _to(pa.date32()),
     "to_timestamp": _to(TIMESTAMP),
     "timestamp": _to(TIMESTAMP),
-    "year": _part(pc.year, True),
-    "month": _part(pc.month, True),
-    "day": _part(pc.day, True),
-    "dayofmonth": _part(pc.day, True),
-    "dayofyear": _part(pc.day_of_year, True),
-    "quarter": _part(pc.quarter, True),
-    "hour": _part(pc.hour, False),
-    "minute": _part(pc.minute, False),
-    "second": _part(pc.second, False),
+    "year": _part("year", True),
+    "month": _part("month", True),
+    "day": _part("day", True),
+    "dayofmonth": _part("day", True),
+    "dayofyear": _part("dayofyear", True),
+    "quarter": _part("quarter", True),
+    "hour": _part("hour", False),
+    "minute": _part("minute", False),
+    "second": _part("second", False),
     "date_trunc": _date_trunc,
     "date_format": _date_format,
     "timestamp_seconds": _epoch(1_000_000),
