@@ -39,7 +39,7 @@ DECODED_SECONDS_MAX: Final = 0.5
 
 
 class DecodeBound:
-    """What one poll may decode. A batch that was begun may pass it: a large one must not stop the consumer."""
+    """What one poll may decode. A batch that was begun may pass it: a large one has to be read, too."""
 
     __slots__ = ("_bytes_left", "_deadline", "_monotonic")
 

@@ -621,6 +621,8 @@ class ProducerCore:
         if found is None:
             reason = "no broker sent metadata of it" if cause is None else str(cause)
             reason += "; see whether the brokers run, and whether `bootstrap.servers` names them"
+        elif found.error is ErrorCode.NONE:
+            reason = "it has no partitions"
         else:
             reason = f"{found.error.name}: {found.error.message}"
         what = f"topic {topic}" if partition is None else f"partition {TopicPartition(topic, partition)}"
