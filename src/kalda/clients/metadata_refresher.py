@@ -15,6 +15,7 @@ from kalda.clients.retry import ExponentialBackoff, Pacer
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
 from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -213,6 +214,9 @@ class MetadataRefresher:
             return request
 
         response = await self._port.send_to_any(VersionedRequest(ApiKey.METADATA, build), MetadataResponse)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._port.rebootstrap()
+            raise BrokerConnectionError("a broker asks this client to use its bootstrap servers again")
         if not response.brokers:
             # A broker that has just started does not know the cluster yet.
             raise BrokerConnectionError("a broker answered with metadata that lists no broker")
