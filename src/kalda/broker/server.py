@@ -190,6 +190,7 @@ class BrokerServer:
         """
         if self._parts is not None:
             self._parts.server.abort()
+            self._parts.close_metrics()
             self._parts.controller_channel.close()
             self._parts.replication.fetchers.close_nowait()
             self._parts.timer.close()

@@ -6,7 +6,6 @@ updates, and never ends before `close`.
 
 import asyncio
 import contextlib
-import logging
 from typing import Final, Protocol
 
 from kalda.clients.config.common_config import CommonClientConfig
@@ -16,9 +15,10 @@ from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _HOUSEKEEPING_SECONDS: Final = 30.0
 """How often idle connections are looked for, at least."""

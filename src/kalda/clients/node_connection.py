@@ -6,7 +6,6 @@ wait for it.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -17,9 +16,10 @@ from kalda.clients.retry import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
 from kalda.net.connect import address_text
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 class NodeConnection:

@@ -44,8 +44,8 @@ def run_standalone(
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
-    `users` are passwords by user that exist before the broker starts. The broker's address is written into
-    the `client_file`.
+    `users` are passwords by user that exist before the broker starts. The start makes a secured cluster if
+    there is a `client_file`, into which the broker's address is written.
     """
 
     async def main(termination: Termination) -> int:
@@ -59,7 +59,7 @@ def run_standalone(
                 executor,
                 termination.request,
                 OwnAcl() if config.zookeeper_set_acl else None,
-                is_meant_secure=bool(users),
+                is_meant_secure=client_file is not None,
             ) as (embedded, address),
         ):
             zookeeper = await embedded.connect()

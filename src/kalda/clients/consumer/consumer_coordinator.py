@@ -10,7 +10,6 @@ refused or the member left. After each one, the generation is checked before par
 
 import asyncio
 import functools
-import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -36,12 +35,13 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.heartbeat import HeartbeatResponse
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _JOIN_LAPSE_MS: Final = 5_000
 """What a JoinGroup may take beyond the rebalance time-out, for delays on the way (as in Java)."""
@@ -236,7 +236,7 @@ class ConsumerCoordinator(GroupMembership):
         if self._subscriptions.assigned():
             offsets = await self._at_poll(self._before_revocation)
             if not member.has_lost_partitions:
-                await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+                await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
         # Not done again if the listener raises or the task is cancelled.
         member.needs_prepare = False
         owned = self._subscriptions.assigned()
@@ -350,7 +350,7 @@ class ConsumerCoordinator(GroupMembership):
         revoked = owned - assigned
         if revoked and self._protocol is RebalanceProtocol.COOPERATIVE:
             offsets = await self._at_poll(lambda: self._hold_for_revocation(revoked))
-            await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+            await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
             if not self._is_in(generation):
                 return
             await self._call_listener(RebalanceEvent.REVOKED, revoked)

@@ -8,7 +8,6 @@ until the next call takes them.
 """
 
 import asyncio
-import logging
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -49,8 +48,9 @@ from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEME
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 TopicsLike = str | Iterable[str] | re.Pattern[str] | SubscriptionPattern
 """What a user may subscribe to: a topic, several, or all that match a pattern."""
@@ -151,11 +151,15 @@ class ConsumerCore:
         async def close_fetcher() -> None:
             await self.fetcher.close(max(deadline - self._loop.time(), 0.0))
 
+        async def close_telemetry(telemetry: TelemetryReporter) -> None:
+            left = max(deadline - self._loop.time(), 0.0)
+            await telemetry.close(min(TELEMETRY_CLOSE_TIMEOUT_S, left))
+
         async with AsyncExitStack() as ends:
             ends.push_async_callback(close_connections)
             ends.push_async_callback(close_fetcher)
             if self.telemetry is not None:
-                ends.push_async_callback(self.telemetry.close, min(TELEMETRY_CLOSE_TIMEOUT_S, timeout_s))
+                ends.push_async_callback(close_telemetry, self.telemetry)
             ends.push_async_callback(self._end_positions)
             if self.group is not None:
                 await self.group.close(timeout_s)
@@ -173,6 +177,11 @@ class ConsumerCore:
         if self.telemetry is None:
             raise IllegalStateError("client_instance_id needs `enable.metrics.push`=true")
         return await self.telemetry.client_instance_id(timeout_s)
+
+    @property
+    def is_listener_running(self) -> bool:
+        """Whether a rebalance, or `close`, waits for the listener."""
+        return self.group is not None and self.group.listener_time_left_ms is not None
 
     # The group's view of poll
 

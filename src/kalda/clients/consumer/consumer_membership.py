@@ -9,7 +9,6 @@ target. After each one, `is_reconciling` is checked before partitions are assign
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -34,13 +33,14 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _FROM_REGEX: Final = 1
 _FROM_TOPIC_IDS: Final = 12
@@ -285,7 +285,7 @@ class ConsumerMembership(GroupMembership):
             return False
         if revoked := owned - step.assigned:
             offsets = await self._at_poll(lambda: self._hold_for_revocation(revoked))
-            await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+            await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
             if not member.is_reconciling(step):
                 return True
             await self._call_listener(RebalanceEvent.REVOKED, revoked)

@@ -8,7 +8,6 @@ in the buffer, a position, an assignment, new metadata, the end of a back-off.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -36,10 +35,11 @@ from kalda.clients.network_client import NetworkClient
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _FETCH_VERSION_MIN: Final = 2
 """The first version with timestamps, that of Kafka 0.10.0; older brokers do not negotiate versions."""

@@ -4,7 +4,6 @@ What is asked and what responses mean is decided in `offset_lookup` and `subscri
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -31,10 +30,11 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.list_offsets import ListOffsetsResponse
 from kalda.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 class OffsetFetcher:

@@ -523,13 +523,20 @@ class ProducerCore:
 
         A caller that is cancelled does not wait for the records, but for the end of tasks and connections.
         """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+
+        async def close_telemetry(telemetry: TelemetryReporter) -> None:
+            left = max(deadline - loop.time(), 0.0)
+            await telemetry.close(min(TELEMETRY_CLOSE_TIMEOUT_S, left))
+
         async with AsyncExitStack() as ends:
             ends.callback(self.interceptors.close)
             ends.push_async_callback(self.client.close)
             unsent = IllegalStateError("the producer was closed before the record was sent")
             ends.push_async_callback(self.sender.close, unsent)
             if self.telemetry is not None:
-                ends.push_async_callback(self.telemetry.close, TELEMETRY_CLOSE_TIMEOUT_S)
+                ends.push_async_callback(close_telemetry, self.telemetry)
             self.accumulator.close()
             self.sender.wakeup()
             with suppress(TimeoutError):

@@ -6,7 +6,6 @@ done. `close` leaves no task.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
@@ -18,9 +17,10 @@ from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.net.client.api_versions import NodeApiVersions
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 CONCURRENT_TRANSACTIONS_BACKOFF_S: Final = 0.02
 """The wait before a transaction's first request is repeated while the previous one is being completed."""

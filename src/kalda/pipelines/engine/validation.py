@@ -142,11 +142,19 @@ def _columns_problems(spec: PipelineSpec, schema: pa.Schema) -> list[str]:
     target = spec.target
     if not isinstance(target, TableSpec):
         return []
-    problems: list[str] = []
     try:
-        existing = open_table(target).schema()
+        table = open_table(target)
+        faults, existing = table.faults(), table.schema()
+        required = table.fit().schema if existing is not None and not faults else ()
     except (TableError, OSError) as error:
         return [str(error)]
+    problems = [f"the table {target.table} cannot be written: {fault}" for fault in faults]
+    names = {name.lower() for name in schema.names}
+    problems += [
+        f"the column {column.name} of {target.table} is NOT NULL, and the rows have no such column"
+        for column in required
+        if not column.nullable and column.name.lower() not in names
+    ]
     for field in existing or ():
         incoming = schema.field(field.name).type if field.name in schema.names else None
         if incoming is not None and incoming != field.type and target.evolve.value == "none":

@@ -377,8 +377,9 @@ SCHEMA: Final = Section(
         Key(
             "evolve",
             EVOLVE.takes,
-            "`add` accepts new nullable columns; `widen` also wider types (int to bigint, float to double); "
-            "`none` neither. Another change stops the pipeline.",
+            "`add` accepts new nullable columns; `widen` also wider types (int to bigint or double); "
+            "`none` neither. Columns that the file declares and the table may not get stop the pipeline; "
+            "of columns that come from records, the rows that have them are dead letters.",
             default="`none`",
         ),
     ),

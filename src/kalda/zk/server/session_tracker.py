@@ -1,4 +1,4 @@
-"""Tracks when sessions expire, and computes the passwords with which clients resume them.
+"""Tracks when sessions expire.
 
 Sans-IO: the caller passes the time. The data tree holds the sessions, so they survive a restart; this module
 holds only their deadlines. A deadline is rounded up to a bucket: most heartbeats change nothing, and expiry
@@ -18,11 +18,6 @@ BUCKET_MS_MAX: Final = 500
 
 _STALL_TICKS: Final = 2
 """The server checks once per bucket; more than this many buckets between checks are a stall of its own."""
-
-_PASSWORD_SECRET: Final = 0xB3415C00
-"""ZooKeeper's constant, so that clients can resume sessions from a directory that ZooKeeper wrote."""
-
-_PASSWORD_BYTES: Final = 16
 
 
 class SessionTracker:
@@ -124,20 +119,6 @@ class SessionTracker:
             sessions.discard(session_id)
             if not sessions:
                 del self._buckets[bucket]
-
-
-def session_password(session_id: int) -> bytes:
-    """Return the password with which a client resumes its session on another connection.
-
-    As in ZooKeeper it is the first bytes of Java's random generator, seeded with the id. Anyone who can read
-    session ids can compute it; access lists protect data, the password does not.
-    """
-    seed = ((session_id ^ _PASSWORD_SECRET) ^ 0x5DEECE66D) & ((1 << 48) - 1)
-    out = bytearray()
-    while len(out) < _PASSWORD_BYTES:
-        seed = (seed * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
-        out += (seed >> 16).to_bytes(4, "little")
-    return bytes(out)
 
 
 def negotiate_timeout(asked_ms: int, min_ms: int, max_ms: int) -> int:
