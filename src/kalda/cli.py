@@ -15,6 +15,7 @@ import click
 import kalda
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
 from kalda.tools.framework.option_types import EnumType, Integer, OptionValueError
+from kalda.tools.framework.output import escape_unencodable
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, LazyGroup
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def start(
     if secure is not None:
         in_file, config = secure.settings, secure.settings_file
     users = {**_users(scram_users), **({} if secure is None else secure.users)}
+    client_file = None if secure is None else secure.client_file
     properties = {**in_file, **by_name}
     with _settings_checked():
         configs = [
@@ -182,7 +184,7 @@ def start(
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
-        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, is_secure=is_secure))
+        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, client_file))
     from kalda.broker.process.group import run_group
 
     written = [
@@ -202,8 +204,8 @@ def start(
             config_file=config,
             zookeeper_port=zookeeper_port or 0,
             users=users,
+            client_file=client_file,
             options=_log_arguments(log),
-            is_secure=is_secure,
         )
     )
 
@@ -384,6 +386,7 @@ def _fail(message: str) -> NoReturn:
 
 def main() -> None:
     """Run the command line; a wrong option is one line on stderr and exit code 2."""
+    escape_unencodable(sys.stdout, sys.stderr)
     try:
         sys.exit(app(prog_name="kalda", standalone_mode=False))
     except click.Abort:

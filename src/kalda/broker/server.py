@@ -40,6 +40,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
+from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
@@ -109,7 +110,7 @@ class BrokerServer:
         control_plane = self._config.control_plane_listener_name
         endpoints = self._registration_info(self.services.broker_id).endpoints
         first = next(each for each in endpoints if each.listener != control_plane)
-        return f"{first.host}:{first.port}"
+        return address_text(first.host, first.port)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
@@ -190,6 +191,7 @@ class BrokerServer:
         """
         if self._parts is not None:
             self._parts.server.abort()
+            self._parts.close_metrics()
             self._parts.controller_channel.close()
             self._parts.replication.fetchers.close_nowait()
             self._parts.timer.close()
@@ -304,9 +306,8 @@ class BrokerServer:
         except OSError as error:
             raise BrokerStartError(f"`metrics.port`={port}: {error.strerror or error}") from None
         logger.info(
-            "metrics are served at http://%s:%d/metrics %s",
-            host or "0.0.0.0",
-            port,
+            "metrics are served at http://%s/metrics %s",
+            address_text(host or "0.0.0.0", port),
             "without a login" if self._config.metrics_login is None else "to the login of `metrics.login`",
         )
 

@@ -20,6 +20,7 @@ from typing import Final
 
 from kalda.common.error_text import error_text
 from kalda.common.metrics import Metrics
+from kalda.net.bound_socket import bound_socket
 from kalda.net.metrics_text import OPENMETRICS_TYPE, TEXT_TYPE, exposition
 
 logger: Final = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class MetricsServer:
             OSError: the address cannot be bound.
         """
         self._server = await asyncio.start_server(
-            self._serve, host or None, port, limit=HEAD_BYTES_MAX, reuse_address=True
+            self._serve, sock=bound_socket(host, port), limit=HEAD_BYTES_MAX
         )
         return int(self._server.sockets[0].getsockname()[1])
 

@@ -22,7 +22,7 @@ from typing import Final
 
 from kalda.common.clock import Clock
 from kalda.common.error_text import error_text
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.storage.background import BackgroundExecutor, InlineExecutor
 from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
 from kalda.storage.directory_failures import is_out_of_space, remedy
@@ -216,7 +216,8 @@ class LogManager:
     def get_or_create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> UnifiedLog:
         """Return the partition's log; create it if there is none.
 
-        It is created in the directory that was requested for it, else in the one with the fewest logs.
+        A topic without an id (None or `ZERO_UUID`) gets the log that is there, whatever its id.
+        A new log is created in the directory that was requested for it, else in the one with the fewest logs.
 
         Raises:
             InconsistentTopicIdError: the existing log belongs to another topic id.
@@ -225,7 +226,7 @@ class LogManager:
         log = self._logs.get(topic_partition)
         if log is None:
             log = self._reopen(topic_partition) or self._create(topic_partition)
-        if topic_id is not None and log.topic_id != topic_id:
+        if topic_id not in (None, ZERO_UUID, log.topic_id):
             log.assign_topic_id(topic_id)
         return log
 

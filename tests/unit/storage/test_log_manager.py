@@ -9,8 +9,8 @@ import pytest
 
 from kalda.common.clock import ManualClock, SystemClock
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
-from kalda.storage.checkpoints import read_offset_checkpoint
+from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.storage.checkpoints import parse_partition_metadata, read_offset_checkpoint
 from kalda.storage.errors import (
     InconsistentTopicIdError,
     LogDirectoryError,
@@ -192,6 +192,30 @@ def test_another_topic_id_is_refused() -> None:
     with pytest.raises(InconsistentTopicIdError) as raised:
         broker.manager.get_or_create(PARTITION, uuid.UUID(int=6))
     assert raised.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_topic_without_an_id_gets_the_log_that_is_there() -> None:
+    """The zero id is no id: a log without one takes the first id that comes, and keeps it."""
+    broker = Broker()
+    assert broker.manager.get_or_create(PARTITION, ZERO_UUID).topic_id is None
+    assert not broker.file_system.exists(f"{DIRECTORY}/orders-0/partition.metadata")
+    assert uuid.UUID(int=5) == broker.manager.get_or_create(PARTITION, uuid.UUID(int=5)).topic_id
+    assert uuid.UUID(int=5) == broker.manager.get_or_create(PARTITION, ZERO_UUID).topic_id
+
+
+def test_a_file_with_the_zero_id_is_removed_at_the_start(tmp_path: Path) -> None:
+    """Earlier versions wrote it; Kafka does not start with it."""
+    manager = manager_at(tmp_path)
+    append(manager.get_or_create(PARTITION), b"a")
+    manager.close()
+    path = tmp_path / "orders-0" / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA")
+    manager = manager_at(tmp_path)
+    assert not path.exists()
+    log = manager.get_or_create(PARTITION, uuid.UUID(int=5))
+    assert [(0, b"a")] == read_all(log)
+    assert uuid.UUID(int=5) == parse_partition_metadata(path.read_bytes())
+    manager.close()
 
 
 def test_partitions_spread_over_the_directories() -> None:

@@ -16,7 +16,6 @@ from kalda.broker.config.listeners import (
     parse_listeners,
     parse_protocol_map,
     require_distinct_ports,
-    require_served,
 )
 from kalda.broker.config.topic_config import TopicConfigs
 from kalda.common.config_def import (
@@ -200,7 +199,6 @@ class BrokerConfig(BrokerSettings):
                 "listeners", "`listeners` is empty; a broker needs at least one, e.g. PLAINTEXT://:9092"
             )
         require_distinct_ports("listeners", listeners)
-        require_served("listeners", listeners)
         for listener in listeners:
             if listener.uses_tls and checks_tls:
                 tls_settings(values, listener.name)

@@ -17,6 +17,7 @@ from kalda.broker.process.lifecycle import (
     run,
 )
 from kalda.broker.process.ports import ports_of
+from kalda.broker.process.secure import write_bootstrap
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.net.event_loop import poll_busily
@@ -45,11 +46,15 @@ def make_broker(
 
 
 async def serve(
-    broker: BrokerServer, config: BrokerConfig, termination: Termination, zookeeper: str
+    broker: BrokerServer,
+    config: BrokerConfig,
+    termination: Termination,
+    zookeeper: str,
+    client_file: Path | None = None,
 ) -> BaseException | None:
     """Run a broker until termination is requested; return the fault that caused the request, if one did.
 
-    The ready line names the address of the broker and `zookeeper`.
+    The ready line names the address of the broker and `zookeeper`, the `client_file` that of the broker.
 
     Raises:
         TerminationRequestedError: termination was requested before the broker served.
@@ -58,6 +63,8 @@ async def serve(
     poll_busily(asyncio.get_running_loop(), config.kalda_busy_poll_us / 1e6)
     async with asyncio.TaskGroup() as tasks:
         await termination.unless_requested(broker.start(tasks))
+        if client_file is not None:
+            write_bootstrap(client_file, broker.bootstrap)
         termination.ready(f"bootstrap={broker.bootstrap} zookeeper={zookeeper}")
         fault = await termination.wait()
         await broker.stop(termination.hurried)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.process.errors import ProcessError
-from kalda.net.bind_probe import probe
+from kalda.net.bound_socket import probe
+from kalda.net.connect import address_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,4 +44,5 @@ def require_free(wanted: Iterable[WantedPort]) -> None:
             probe(each.host, each.port)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise ProcessError(f"{each.what} cannot use {each.host}:{each.port}: {reason}") from None
+            address = address_text(each.host, each.port)
+            raise ProcessError(f"{each.what} cannot use {address}: {reason}") from None

@@ -7,11 +7,12 @@ Layout of the directory, beside what every start has::
     security/             the authority's key, the brokers' certificate, users, settings: only for brokers
 
 Later starts keep all of it; only the brokers' certificate is made again when it expires soon or lacks a name
-of this machine. Every file can be read by its owner alone. `security` appears in one step, so a start that
-was killed leaves all of it or nothing.
+of this machine, and `client.properties` gets the addresses of the brokers that run. Every file can be read by
+its owner alone. `security` appears in one step, so a start that was killed leaves all of it or nothing.
 """
 
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -32,6 +33,8 @@ from kalda.security.tls.certificates import identity_of
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.scram_users import USERS, set_scram_user
 
+logger: Final = logging.getLogger(__name__)
+
 PROTOCOL: Final = "SASL_SSL"
 MECHANISM: Final = SCRAM_SHA_512
 ADMINISTRATOR: Final = "admin"
@@ -43,6 +46,7 @@ KEY_STORE_FILE: Final = "broker.pem"
 SETTINGS_FILE: Final = "server.properties"
 AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 
+_BOOTSTRAP: Final = "bootstrap.servers"
 _AUTHORITY_VALID: Final = timedelta(days=3650)
 _CERTIFICATE_VALID: Final = timedelta(days=825)
 """The longest that some platforms accept."""
@@ -94,6 +98,18 @@ def prepare(directory: Path, properties: Mapping[str, str]) -> SecureCluster:
     if not client_file.exists():
         write_private(client_file, _client_properties(authority_file, users[ADMINISTRATOR]))
     return SecureCluster(settings, home / SETTINGS_FILE, users, client_file, authority_file, is_new)
+
+
+def write_bootstrap(client_file: Path, bootstrap: str) -> None:
+    """Write the addresses of the brokers into `client.properties`; the ports may differ from those before."""
+    line = f"{_BOOTSTRAP}={bootstrap}"
+    try:
+        lines = client_file.read_text().splitlines()
+        others = [each for each in lines if each.partition("=")[0].strip() != _BOOTSTRAP]
+        if line not in lines:
+            write_private(client_file, "\n".join([*others, line, ""]))
+    except (OSError, ValueError) as error:
+        logger.warning("`%s` was not written into %s: %s", _BOOTSTRAP, client_file, error)
 
 
 async def ensure_users(store: ClusterStore, users: Mapping[str, str]) -> None:
@@ -194,6 +210,7 @@ def _client_properties(authority_file: Path, password: str) -> str:
     scram_login = login("scram.Scram", ADMINISTRATOR, password)
     return (
         "# How to connect as the administrator; for --command-config of Kalda's and Kafka's tools.\n"
+        f"# Each start writes {_BOOTSTRAP}.\n"
         f"security.protocol={PROTOCOL}\n"
         "ssl.truststore.type=PEM\n"
         f"ssl.truststore.location={_escaped(str(authority_file))}\n"

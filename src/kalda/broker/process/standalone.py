@@ -40,13 +40,12 @@ def run_standalone(
     config: BrokerConfig,
     zookeeper_port: int = 0,
     users: Mapping[str, str] = MappingProxyType({}),
-    *,
-    is_secure: bool = False,
+    client_file: Path | None = None,
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
-    `users` are passwords by user that exist before the broker starts; `is_secure` is whether the start makes
-    a secured cluster.
+    `users` are passwords by user that exist before the broker starts. The start makes a secured cluster if
+    there is a `client_file`, into which the broker's address is written.
     """
 
     async def main(termination: Termination) -> int:
@@ -60,16 +59,16 @@ def run_standalone(
                 executor,
                 termination.request,
                 OwnAcl() if config.zookeeper_set_acl else None,
-                is_meant_secure=is_secure,
+                is_meant_secure=client_file is not None,
             ) as (embedded, address),
         ):
-            if is_secure:
+            if client_file is not None:
                 logger.info("%s", open_doors(address, [config]))
             zookeeper = await embedded.connect()
             if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
             broker = make_broker(config, zookeeper, executor)
-            fault = await serve(broker, config, termination, address)
+            fault = await serve(broker, config, termination, address, client_file)
             if fault is None:
                 await close_session(zookeeper)
             else:

@@ -18,6 +18,7 @@ from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort
 from kalda.common.clock import SystemClock
+from kalda.net.connect import address_text
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.client.znode_audit import close_open_znodes
@@ -75,10 +76,11 @@ async def coordination_server(
                     bound = await listener.listen(each.host, each.port, is_secure=is_secure)
                 except OSError as error:
                     reason = error.strerror or str(error)
-                    raise ProcessError(f"{each.what} cannot use {each.host}:{each.port}: {reason}") from None
-                addresses.append(f"{each.host}:{bound}")
+                    wanted = address_text(each.host, each.port)
+                    raise ProcessError(f"{each.what} cannot use {wanted}: {reason}") from None
+                addresses.append(address_text(each.host, bound))
                 if is_secure:
-                    logger.info("%s listens on %s:%d", each.what, each.host, bound)
+                    logger.info("%s listens on %s", each.what, addresses[-1])
             yield embedded, addresses[0]
         finally:
             await listener.close()
