@@ -60,6 +60,7 @@ class FakeConnection:
         self.peer = "test"
         self.closed: list[str] = []
         self.holds = 0
+        self.is_closed = False
 
     def hold_frames(self) -> None:
         self.holds += 1
