@@ -147,6 +147,7 @@ class RecordScanner:
     index: int
     fault: int
     found_delta: int
+    found_time: int
     keyless_count: int
     time_count: int
     named: list[tuple[int, int | None]]
@@ -161,5 +162,6 @@ class RecordScanner:
         low: int,
         high: int,
         named_max: int,
+        delta_min: int | None = None,
     ) -> None: ...
     def feed(self, piece: Buffer) -> bool: ...

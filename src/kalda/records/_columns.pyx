@@ -1821,7 +1821,7 @@ cdef enum ScanState:
     SCAN_HEADER_VALUE
 
 cdef enum ScanFault:
-    SCAN_CORRUPT = 1, SCAN_OFFSET
+    SCAN_CORRUPT = 1, SCAN_OFFSET, SCAN_FOUND
 
 
 cdef class RecordScanner:
@@ -1831,7 +1831,10 @@ cdef class RecordScanner:
     """Records that were read whole."""
     cdef readonly int fault
     cdef readonly int64_t found_delta
-    """The offset delta of the record at fault."""
+    """The offset delta of the record at fault, or of the one that was searched."""
+    cdef readonly int64_t found_time
+    cdef bint is_search
+    cdef int64_t delta_min
     cdef readonly int64_t keyless_count
     cdef readonly int64_t time_count
     cdef readonly bint has_headers
@@ -1851,7 +1854,7 @@ cdef class RecordScanner:
 
     def __init__(
         self, int64_t count, int64_t base_timestamp, append_time, bint require_keys, int64_t low, int64_t high,
-        int64_t named_max
+        int64_t named_max, delta_min=None
     ):
         self.wanted = count
         self.base_timestamp = base_timestamp
@@ -1862,6 +1865,8 @@ cdef class RecordScanner:
         self.high = high
         self.named_max = named_max
         self.named = []
+        self.is_search = delta_min is not None
+        self.delta_min = delta_min if delta_min is not None else 0
 
     @property
     def is_between(self):
@@ -1882,6 +1887,18 @@ cdef class RecordScanner:
     cdef void end_record(self) noexcept nogil:
         cdef int64_t timestamp
         cdef bint is_untimely = False
+        if self.is_search:
+            timestamp = self.append_timestamp
+            if not self.is_appended:
+                timestamp = <int64_t>(<uint64_t>self.base_timestamp + self.time_delta)
+                is_untimely = is_wrapped(timestamp, self.base_timestamp, <int64_t>self.time_delta)
+            if not is_untimely and timestamp >= self.low and self.delta >= self.delta_min:
+                self.fault = SCAN_FOUND
+                self.found_delta = self.delta
+                self.found_time = timestamp
+            self.index += 1
+            self.state = SCAN_SIZE
+            return
         if self.delta != self.index:
             self.fault = SCAN_OFFSET
             self.found_delta = self.delta

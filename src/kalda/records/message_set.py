@@ -52,6 +52,10 @@ ATTRIBUTES_POSITION: Final = 17
 TIMESTAMP_POSITION: Final = 18
 KEY_POSITION: Final = (18, 26)
 
+_KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What the messages of one wrapper take as objects; those of larger ones are read twice."""
+_RECORD_BYTES: Final = 250
+
 _MESSAGES_PER_CHECKPOINT: Final = 256
 """Where they are read in Python, which takes some 1 ms."""
 
@@ -79,6 +83,7 @@ def iter_messages(
     *,
     size_max: int = DECOMPRESSED_SIZE_MAX,
     check_inner_crcs: bool = False,
+    checkpoint: Checkpoint = go_on,
 ) -> Iterator[Record]:
     """Yield the message at `position`, or those that it wraps, with absolute offsets.
 
@@ -97,16 +102,64 @@ def iter_messages(
         key, value = _key_and_value(memoryview(buffer), position, end, header.magic, header.base_offset)
         yield Record(header.base_offset, header.max_timestamp, header.timestamp_type, key, value, [])
         return
-    data = inner_bytes(buffer, position, header, size_max)
-    inner = [record for _, record in _iter_entries(data, header, check_crcs=check_inner_crcs)]
-    if not inner:
-        raise InvalidRecordError(f"compressed message at offset {header.base_offset} wraps no messages")
     if header.magic == 0:
-        yield from inner
+        last_offset = None
+        for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+            last_offset = record.offset
+            yield record
+        if last_offset is None:
+            raise _wraps_nothing(header)
         return
-    base_offset = absolute_base(header, inner[-1].offset)
-    for record in inner:
+    # The last message decides what the offsets of all count from.
+    kept: list[Record] | None = []
+    kept_bytes = 0
+    for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+        last_offset = record.offset
+        if kept is not None:
+            kept.append(record)
+            kept_bytes += _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+            if kept_bytes > _KEPT_BYTES_MAX:
+                kept = None
+    if last_offset is None:
+        raise _wraps_nothing(header)
+    base_offset = absolute_base(header, last_offset)
+    again = _iter_wrapped(buffer, position, header, size_max, False, checkpoint) if kept is None else kept
+    for record in again:
         yield record._replace(offset=base_offset + record.offset)
+
+
+def _wraps_nothing(header: BatchHeader) -> InvalidRecordError:
+    return InvalidRecordError(f"compressed message at offset {header.base_offset} wraps no messages")
+
+
+def _iter_wrapped(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    size_max: int,
+    check_crcs: bool,
+    checkpoint: Checkpoint,
+) -> Iterator[Record]:
+    """Yield the messages in a wrapper with the offsets that they carry; memory is needed for the largest."""
+    packed = _packed(buffer, position, header)
+    held_bytes = memory_bytes(header.compression, packed)
+    checkpoint(held_bytes)
+    data = bytearray()
+    count = 0
+    for piece in iter_decompressed(header.compression, packed, size_max):
+        data += piece
+        size = LOG_OVERHEAD + int(_INT32.unpack_from(data, 8)[0]) if len(data) >= LOG_OVERHEAD else 0
+        if size > len(data):
+            checkpoint(held_bytes + 2 * len(data))
+            continue
+        end = 0
+        for entry_end, record in _iter_entries(bytes(data), header, check_crcs=check_crcs):
+            yield record
+            end = entry_end
+            count += 1
+            if count % _MESSAGES_PER_CHECKPOINT == 0:
+                checkpoint(held_bytes + 2 * len(data))
+        del data[:end]
 
 
 def inner_bytes(
@@ -245,7 +298,7 @@ def append_wrapped_messages(
         # The message that is gathered is copied when it is whole.
         checkpoint(decoder_bytes + 2 * len(data) + builder.undrained_bytes)
     if last_offset is None:
-        raise InvalidRecordError(f"compressed message at offset {header.base_offset} wraps no messages")
+        raise _wraps_nothing(header)
     if header.magic:
         absolute_base(header, last_offset)
 

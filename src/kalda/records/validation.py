@@ -10,10 +10,17 @@ code does the work where the package was built with it; `_PythonScanner` defines
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from kalda.records.batch import HEADER_SIZE, NO_TIMESTAMP, BatchHeader, Buffer, TimestampType
-from kalda.records.compression import DECOMPRESSED_SIZE_MAX, iter_decompressed
+from kalda.records.batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer, TimestampType
+from kalda.records.compression import (
+    DECOMPRESSED_SIZE_MAX,
+    Checkpoint,
+    go_on,
+    iter_decompressed,
+    memory_bytes,
+)
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
 from kalda.records.implementation import is_built, is_compiled
+from kalda.records.message_set import iter_messages
 
 if is_built:
     from kalda.records import _columns
@@ -26,6 +33,7 @@ _VARINT_BYTES_MAX: Final = 5
 _VARLONG_BYTES_MAX: Final = 10
 _CORRUPT: Final = 1
 _WRONG_OFFSET: Final = 2
+_FOUND: Final = 3
 
 
 class TimestampBounds(NamedTuple):
@@ -158,6 +166,51 @@ def validate_records(
     check.finish()
 
 
+def search_batch(
+    batch: Buffer,
+    header: BatchHeader,
+    timestamp: int,
+    start_offset: int,
+    *,
+    size_max: int = DECOMPRESSED_SIZE_MAX,
+    checkpoint: Checkpoint = go_on,
+) -> tuple[int, int] | None:
+    """Return timestamp and offset of a batch's first record at `timestamp` or later, from `start_offset` on.
+
+    `checkpoint` is called between pieces. Raises a `RecordsError` for bytes that are no records.
+    """
+    if header.magic != MAGIC:
+        for record in iter_messages(batch, 0, header, size_max=size_max, checkpoint=checkpoint):
+            if record.timestamp >= timestamp and record.offset >= start_offset:
+                return record.timestamp, record.offset
+        return None
+    is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    scanner = (_columns.RecordScanner if is_compiled() else _PythonScanner)(
+        header.record_count,
+        header.base_timestamp,
+        header.max_timestamp if is_appended else None,
+        False,
+        timestamp,
+        INT64_LIMIT - 1,
+        0,
+        max(start_offset - header.base_offset, -INT64_LIMIT),
+    )
+    section = memoryview(batch)[HEADER_SIZE : header.size]
+    held_bytes = memory_bytes(header.compression, section)
+    checkpoint(held_bytes)
+    for piece in iter_decompressed(header.compression, section, size_max):
+        if not scanner.feed(piece):
+            break
+        checkpoint(held_bytes)
+    if scanner.fault == _FOUND:
+        return scanner.found_time, header.base_offset + scanner.found_delta
+    if scanner.index != header.record_count or scanner.fault:
+        raise CorruptRecordError(
+            f"record {scanner.index} of the batch at offset {header.base_offset} is no record"
+        )
+    return None
+
+
 class _FaultError(Exception):
     """The bytes are no record."""
 
@@ -174,10 +227,13 @@ class _PythonScanner:
         low: int,
         high: int,
         named_max: int,
+        delta_min: int | None = None,
     ) -> None:
         self.index = 0
         self.fault = 0
         self.found_delta = 0
+        self.found_time = 0
+        self._delta_min = delta_min
         self.keyless_count = 0
         self.time_count = 0
         self.named: list[tuple[int, int | None]] = []
@@ -245,12 +301,25 @@ class _PythonScanner:
                 yield from self._skip(0 if raw & 1 else raw >> 1)
             if self._left:
                 raise _FaultError
+            if self._delta_min is not None:
+                self._look_at(time_delta, delta, self._delta_min)
+                if self.fault:
+                    return
+                continue
             if delta != self.index:
                 self.fault, self.found_delta = _WRONG_OFFSET, delta
                 return
             self._note(time_delta, is_keyless=is_keyless)
             self.index += 1
             self.is_between = True
+
+    def _look_at(self, time_delta: int, delta: int, delta_min: int) -> None:
+        """Note whether a record is the one that is searched."""
+        time = self._base_timestamp + time_delta if self._append_time is None else self._append_time
+        self.index += 1
+        self.is_between = True
+        if self._low <= time < INT64_LIMIT and delta >= delta_min:
+            self.fault, self.found_delta, self.found_time = _FOUND, delta, time
 
     def _note(self, time_delta: int, *, is_keyless: bool) -> None:
         time = self._base_timestamp + time_delta if self._append_time is None else self._append_time

@@ -29,7 +29,7 @@ from kalda.storage.conversions import (
 )
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.unified_log import FetchIsolation
-from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership, records_of
+from tests.unit.broker.data_path_fakes import TOPIC, DataPath, HeldConversions, batch, leadership, records_of
 
 
 @pytest.fixture
@@ -419,21 +419,6 @@ def test_a_fetch_that_waits_is_answered_by_the_append(broker: DataPath) -> None:
     data = broker.fetch_response(waiting).responses[0].partitions[0]
     assert batch(b"a")[61:] == records_of(data)[61:]
     assert TOPIC == broker.fetch_response(waiting).responses[0].topic
-
-
-class HeldConversions(InlineConversions):
-    """Runs the work when the test says so."""
-
-    def __init__(self) -> None:
-        self.submitted: list[tuple[ConversionOwner, int, ConversionWork, Done]] = []
-
-    def submit(self, owner: ConversionOwner, size: int, work: ConversionWork, done: Done) -> None:
-        self.submitted.append((owner, size, work, done))
-
-    def run(self) -> None:
-        submitted, self.submitted = self.submitted, []
-        for each in submitted:
-            super().submit(*each)
 
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
