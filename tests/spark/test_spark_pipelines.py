@@ -109,3 +109,30 @@ def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
     again = run_once(spark, file)
     assert [0, 0] == [again[name].records for name in ("direct", "spark")]
     assert direct == by_id(rows_of(file, "direct"))
+
+
+def test_a_tombstone_deletes_whatever_the_order(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
+) -> None:
+    """It has no column of the value, neither `order_by` nor one that an expectation asks for."""
+    topic = topics.create("versions")
+    topics.fill(topic, [b'{"ver": 7}', b'{"ver": 1}', None], keys=[b"1", b"2", b"1"])
+    each_way = [(kind, execution) for kind in ("delta", "iceberg") for execution in ("direct", "spark")]
+    text = ["name: versions", "storage: ${STORAGE}", "pipelines:"]
+    text += [
+        f"""\
+  - name: {kind}_{execution}
+    from: {{topic: {topic}, value: {{format: json, schema: "ver bigint"}}, keep: [key]}}
+    transform: ["select cast(cast(key as string) as bigint) as id, ver"]
+    expect: {{versioned: {{check: ver is not null, on_fail: dlq}}}}
+    to: {{table: lake.{kind}_{execution}, format: {kind}, mode: upsert, keys: [id], order_by: ver}}
+    execution: {execution}"""
+        for kind, execution in each_way
+    ]
+    file = read_pipelines("\n".join(text), topics.bootstrap, tmp_path)
+
+    found = run_once(spark, file)
+
+    for each in file.pipelines:
+        assert each.name.endswith(found[each.name].execution)
+        assert [{"id": 2, "ver": 1}] == rows_of(file, each.name), each.name

@@ -39,6 +39,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
+from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
@@ -109,7 +110,7 @@ class BrokerServer:
         control_plane = self._config.control_plane_listener_name
         endpoints = self._registration_info(self.services.broker_id).endpoints
         first = next(each for each in endpoints if each.listener != control_plane)
-        return f"{first.host}:{first.port}"
+        return address_text(first.host, first.port)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
@@ -194,6 +195,7 @@ class BrokerServer:
         """
         if self._parts is not None:
             self._parts.server.abort()
+            self._parts.close_metrics()
             self._parts.controller_channel.close()
             self._parts.replication.fetchers.close_nowait()
             self._parts.timer.close()
@@ -301,13 +303,17 @@ class BrokerServer:
         register_broker_info(parts.foundation.metrics, self.services.broker_id, self.bootstrap)
         if parts.metrics_server is None:
             return
-        host, port = self._config.listeners[0].host, self._config.metrics_port
+        host, port = self._config.metrics_address, self._config.metrics_port
         assert port is not None, "a metrics server without `metrics.port`"
         try:
             port = await parts.metrics_server.listen(host, port)
         except OSError as error:
             raise BrokerStartError(f"`metrics.port`={port}: {error.strerror or error}") from None
-        logger.info("metrics are served at http://%s:%d/metrics", host or "0.0.0.0", port)
+        logger.info(
+            "metrics are served at http://%s/metrics %s",
+            address_text(host or "0.0.0.0", port),
+            "without a login" if self._config.metrics_login is None else "to the login of `metrics.login`",
+        )
 
     async def _undo_assembly(self, parts: BrokerParts) -> None:
         """Release the ports and connections of a start that failed. No client was served yet."""

@@ -15,6 +15,7 @@ import fastavro
 import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from kalda.common.json_text import float_word
 from kalda.formats.avro_schema import AvroSchema, parse_avro
 from kalda.formats.decoded import EncodeError
 from kalda.formats.framing import HEADER_BYTES
@@ -109,7 +110,9 @@ def json_value(kind: pa.DataType, timestamps: str, keeps_nulls: bool) -> Convert
         return lambda number: NumberText(f"{number:f}")
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return lambda value: base64.b64encode(value).decode()
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_string(kind):
+    if types.is_floating(kind):
+        return float_word
+    if types.is_integer(kind) or types.is_boolean(kind) or types.is_string(kind):
         return lambda value: value
     if types.is_large_string(kind) or types.is_null(kind):
         return lambda value: value
@@ -155,7 +158,10 @@ class CsvEncoder:
 
     def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
         """Encode rows; see `kalda.formats.Encoder`."""
-        converts = [json_value(f.type, "iso", True) for f in rows.type]
+        # The name of a number that is none, as NaN, has no quotes here.
+        converts = [
+            float if pa.types.is_floating(f.type) else json_value(f.type, "iso", True) for f in rows.type
+        ]
         names = [f.name for f in rows.type]
         found: list[bytes | None] = []
         for index, row in enumerate(_plain(rows)):
@@ -176,6 +182,8 @@ class CsvEncoder:
 
     def _cell(self, value: object) -> str:
         """Return the text of a value; texts are quoted, so that none is read back as null."""
+        if isinstance(value, float):
+            return str(float_word(value))
         if isinstance(value, bool):
             return "true" if value else "false"
         if type(value) is str:

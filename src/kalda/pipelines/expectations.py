@@ -65,6 +65,11 @@ class Expectations:
     def __bool__(self) -> bool:
         return bool(self._checks)
 
+    @property
+    def untyped_text(self) -> str | None:
+        """The first condition of which only the columns show if Kalda evaluates it."""
+        return next((condition.text for _, condition in self._checks if condition.depends_on_types), None)
+
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise `UnsupportedSqlError` when a condition does not fit the columns."""
         for expectation, condition in self._checks:
@@ -73,8 +78,8 @@ class Expectations:
             except InvalidSqlError as error:
                 raise InvalidSqlError(f"expectation {expectation.name}: {error}") from error
 
-    def check(self, rows: pa.RecordBatch) -> Checked:
-        """Check each row.
+    def check(self, rows: pa.RecordBatch, exempt: pa.BooleanArray | None = None) -> Checked:
+        """Check each row but those that are `exempt`: a row that deletes another has no values but its keys.
 
         Raises:
             ExpectationFailedError: A row fails an expectation with `fail`.
@@ -88,7 +93,7 @@ class Expectations:
                 met = condition.met(rows)
             except SqlError as error:
                 raise SqlError(f"expectation {expectation.name} ({expectation.check}): {error}") from error
-            failed = pc.and_not(good, met)
+            failed = pc.and_not(good, met if exempt is None else pc.or_(met, exempt))
             indices: list[int] = pc.indices_nonzero(failed).to_pylist()
             if not indices:
                 continue
@@ -104,7 +109,7 @@ class Expectations:
                     dead += [FailedRow(index, expectation.name, message) for index in indices]
                 case OnFail.DROP:
                     dropped += len(indices)
-            good = pc.and_(good, met)
+            good = pc.and_not(good, failed)
         return Checked(good, tuple(sorted(dead, key=lambda each: each.row)), dropped)
 
 

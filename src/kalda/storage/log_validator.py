@@ -323,7 +323,7 @@ class LogValidator:
             prepared: what `prepare` made of the records, or `PUT_OFF`.
 
         Raises:
-            HeavyBatchError: with `PUT_OFF`, that it would take long; after `prepare`, that the log moved on$
+            HeavyBatchError: with `PUT_OFF`, that it would take long; after `prepare`, that the log moved on
                 and has an old format. `records` are as they were.
             MessageTooLargeError, RecordListTooLargeError: a message or what it becomes is above a limit.
             UnsupportedForMessageFormatError: the records of an idempotent producer or with headers, in an old

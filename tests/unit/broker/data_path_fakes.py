@@ -240,6 +240,7 @@ class DataPath:
         acks: int = 1,
         version: int = 9,
         topic: str = TOPIC,
+        topic_id: uuid.UUID = TOPIC_ID,
         client_id: str = "test",
         timeout_ms: int = 1000,
     ) -> Any:
@@ -251,6 +252,7 @@ class DataPath:
             topic_data=[
                 TopicProduceData(
                     name=topic,
+                    topic_id=topic_id,
                     partition_data=[
                         PartitionProduceData(index=index, records=each)
                         for index, each in by_partition.items()

@@ -29,7 +29,15 @@ from kalda.storage.conversions import (
 )
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.unified_log import FetchIsolation
-from tests.unit.broker.data_path_fakes import TOPIC, DataPath, HeldConversions, batch, leadership, records_of
+from tests.unit.broker.data_path_fakes import (
+    TOPIC,
+    TOPIC_ID,
+    DataPath,
+    HeldConversions,
+    batch,
+    leadership,
+    records_of,
+)
 
 
 @pytest.fixture
@@ -40,7 +48,7 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
     path.close()
 
 
-@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("acks", [1, -1])
 def test_a_batch_is_appended_at_the_end_and_answered_with_its_offset(
     broker: DataPath, version: int, acks: int
@@ -62,6 +70,25 @@ def test_several_partitions_are_answered_each(broker: DataPath) -> None:
         (answer.index, answer.error_code) for answer in answers
     ]
     assert [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == broker.errors.codes
+
+
+def test_a_batch_for_a_deleted_topic_is_refused_by_its_id(broker: DataPath) -> None:
+    """Under the old name there may be another topic, which must not get the records."""
+    gone = uuid.uuid4()
+    reply = broker.produce_request(batch(b"a"), version=13, topic_id=gone)
+    (topic,) = broker.produce_response(reply, 13).responses
+    assert gone == topic.topic_id
+    assert [ErrorCode.UNKNOWN_TOPIC_ID] == [each.error_code for each in topic.partition_responses]
+    assert 0 == broker.partition().log.log_end_offset
+
+
+def test_partitions_of_a_topic_id_are_answered_under_the_id(broker: DataPath) -> None:
+    reply = broker.produce_request({0: batch(b"a"), 5: batch(b"b"), 1: batch(b"c")}, version=13)
+    (topic,) = broker.produce_response(reply, 13).responses
+    assert TOPIC_ID == topic.topic_id
+    assert [(0, 0), (5, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (1, 0)] == [
+        (answer.index, answer.error_code) for answer in topic.partition_responses
+    ]
 
 
 def test_acks_0_has_no_answer_but_the_records_are_there(broker: DataPath) -> None:

@@ -24,7 +24,7 @@ from kalda.broker.topics.topic_names import is_internal_topic
 from kalda.common import invariants
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
+from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
@@ -52,6 +52,7 @@ class Partition:
         "is_gone",
         "is_internal",
         "is_leader",
+        "is_named_by_id",
         "is_offline",
         "isr",
         "leader_epoch",
@@ -80,7 +81,10 @@ class Partition:
         topic_metrics: BrokerTopicMetrics | None = None,
     ) -> None:
         self.topic_partition: Final = topic_partition
-        self.topic_id: Final = topic_id
+        self.topic_id = topic_id
+        """`ZERO_UUID` until a controller sends one; once known it stays."""
+        self.is_named_by_id = topic_id != ZERO_UUID
+        """Whether the controller's last role had the topic id; else the leader may know only the name."""
         self.broker_id: Final = broker_id
         self.log = log
         """Another object after a move to another log directory: code that awaits reads it again."""

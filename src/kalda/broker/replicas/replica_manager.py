@@ -174,6 +174,10 @@ class ReplicaManager:
         """Return a hosted partition by the bytes of its topic's name, or None."""
         return self._by_name.get(name, NO_PARTITIONS).get(index)
 
+    def find_by_id(self, topic_id: bytes, index: int) -> Partition | None:
+        """Return a hosted partition by the bytes of its topic's id, or None."""
+        return self._by_id.get(topic_id, NO_PARTITIONS).get(index)
+
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return the error for a partition that is not hosted; see `HostedReplicas.absence_error`."""
         return self._hosted.absence_error(topic_partition)

@@ -92,13 +92,15 @@ class AsyncAdmin(
         self._is_started = False
 
     @classmethod
-    def from_config(cls, config: PropertiesSource) -> Self:
-        """Create a client from Kafka's dotted names, or from the path of a ``client.properties`` file.
+    def from_config(cls, config: PropertiesSource, **options: Unpack[AdminOptions]) -> Self:
+        """Create a client from Kafka's dotted names, or the path of a ``client.properties`` file.
+
+        Settings in `options` win.
 
         Raises:
             ClientConfigError: as for the class.
         """
-        return cls(**cast(AdminOptions, AdminConfig.options_of(properties_of(config))))
+        return cls(**cast(AdminOptions, {**AdminConfig.options_of(properties_of(config)), **options}))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncAdmin cannot be pickled: it has connections; create one in each process")
@@ -122,11 +124,13 @@ class AsyncAdmin(
         """
         if self._telemetry_timer is not None:
             self._telemetry_timer.cancel()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         try:
             if self._telemetry is not None:
                 await self._telemetry.close(min(timeout_s, _TELEMETRY_CLOSE_TIMEOUT_S))
         finally:
-            await self._client.close(timeout_s)
+            await self._client.close(max(deadline - loop.time(), 0.1))
 
     # Observation
 

@@ -298,8 +298,10 @@ class BatchRunner:
         )
 
     def _results(self, frame: "DataFrame", job: RangeJob, ranges: Sequence[OffsetRange]) -> SparkResults:
+        is_inferred = self._schema is None
+
         def open_target(schema: pa.Schema) -> RowsTarget:
-            return self._target.rows_target(schema, job.query_id, job.batch_id)
+            return self._target.rows_target(schema, job.query_id, job.batch_id, is_inferred=is_inferred)
 
         schema = self._schema if self._schema is not None else self._sampled(ranges)
         if not self._plan.is_direct:

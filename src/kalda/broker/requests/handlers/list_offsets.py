@@ -1,8 +1,9 @@
-"""Handles ListOffsets (key 2), versions 0-9: returns offsets by timestamp, or starts and ends of partitions.
+"""Handles ListOffsets (key 2), versions 0-10: returns offsets by timestamp, or starts and ends of partitions.
 
 v0 returns several offsets of segment starts; v1 one exact offset with its timestamp (KIP-79). v2 adds the
 isolation level, v4 leader epochs, v7 the largest timestamp (KIP-734), v8 the earliest local offset and v9 the
-latest tiered one (KIP-405). Without tiered storage the local start is the log start, and nothing is tiered.
+latest tiered one (KIP-405). v10 adds a time-out for remote look-ups. Without tiered storage the local start
+is the log start, nothing is tiered, and no look-up is remote.
 """
 
 from collections import Counter
@@ -219,5 +220,5 @@ def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LIST_OFFSETS, versions=(0, 9), handle=handle, error_response=error_response
+    key=ApiKey.LIST_OFFSETS, versions=(0, 10), handle=handle, error_response=error_response
 )

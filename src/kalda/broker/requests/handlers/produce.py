@@ -1,4 +1,4 @@
-"""Handles Produce (key 0), versions 0-12: appends record batches.
+"""Handles Produce (key 0), versions 0-13: appends record batches.
 
 `handle_produce` is the path of the usual request, with one batch for one partition: it parses, looks up,
 appends and responds, and makes nothing per record. `_handle_general` handles every other request.
@@ -9,7 +9,8 @@ long, there or because a topic needs the records of a batch, is done by the conv
 the broker refuses zstd (KIP-110). A transactional batch waits until its coordinator has confirmed that the
 transaction is open (KIP-890), unless the log has the transaction; without a transactional id in the request
 it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From version 12 on, the first batch of a transaction adds the
-partition to it (transactions V2).
+partition to it (transactions V2). From version 13 on, requests and responses name topics by id, so that a
+batch for a topic that was deleted is not appended to another one of the same name.
 """
 
 import logging
@@ -27,6 +28,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.fast.produce import (
+    TOPIC_IDS_FROM,
     PartitionProduceResult,
     ProduceRequestFields,
     as_fields,
@@ -115,13 +117,16 @@ def handle_produce(
     authorizer, throttle = access.authorizer, access.throttle
     usual = parse_usual(frame, body_position, version)
     if usual is not None:
-        acks, timeout_ms, name, index, records, is_plain = usual
-        partition = services.replica_manager.find(name, index)
+        acks, timeout_ms, topic, index, records, is_plain = usual
+        if version < TOPIC_IDS_FROM:
+            partition = services.replica_manager.find(topic, index)
+        else:
+            partition = services.replica_manager.find_by_id(topic, index)
         if (
             partition is not None
             and not partition.is_internal
             and acks in _WITH_RESPONSE
-            and (authorizer is None or name in context.connection.writable_names)
+            and (authorizer is None or partition.name_bytes in context.connection.writable_names)
             and not throttle.is_active
         ):
             try:
@@ -130,19 +135,19 @@ def handle_produce(
                     _check_order(services, partition, checked)
                 info = services.replica_manager.append(partition, checked, acks, prepared=PUT_OFF)
             except HeavyBatchError:
-                return _handle_general(services, context, as_fields(usual))
+                return _handle_heavy(services, context, as_fields(usual))
             except _REFUSALS as error:
-                failure = _refused(services, partition, name, (index, records), error)
-                return _reply(services, context, [(name, failure)])
+                failure = _refused(services, partition, partition.name_bytes, (index, records), error)
+                return _reply(services, context, [(topic, failure)])
             if info.converted_count:
                 context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
             if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
                 wait = ProduceWait(partition, info.last_offset + 1)
-                return _wait(services, context, timeout_ms, [(name, _appended(index, info))], [(0, wait)])
+                return _wait(services, context, timeout_ms, [(topic, _appended(index, info))], [(0, wait)])
             return single_success_response(
                 context.correlation_id,
                 version,
-                name,
+                topic,
                 index,
                 info.first_offset,
                 info.log_append_time_ms,
@@ -153,17 +158,65 @@ def handle_produce(
         fields = parse_general(frame, body_position, version)
     if throttle.is_active:
         context.throttle_seconds = throttle.produced(context.connection, context.client_id, len(frame))
-    topics = fields.topics
     denied = NOTHING_DENIED
+    if version >= TOPIC_IDS_FROM:
+        denied = _name_topics(services, context, fields)
+    topics = fields.topics
     if authorizer is not None and (
         fields.transactional_id is not None
         or len(topics) != 1
         or topics[0][0] not in context.connection.writable_names
     ):
-        denied = _take_denied(authorizer, context, fields)
+        denied = [*denied, *_take_denied(authorizer, context, fields)]
     if fields.transactional_id is not None and fields.topics:
         return _handle_transactional(services, context, fields, denied)
     return _handle_general(services, context, fields, denied=denied)
+
+
+def _handle_heavy(
+    services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
+) -> RawResult:
+    """Handle a request with one batch that takes long; its client may write to the topic."""
+    denied = (
+        _name_topics(services, context, fields) if context.api_version >= TOPIC_IDS_FROM else NOTHING_DENIED
+    )
+    return _handle_general(services, context, fields, denied=denied)
+
+
+def _name_topics(
+    services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
+) -> Sequence[Answer]:
+    """Replace the topic ids of a request by names; take the unknown ones out and return their results."""
+    topics, unknown = [], []
+    ids = context.topic_ids = {}
+    for topic_id, partitions in fields.topics:
+        name = services.metadata_cache.topic_name_by_bytes(topic_id)
+        if name is not None:
+            encoded = name.encode()
+            ids[encoded] = topic_id
+            topics.append((encoded, partitions))
+            continue
+        for index, records in partitions:
+            error = _RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
+            unknown.append((topic_id, _refused(services, None, topic_id, (index, records), error)))
+    fields.topics = topics
+    return unknown
+
+
+def _find(services: "BrokerServices", context: RequestContext, name: bytes, index: int) -> Partition | None:
+    """Return the partition that a request names, if this broker hosts it.
+
+    Raises:
+        _RefusedError: UNKNOWN_TOPIC_ID, another topic had the name when the request named it by id.
+    """
+    replicas = services.replica_manager
+    topic_id = context.topic_ids.get(name)
+    if topic_id is None:
+        return replicas.find(name, index)
+    partition = replicas.find_by_id(topic_id, index)
+    if partition is None and replicas.find(name, index) is not None:
+        raise _RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
+    return partition
 
 
 def _take_denied(
@@ -253,13 +306,14 @@ def _handle_general(
             if acks not in (-1, 0, 1):
                 results.add(name, PartitionProduceResult(index, int(ErrorCode.INVALID_REQUIRED_ACKS)))
                 continue
-            partition = services.replica_manager.find(name, index)
+            partition = None
             try:
                 if (name, index) in named_twice:
                     raise _RefusedError(
                         ErrorCode.INVALID_REQUEST,
                         f"The request names partition {index} of the topic twice; send one batch for each.",
                     )
+                partition = _find(services, context, name, index)
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
                     raise _RefusedError(services.replica_manager.absence_error(topic_partition))
@@ -400,8 +454,7 @@ def _append(
 
 def _check_order(services: "BrokerServices", partition: Partition, records: memoryview) -> None:
     """Refuse a batch after one that was refused and that the producer has not sent again yet."""
-    index = partition.topic_partition.partition
-    code = services.refused_batches.refusal(partition.name_bytes, index, records, partition.log)
+    code = services.refused_batches.refusal(partition, records)
     if code is not None:
         raise _RefusedError(code, "A batch that the producer sent before this one was refused.")
 
@@ -522,13 +575,16 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
     if len(answers) == 1 and not throttle.is_active:
         ((name, result),) = answers
         if result.error_code == 0:
+            name = context.topic_ids.get(name, name)
             index, _, base_offset, time_ms, start, *_ = result
             return single_success_response(
                 context.correlation_id, context.api_version, name, index, base_offset, time_ms, start
             )
     topics: list[tuple[bytes, list[PartitionProduceResult]]] = []
     leaders: set[int] = set()
+    ids = context.topic_ids
     for name, result in answers:
+        name = ids.get(name, name)
         if result.error_code != 0:
             context.count_error(result.error_code)
             if result.current_leader is not None:
@@ -597,6 +653,7 @@ def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse 
         responses=[
             TopicProduceResponse(
                 name=topic.name,
+                topic_id=topic.topic_id,
                 partition_responses=[
                     PartitionProduceResponse(index=part.index, error_code=int(code), base_offset=-1)
                     for part in topic.partition_data
@@ -608,5 +665,5 @@ def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse 
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.PRODUCE, versions=(0, 12), handle_raw=handle_produce, error_response=error_response
+    key=ApiKey.PRODUCE, versions=(0, 13), handle_raw=handle_produce, error_response=error_response
 )
