@@ -44,6 +44,7 @@ from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
+from kalda.storage.conversions import ConversionPool
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
@@ -169,6 +170,8 @@ class BrokerServer:
         for purgatory in services.purgatories.values():
             purgatory.close()
         services.internal_topics.close()
+        conversions = services.log_manager.resources.conversions
+        conversions.close()
         drain_seconds = _SILENT_DRAIN_SECONDS if silent.done() else DRAIN_SECONDS
         await parts.server.close(0.0 if hurried.is_set() else drain_seconds)
         parts.dispatcher.close()
@@ -181,6 +184,8 @@ class BrokerServer:
         if not silent.done():
             await self._withdraw(foundation.registration)
         parts.timer.close()
+        # It reads files of the logs.
+        await asyncio.to_thread(conversions.join)
         services.log_manager.close(broker_epoch)
         logger.info("broker %d is down", services.broker_id)
 
@@ -227,6 +232,7 @@ class BrokerServer:
             self._file_system,
             self._executor,
             LogCaches(open_files_max(raise_descriptor_limit())),
+            ConversionPool(),
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
