@@ -30,7 +30,7 @@ _RENEW_TO: Final = 0.95
 _HANDSHAKE_VERSION: Final = 1
 _ROUNDS_MAX: Final = 16
 """Messages of one login; no mechanism needs more than some four, and a token must not be sent for ever."""
-_RENEWAL_SECONDS_MIN: Final = 1.0
+_RENEWAL_SECONDS_MIN: Final = 0.1
 """A login is not renewed more often, however short a session the broker offers."""
 
 
