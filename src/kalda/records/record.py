@@ -360,6 +360,18 @@ class RecordBatchBuilder:
         self._record_count += 1
         return size
 
+    def truncate(self, record_count: int, size: int) -> None:
+        """Take back an append that an exception ended; the arguments are what the batch had before.
+
+        For batches without gaps between offsets.
+        """
+        del self._batch[size:]
+        self._record_count = self._next_delta = record_count
+        # The next append sets it, together with its field.
+        self._last_timestamp = None
+        if not record_count:
+            self._base_timestamp = None
+
     def extend(self, append: Callable[[bytearray, int, int], tuple[T, int, int, int]]) -> T:
         """Let a function append records to the encoded ones; return the first value that it returns.
 
