@@ -47,6 +47,7 @@ from kalda.pipelines.tables.model import (
     TableWriter,
     TaskId,
 )
+from kalda.pipelines.tables.object_store import delta_options
 from kalda.pipelines.tables.partitions import (
     check_fields,
     parse_fields,
@@ -367,7 +368,7 @@ class DeltaLakeTable:
             mode="ignore",
             partition_by=[field.name for field in self._fields],
             configuration=configuration,
-            storage_options=dict(self.spec.options) or None,
+            storage_options=delta_options(self.spec.path, self.spec.options),
         )
         return SchemaChange(created=True, added=tuple(rows.names))
 
@@ -504,7 +505,9 @@ class DeltaLakeTable:
     def _at(self, version: int) -> DeltaTable:
         try:
             return DeltaTable(
-                self.spec.path, version=version, storage_options=dict(self.spec.options) or None
+                self.spec.path,
+                version=version,
+                storage_options=delta_options(self.spec.path, self.spec.options),
             )
         except DeltaError as error:
             raise TableError(
@@ -529,7 +532,9 @@ class DeltaLakeTable:
     def _open(self) -> DeltaTable | None:
         try:
             with errors_that_name(self.spec.path):
-                return DeltaTable(self.spec.path, storage_options=dict(self.spec.options) or None)
+                return DeltaTable(
+                    self.spec.path, storage_options=delta_options(self.spec.path, self.spec.options)
+                )
         except TableNotFoundError:
             return None
         except DeltaError as error:

@@ -509,7 +509,7 @@ def catalog_properties(spec: TableSpec) -> dict[str, str]:
         TableSpecError: There is no catalog and the table is not in a local directory.
     """
     if spec.catalog:
-        return {"name": CATALOG, **spec.catalog}
+        return {"name": CATALOG, **spec.options, **spec.catalog}
     suffix = "/".join(identifier_of(spec))
     warehouse = (
         spec.path.removesuffix(f"/{suffix}")
