@@ -9,6 +9,7 @@ from kalda.zk.proto.requests import (
     CreateRequest,
     PathWatchRequest,
 )
+from kalda.zk.server.session_tracker import session_password
 from tests.integration.zk.wire import Client, running
 from tests.zookeeper_requests import frame, write_connect_request
 
@@ -45,22 +46,12 @@ async def test_session_is_taken_up_on_another_connection(tmp_path: Path) -> None
         assert 0 == len(bench.server.server.watches)
 
 
-def password_of_zookeeper(session_id: int) -> bytes:
-    """Java's random generator, seeded with the id and a constant of ZooKeeper's source."""
-    seed = (session_id ^ 0xB3415C00 ^ 0x5DEECE66D) & ((1 << 48) - 1)
-    out = b""
-    for _ in range(4):
-        seed = (seed * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
-        out += (seed >> 16).to_bytes(4, "little")
-    return out
-
-
 async def test_session_cannot_be_taken_up_without_its_password(tmp_path: Path) -> None:
     async with running(tmp_path) as bench:
         owner = await bench.connect()
         thief = await bench.dial()
-        # The second is what ZooKeeper derives from the id, which every client can read.
-        refused = await thief.open(session=owner.session, password=password_of_zookeeper(owner.session.id))
+        # What ZooKeeper derives from the id, which every client can read.
+        refused = await thief.open(session=owner.session, password=session_password(owner.session.id))
         assert (0, 0, bytes(16)) == (refused.timeout_ms, refused.id, refused.password)
         assert await thief.at_end()
         assert "/a" == await owner.create("/a")

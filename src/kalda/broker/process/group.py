@@ -32,7 +32,7 @@ from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
-from kalda.broker.process.secure import ensure_users, write_bootstrap
+from kalda.broker.process.secure import ensure_users, open_doors, write_bootstrap
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.common.clock import SystemClock
 from kalda.security.zookeeper.login_file import LOGIN_FILE
@@ -227,6 +227,8 @@ def run_group(
                 is_meant_secure=client_file is not None,
             ) as (embedded, address),
         ):
+            if client_file is not None:
+                logger.info("%s", open_doors(address, configs))
             if users:
                 zookeeper = await embedded.connect()
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)

@@ -21,15 +21,17 @@ from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_co
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FailedRowsError, without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
-from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, UpsertMarks
+from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, PARTITION_COLUMN, UpsertMarks
 from kalda.pipelines.dlq.letters import DECODE, EXPECT, TARGET, TRANSFORM
 from kalda.pipelines.expectations import ERROR_CLASS, Expectations
 from kalda.pipelines.sql.nodes import SqlError
+from kalda.pipelines.value_totals import TotalCount, Totals, totals_of
 from kalda.records.columnar import ColumnarBatch
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import pooled_reader, prepare_worker
 
+_HIDDEN: Final = (OFFSET_COLUMN, PARTITION_COLUMN, DELETE_COLUMN)
 STEP_FAILED: Final = "StepFailed"
 """A step of the transform fails for a record."""
 
@@ -118,6 +120,9 @@ class _RangeRun:
         self._filtered = 0
         self._bad = 0
         self._attempts = 0
+        self._values_decoded: Final = TotalCount()
+        self._values_written: Final = TotalCount()
+        self._totalled: tuple[pa.RecordBatch, Totals | None] | None = None
         self._times: list[tuple[int, int]] = []
         self._letters: DeadLetters | None = None
 
@@ -164,6 +169,7 @@ class _RangeRun:
     def _written(self, decoded: ColumnarBatch, made: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows that the target gets of those before the transform."""
         job = self._job
+        kept: list[pa.Array] = []
         for rows in self._transformed(decoded, made):
             if job.upsert is not None and rows.num_rows:
                 marked = job.upsert.marked(rows, decoded, self._range.topic_partition.partition)
@@ -172,13 +178,25 @@ class _RangeRun:
             if job.expectations and rows.num_rows:
                 rows = self._checked(decoded, rows, job.expectations)
             if rows.num_rows:
-                rows = self._fitted(decoded, rows)
+                rows = self._fitted(decoded, rows, kept)
             if not rows.num_rows:
                 continue
             self._given += rows.num_rows
             if job.event_time is not None:
                 self._note_times(rows.column(job.event_time))
             yield rows
+
+        if kept:
+            offsets = pa.concat_arrays(kept)
+            if len(offsets) < made.num_rows:
+                made = made.filter(pc.is_in(made.column(OFFSET_COLUMN), offsets))
+            self._values_decoded.add(made.num_rows, self._totals_of(made))
+
+    def _totals_of(self, rows: pa.RecordBatch) -> Totals | None:
+        """Return the totals of rows; without a step the same rows come twice."""
+        if self._totalled is None or self._totalled[0] is not rows:
+            self._totalled = rows, totals_of(rows, _HIDDEN)
+        return self._totalled[1]
 
     def _transformed(self, decoded: ColumnarBatch, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows behind the steps; halve them to find those for which a step fails."""
@@ -199,12 +217,16 @@ class _RangeRun:
         self._filtered += dropped
         yield made
 
-    def _fitted(self, decoded: ColumnarBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows as the target takes them; put the others aside."""
+    def _fitted(self, decoded: ColumnarBatch, rows: pa.RecordBatch, kept: list[pa.Array]) -> pa.RecordBatch:
+        """Return the rows as the target takes them; put the others aside. `kept` gets the rows' offsets."""
         offsets = rows.column(OFFSET_COLUMN)
         fitted = self._job.target.fit(rows if self._job.upsert is not None else without_offsets(rows))
         if fitted.misfits:
             self._put_aside_rows(decoded, offsets, fitted.misfits, TARGET)
+            rows = rows.filter(fitted.good(rows.num_rows))
+        if rows.num_rows:
+            kept.append(rows.column(OFFSET_COLUMN))
+            self._values_written.add(rows.num_rows, self._totals_of(rows))
         return fitted.rows
 
     def _checked(
@@ -265,6 +287,8 @@ class _RangeRun:
             gaps=self._count.gaps,
             event_time_min=min((least for least, _ in self._times), default=None),
             event_time_max=max((most for _, most in self._times), default=None),
+            decoded=self._values_decoded.totals,
+            written=self._values_written.totals,
         )
 
     def _metrics(self, began: float) -> RangeMetrics:

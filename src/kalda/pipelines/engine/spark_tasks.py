@@ -26,17 +26,20 @@ from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_co
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, apply_steps
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
-from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN
+from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, PARTITION_COLUMN
 from kalda.pipelines.dlq.letters import DECODE, EXPECT, TARGET
 from kalda.pipelines.engine.spark_sql import BAD, ERROR, FILTERED, GOOD, HIDDEN, OFFSET, ROW, STATE, TOMBSTONE
 from kalda.pipelines.expectations import ERROR_CLASS, Expectations
 from kalda.pipelines.tables.fitting import Fitted
+from kalda.pipelines.value_totals import TotalCount, totals_of
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import pooled_reader, prepare_worker
 
 _ERROR_TYPE: Final = pa.struct(
     [("class", pa.string()), ("message", pa.string()), ("schema_id", pa.int32()), ("stage", pa.string())]
 )
+
+_UPSERT_COLUMNS: Final = (OFFSET_COLUMN, PARTITION_COLUMN, DELETE_COLUMN)
 
 RESULT_DDL: Final = "result binary"
 _RESULT_SCHEMA: Final = pa.schema([("result", pa.binary())])
@@ -169,6 +172,7 @@ class _RangeWrite:
     bad: list[tuple[int, DecodeFailure, str]] = field(default_factory=list)
     """Offset, failure and stage of each bad record: at most one entry for each record."""
     times: list[tuple[int, int]] = field(default_factory=list)
+    values: TotalCount = field(default_factory=TotalCount)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RangeResult:
         job = self.task.job
@@ -192,6 +196,7 @@ class _RangeWrite:
             gaps=count.gaps,
             event_time_min=min((least for least, _ in self.times), default=None),
             event_time_max=max((most for _, most in self.times), default=None),
+            written=self.values.totals,
         )
         return RangeResult(account, written, letters, RangeMetrics(0.0, 0, 0, 0.0))
 
@@ -230,6 +235,8 @@ class _RangeWrite:
             self._put_aside(
                 offsets[each.row].as_py(), DecodeFailure(0, each.error_class, each.message), TARGET
             )
+        given = rows.filter(fitted.good(rows.num_rows)) if fitted.misfits else rows
+        self.values.add(given.num_rows, totals_of(given, _UPSERT_COLUMNS))
         return fitted.rows
 
     def _note_bad(self, bad: pa.RecordBatch) -> None:

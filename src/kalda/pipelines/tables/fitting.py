@@ -82,6 +82,12 @@ class Fitted:
     rows: pa.RecordBatch
     misfits: tuple[Misfit, ...] = ()
 
+    def good(self, count: int) -> pa.BooleanArray:
+        """Return for each of the `count` rows that were given whether it fits."""
+        good = np.ones(count, dtype=np.bool_)
+        good[[each.row for each in self.misfits]] = False
+        return pa.array(good)
+
 
 @dataclass(frozen=True, slots=True)
 class RowFit:

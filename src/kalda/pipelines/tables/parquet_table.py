@@ -175,7 +175,7 @@ class ParquetTable:
                 tuple(self._log_file(file, version, now) for file in files),
                 query=batch.query_id,
                 progress=progress.advanced(batch.batch_id, event_time_max(files)),
-                account=batch.to_json(),
+                account=batch.without_totals().to_json(),
             )
             if self._log.append(record):
                 self._publish_all()

@@ -133,10 +133,10 @@ class ZooKeeperServer:
             )
         self._lock = lock
         try:
-            self.passwords = load_passwords(
-                self._filesystem, os.path.join(self._directory, SESSION_SECRET_FILE)
-            )
             self._recover()
+            newest = max(self._tree.sessions, default=0)
+            secret_file = os.path.join(self._directory, SESSION_SECRET_FILE)
+            self.passwords = load_passwords(self._filesystem, secret_file, newest)
         except BaseException:
             lock.release()
             raise
