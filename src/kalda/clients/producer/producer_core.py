@@ -168,18 +168,12 @@ class ProducerCore:
             self.producer_metrics,
         )
         self._watch()
+        self.max_block_s: Final = config.max_block_ms / 1000
         self.transaction_calls: Final = TransactionCalls(
-            self.transactions,
-            self.accumulator,
-            self.sender,
-            self.producer_metrics,
-            config.max_block_ms / 1000,
+            self.transactions, self.accumulator, self.sender, self.producer_metrics, self.max_block_s
         )
         self.interceptors: Final = ProducerInterceptors(objects.interceptors)
-        self.max_block_s: Final = config.max_block_ms / 1000
-        self._metadata_backoff: Final = ExponentialBackoff(
-            min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms
-        )
+        self._metadata_backoff: Final = _metadata_backoff(config)
         self._key_serialize: Final[Serialize | None] = as_serialize(objects.key_serializer, "key")
         self._value_serialize: Final[Serialize | None] = as_serialize(objects.value_serializer, "value")
         self._partitioner: Final = (
@@ -648,6 +642,10 @@ def _telemetry(
     transactional_id = config.transactional_id
     resource = {} if transactional_id is None else {"transactional_id": transactional_id}
     return TelemetryReporter(client, metrics, lambda: resource)
+
+
+def _metadata_backoff(config: ProducerConfig) -> ExponentialBackoff:
+    return ExponentialBackoff(min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms)
 
 
 def _with_client_id(config: ProducerConfig, client_id: str) -> ProducerConfig:

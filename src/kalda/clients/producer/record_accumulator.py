@@ -479,10 +479,8 @@ class RecordAccumulator:
                 queues.topic_id = topic.topic_id
                 if not is_new_topic:
                     continue
-                if (
-                    queues.sticky is not None
-                    and queues.sticky.topic_partition.partition not in topic.partitions
-                ):
+                sticky = queues.sticky
+                if sticky is not None and sticky.topic_partition.partition not in topic.partitions:
                     queues.sticky = None
                 for number, queue in queues.by_partition.items():
                     while queue.batches and number not in topic.partitions:
