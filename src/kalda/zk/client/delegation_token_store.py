@@ -4,6 +4,7 @@
 /delegation_token/token_changes/token_change_N   sequential: "the token ID changed"
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -31,9 +32,14 @@ class DelegationTokenStore:
     def __init__(self, zookeeper: ZooKeeperClient) -> None:
         self._zookeeper: Final = zookeeper
         self._changes: _TokenChanges | None = None
+        self._on_token: OnToken = lambda *_: None
+        self.lock: Final = asyncio.Lock()
+        """Held from a read or write until its result is in force: a read that began before a deletion must
+        not bring the token back."""
 
     async def start(self, on_token: OnToken) -> None:
         """Create the znodes of the layout that are missing, read all tokens, and follow changes."""
+        self._on_token = on_token
         await ensure_paths(self._zookeeper, (_TOKENS, _CHANGES))
         changes = self._changes = _TokenChanges(self._zookeeper, self, on_token)
         # The watch comes first, so that no change is missed.
@@ -54,20 +60,25 @@ class DelegationTokenStore:
         return await self._read(await self._zookeeper.children(_TOKENS))
 
     async def set(self, token: DelegationToken) -> None:
-        """Create or replace a token, and notify the brokers."""
+        """Create or replace a token, put it in force and notify the brokers."""
         path, data = f"{_TOKENS}/{token.token_id}", token.to_json()
-        try:
-            await self._zookeeper.multi([SetData(path, data), self._notification(token.token_id)])
-        except NoNodeError:
-            await self._zookeeper.multi([Create(path, data), self._notification(token.token_id)])
+        async with self.lock:
+            try:
+                await self._zookeeper.multi([SetData(path, data), self._notification(token.token_id)])
+            except NoNodeError:
+                await self._zookeeper.multi([Create(path, data), self._notification(token.token_id)])
+            self._on_token(token.token_id, token)
 
     async def delete(self, token_id: str) -> None:
         """Delete a token, and notify the brokers. Does nothing if there is none."""
-        try:
-            await self._zookeeper.delete(f"{_TOKENS}/{token_id}")
-        except NoNodeError:
-            return
-        await self._zookeeper.multi([self._notification(token_id)])
+        async with self.lock:
+            try:
+                await self._zookeeper.delete(f"{_TOKENS}/{token_id}")
+            except NoNodeError:
+                self._on_token(token_id, None)
+                return
+            self._on_token(token_id, None)
+            await self._zookeeper.multi([self._notification(token_id)])
 
     async def _read(self, token_ids: list[str]) -> dict[str, DelegationToken]:
         found = await self._zookeeper.get_many([f"{_TOKENS}/{token_id}" for token_id in token_ids])
@@ -96,11 +107,12 @@ class _TokenChanges(Notifications):
 
     async def read_all(self) -> None:
         """Read every token; those that are known and gone are reported as None."""
-        found = await self._store.read_all()
-        for token_id in self._known - found.keys():
-            self._put(token_id, None)
-        for token_id, token in found.items():
-            self._put(token_id, token)
+        async with self._store.lock:
+            found = await self._store.read_all()
+            for token_id in self._known - found.keys():
+                self._put(token_id, None)
+            for token_id, token in found.items():
+                self._put(token_id, token)
 
     async def _read_all(self) -> None:
         await self.read_all()
@@ -115,7 +127,8 @@ class _TokenChanges(Notifications):
         except (UnicodeDecodeError, BadArgumentsError) as error:
             logger.error("change %s of delegation tokens is skipped: %s", name, error)
             return
-        self._put(token_id, await self._store.read(token_id))
+        async with self._store.lock:
+            self._put(token_id, await self._store.read(token_id))
 
     def _put(self, token_id: str, token: DelegationToken | None) -> None:
         if token is None:
