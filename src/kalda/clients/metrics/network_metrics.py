@@ -100,7 +100,11 @@ class ConnectionMetrics:
 
 def add_loop_thread(metrics: ClientMetrics, group: str, thread_id: int | None = None) -> None:
     """Register how busy the thread of the event loop is, by default the calling one."""
-    clock_id = time.pthread_getcpuclockid(threading.get_ident() if thread_id is None else thread_id)
+    try:
+        clock_id = time.pthread_getcpuclockid(threading.get_ident() if thread_id is None else thread_id)
+    except OSError:
+        # Of gevent, whose threads are none of the system's.
+        return
     started = metrics.now()
     busy_at_start = time.clock_gettime(clock_id)
 
