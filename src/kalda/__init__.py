@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kalda import spark, testing
-    from kalda.clients.admin.acl_operation import AclOperation
     from kalda.clients.admin.admin import Admin
+    from kalda.clients.admin.admin_options import AdminOptions
     from kalda.clients.admin.async_admin import AsyncAdmin
     from kalda.clients.admin.clusters import (
         BrokerApiVersions,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ConfigSource,
         ConfigSynonym,
     )
+    from kalda.clients.admin.delegation_tokens import DelegationToken
     from kalda.clients.admin.groups import (
         ClassicGroupDescription,
         ConsumerGroupDescription,
@@ -61,6 +62,7 @@ if TYPE_CHECKING:
         OffsetSpec,
         PartitionReassignment,
     )
+    from kalda.clients.admin.quotas import QuotaAlteration, QuotaFilter, quota_entity
     from kalda.clients.admin.topics import (
         NewPartitions,
         NewTopic,
@@ -77,9 +79,22 @@ if TYPE_CHECKING:
         TransactionListing,
         TransactionState,
     )
-    from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
+    from kalda.clients.admin.users import (
+        ScramCredentialDeletion,
+        ScramCredentialInfo,
+        ScramCredentialUpsertion,
+        ScramMechanism,
+    )
+    from kalda.clients.config.isolation_level import IsolationLevel
+    from kalda.clients.consumer.assignors.partition_assignor import (
+        Assignment,
+        PartitionAssignor,
+        RebalanceProtocol,
+        Subscription,
+    )
     from kalda.clients.consumer.async_consumer import AsyncConsumer
     from kalda.clients.consumer.consumer import Consumer
+    from kalda.clients.consumer.consumer_config import ConsumerOptions
     from kalda.clients.consumer.consumer_errors import (
         FetchCorruptionError,
         LogTruncationError,
@@ -99,13 +114,16 @@ if TYPE_CHECKING:
         AssignorError,
         CommitFailedError,
         FencedInstanceIdError,
+        InconsistentGroupProtocolError,
         RebalanceInProgressError,
         RebalanceListenerError,
         RetriableCommitFailedError,
+        StaleMemberEpochError,
     )
     from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
     from kalda.clients.consumer.subscription_state import SubscriptionPattern
     from kalda.clients.errors import (
+        AuthenticationError,
         BrokerConnectionError,
         BrokerResponseError,
         BufferExhaustedError,
@@ -117,24 +135,44 @@ if TYPE_CHECKING:
         ProducerFencedError,
         RecordTooLargeError,
         RequestTimedOutError,
+        SaslAuthenticationError,
         SerializationError,
+        TlsError,
         TransactionAbortableError,
         TransactionAbortedError,
+        TransactionError,
         UnknownTopicOrPartitionError,
         UnsupportedApiError,
     )
-    from kalda.clients.producer.arrow_future import ArrowFuture, ArrowMetadata
+    from kalda.clients.metadata import PartitionMetadata, TopicMetadata
+    from kalda.clients.metrics.registry import MetricName, MetricValues
+    from kalda.clients.producer.arrow_future import ArrowFuture, ArrowMetadata, OffsetRange
     from kalda.clients.producer.async_producer import AsyncProducer
     from kalda.clients.producer.partitioner import Partitioner, RoundRobinPartitioner
     from kalda.clients.producer.producer import Producer
+    from kalda.clients.producer.producer_config import ProducerOptions
     from kalda.clients.producer.producer_identity import PreparedTxnState
     from kalda.clients.producer.producer_interceptor import ProducerInterceptor
     from kalda.clients.producer.producer_record import ProducerRecord
     from kalda.clients.producer.record_future import RecordFuture
     from kalda.clients.producer.record_metadata import RecordMetadata
     from kalda.clients.producer.serializers import Serializer
+    from kalda.common.config_def import ConfigType
     from kalda.common.errors import ErrorCode
-    from kalda.common.types import TopicPartition
+    from kalda.common.types import BrokerEndpoint, TopicPartition
+    from kalda.protocol.schema import VersionRange
+    from kalda.records.batch import TimestampType
+    from kalda.security.acl.model import (
+        AccessControlEntry,
+        AclBinding,
+        AclFilter,
+        AclOperation,
+        PatternType,
+        PermissionType,
+        ResourcePattern,
+        ResourceType,
+    )
+    from kalda.security.principal import KafkaPrincipal
     from kalda.spark.datasource import KaldaDataSource as KaldaDataSource
     from kalda.testing import Cluster, ClusterError, KaldaProcess, KaldaProcessError, ProcessCluster
 
@@ -143,18 +181,25 @@ __version__: Final = "0.1.0"
 
 __all__ = [
     "AbortTransactionSpec",
+    "AccessControlEntry",
+    "AclBinding",
+    "AclFilter",
     "AclOperation",
     "Admin",
+    "AdminOptions",
     "AlterConfigOp",
     "AlterConfigOpType",
     "ArrowFuture",
     "ArrowMetadata",
+    "Assignment",
     "AssignorError",
     "AsyncAdmin",
     "AsyncConsumer",
     "AsyncProducer",
+    "AuthenticationError",
     "BrokerApiVersions",
     "BrokerConnectionError",
+    "BrokerEndpoint",
     "BrokerResponseError",
     "BufferExhaustedError",
     "ClassicGroupDescription",
@@ -169,12 +214,15 @@ __all__ = [
     "ConfigResourceType",
     "ConfigSource",
     "ConfigSynonym",
+    "ConfigType",
     "Consumer",
     "ConsumerGroupDescription",
     "ConsumerGroupMetadata",
     "ConsumerInterceptor",
+    "ConsumerOptions",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
+    "DelegationToken",
     "DeletedRecords",
     "Deserializer",
     "ElectionType",
@@ -189,6 +237,9 @@ __all__ = [
     "GroupState",
     "GroupType",
     "IllegalStateError",
+    "InconsistentGroupProtocolError",
+    "IsolationLevel",
+    "KafkaPrincipal",
     "KaldaProcess",
     "KaldaProcessError",
     "ListOffsetsResultInfo",
@@ -197,28 +248,38 @@ __all__ = [
     "LogTruncationError",
     "MemberDescription",
     "MemberToRemove",
+    "MetricName",
+    "MetricValues",
     "NewPartitions",
     "NewTopic",
     "NoOffsetForPartitionError",
     "OffsetAndMetadata",
     "OffsetAndTimestamp",
     "OffsetOutOfRangeError",
+    "OffsetRange",
     "OffsetSpec",
     "OffsetsOutOfRangeError",
     "Outcomes",
     "PartitionAssignor",
+    "PartitionMetadata",
     "PartitionReassignment",
     "Partitioner",
+    "PatternType",
+    "PermissionType",
     "PreparedTxnState",
     "ProcessCluster",
     "Producer",
     "ProducerFencedError",
     "ProducerIdAndEpoch",
     "ProducerInterceptor",
+    "ProducerOptions",
     "ProducerRecord",
     "ProducerState",
+    "QuotaAlteration",
+    "QuotaFilter",
     "RebalanceInProgressError",
     "RebalanceListenerError",
+    "RebalanceProtocol",
     "RecordDeserializationError",
     "RecordFuture",
     "RecordMetadata",
@@ -226,14 +287,26 @@ __all__ = [
     "ReplicaInfo",
     "ReplicaLogDirInfo",
     "RequestTimedOutError",
+    "ResourcePattern",
+    "ResourceType",
     "RetriableCommitFailedError",
     "RoundRobinPartitioner",
+    "SaslAuthenticationError",
+    "ScramCredentialDeletion",
+    "ScramCredentialInfo",
+    "ScramCredentialUpsertion",
+    "ScramMechanism",
     "SerializationError",
     "Serializer",
+    "StaleMemberEpochError",
+    "Subscription",
     "SubscriptionPattern",
     "SupportedVersionRange",
+    "TimestampType",
+    "TlsError",
     "TopicDescription",
     "TopicListing",
+    "TopicMetadata",
     "TopicMetadataAndConfig",
     "TopicPartition",
     "TopicPartitionInfo",
@@ -241,31 +314,41 @@ __all__ = [
     "TransactionAbortableError",
     "TransactionAbortedError",
     "TransactionDescription",
+    "TransactionError",
     "TransactionListing",
     "TransactionState",
     "UnknownTopicOrPartitionError",
     "UnsupportedApiError",
     "UpgradeType",
+    "VersionRange",
     "WakeupError",
     "__version__",
+    "quota_entity",
     "spark",
     "testing",
 ]
 
 _MODULES: Final = {
     "AbortTransactionSpec": "kalda.clients.admin.transactions",
-    "AclOperation": "kalda.clients.admin.acl_operation",
+    "AccessControlEntry": "kalda.security.acl.model",
+    "AclBinding": "kalda.security.acl.model",
+    "AclFilter": "kalda.security.acl.model",
+    "AclOperation": "kalda.security.acl.model",
     "Admin": "kalda.clients.admin.admin",
+    "AdminOptions": "kalda.clients.admin.admin_options",
     "AlterConfigOp": "kalda.clients.admin.configs",
     "AlterConfigOpType": "kalda.clients.admin.configs",
     "ArrowFuture": "kalda.clients.producer.arrow_future",
     "ArrowMetadata": "kalda.clients.producer.arrow_future",
+    "Assignment": "kalda.clients.consumer.assignors.partition_assignor",
     "AssignorError": "kalda.clients.consumer.group_errors",
     "AsyncAdmin": "kalda.clients.admin.async_admin",
     "AsyncConsumer": "kalda.clients.consumer.async_consumer",
     "AsyncProducer": "kalda.clients.producer.async_producer",
+    "AuthenticationError": "kalda.clients.errors",
     "BrokerApiVersions": "kalda.clients.admin.clusters",
     "BrokerConnectionError": "kalda.clients.errors",
+    "BrokerEndpoint": "kalda.common.types",
     "BrokerResponseError": "kalda.clients.errors",
     "BufferExhaustedError": "kalda.clients.errors",
     "ClassicGroupDescription": "kalda.clients.admin.groups",
@@ -280,12 +363,15 @@ _MODULES: Final = {
     "ConfigResourceType": "kalda.clients.admin.configs",
     "ConfigSource": "kalda.clients.admin.configs",
     "ConfigSynonym": "kalda.clients.admin.configs",
+    "ConfigType": "kalda.common.config_def",
     "Consumer": "kalda.clients.consumer.consumer",
     "ConsumerGroupDescription": "kalda.clients.admin.groups",
     "ConsumerGroupMetadata": "kalda.clients.consumer.consumer_record",
     "ConsumerInterceptor": "kalda.clients.consumer.rebalance_listener",
+    "ConsumerOptions": "kalda.clients.consumer.consumer_config",
     "ConsumerRebalanceListener": "kalda.clients.consumer.rebalance_listener",
     "ConsumerRecord": "kalda.clients.consumer.consumer_record",
+    "DelegationToken": "kalda.clients.admin.delegation_tokens",
     "DeletedRecords": "kalda.clients.admin.partitions",
     "Deserializer": "kalda.clients.consumer.deserializers",
     "ElectionType": "kalda.clients.admin.partitions",
@@ -300,6 +386,9 @@ _MODULES: Final = {
     "GroupState": "kalda.clients.admin.groups",
     "GroupType": "kalda.clients.admin.groups",
     "IllegalStateError": "kalda.clients.errors",
+    "InconsistentGroupProtocolError": "kalda.clients.consumer.group_errors",
+    "IsolationLevel": "kalda.clients.config.isolation_level",
+    "KafkaPrincipal": "kalda.security.principal",
     "KaldaDataSource": "kalda.spark.datasource",
     "KaldaProcess": "kalda.testing",
     "KaldaProcessError": "kalda.testing",
@@ -309,29 +398,38 @@ _MODULES: Final = {
     "LogTruncationError": "kalda.clients.consumer.consumer_errors",
     "MemberDescription": "kalda.clients.admin.groups",
     "MemberToRemove": "kalda.clients.admin.groups",
+    "MetricName": "kalda.clients.metrics.registry",
+    "MetricValues": "kalda.clients.metrics.registry",
     "NewPartitions": "kalda.clients.admin.topics",
     "NewTopic": "kalda.clients.admin.topics",
     "NoOffsetForPartitionError": "kalda.clients.consumer.consumer_errors",
     "OffsetAndMetadata": "kalda.clients.consumer.consumer_record",
     "OffsetAndTimestamp": "kalda.clients.consumer.consumer_record",
     "OffsetOutOfRangeError": "kalda.clients.errors",
+    "OffsetRange": "kalda.clients.producer.arrow_future",
     "OffsetSpec": "kalda.clients.admin.partitions",
     "OffsetsOutOfRangeError": "kalda.clients.consumer.consumer_errors",
     "Outcomes": "kalda.clients.admin.outcomes",
     "PartitionAssignor": "kalda.clients.consumer.assignors.partition_assignor",
+    "PartitionMetadata": "kalda.clients.metadata",
     "PartitionReassignment": "kalda.clients.admin.partitions",
     "Partitioner": "kalda.clients.producer.partitioner",
-    "RoundRobinPartitioner": "kalda.clients.producer.partitioner",
+    "PatternType": "kalda.security.acl.model",
+    "PermissionType": "kalda.security.acl.model",
     "PreparedTxnState": "kalda.clients.producer.producer_identity",
     "ProcessCluster": "kalda.testing",
     "Producer": "kalda.clients.producer.producer",
     "ProducerFencedError": "kalda.clients.errors",
     "ProducerIdAndEpoch": "kalda.clients.admin.transactions",
     "ProducerInterceptor": "kalda.clients.producer.producer_interceptor",
+    "ProducerOptions": "kalda.clients.producer.producer_config",
     "ProducerRecord": "kalda.clients.producer.producer_record",
     "ProducerState": "kalda.clients.admin.transactions",
+    "QuotaAlteration": "kalda.clients.admin.quotas",
+    "QuotaFilter": "kalda.clients.admin.quotas",
     "RebalanceInProgressError": "kalda.clients.consumer.group_errors",
     "RebalanceListenerError": "kalda.clients.consumer.group_errors",
+    "RebalanceProtocol": "kalda.clients.consumer.assignors.partition_assignor",
     "RecordDeserializationError": "kalda.clients.consumer.consumer_errors",
     "RecordFuture": "kalda.clients.producer.record_future",
     "RecordMetadata": "kalda.clients.producer.record_metadata",
@@ -339,13 +437,26 @@ _MODULES: Final = {
     "ReplicaInfo": "kalda.clients.admin.log_dirs",
     "ReplicaLogDirInfo": "kalda.clients.admin.log_dirs",
     "RequestTimedOutError": "kalda.clients.errors",
+    "ResourcePattern": "kalda.security.acl.model",
+    "ResourceType": "kalda.security.acl.model",
     "RetriableCommitFailedError": "kalda.clients.consumer.group_errors",
+    "RoundRobinPartitioner": "kalda.clients.producer.partitioner",
+    "SaslAuthenticationError": "kalda.clients.errors",
+    "ScramCredentialDeletion": "kalda.clients.admin.users",
+    "ScramCredentialInfo": "kalda.clients.admin.users",
+    "ScramCredentialUpsertion": "kalda.clients.admin.users",
+    "ScramMechanism": "kalda.clients.admin.users",
     "SerializationError": "kalda.clients.errors",
     "Serializer": "kalda.clients.producer.serializers",
+    "StaleMemberEpochError": "kalda.clients.consumer.group_errors",
+    "Subscription": "kalda.clients.consumer.assignors.partition_assignor",
     "SubscriptionPattern": "kalda.clients.consumer.subscription_state",
     "SupportedVersionRange": "kalda.clients.admin.clusters",
+    "TimestampType": "kalda.records.batch",
+    "TlsError": "kalda.clients.errors",
     "TopicDescription": "kalda.clients.admin.topics",
     "TopicListing": "kalda.clients.admin.topics",
+    "TopicMetadata": "kalda.clients.metadata",
     "TopicMetadataAndConfig": "kalda.clients.admin.topics",
     "TopicPartition": "kalda.common.types",
     "TopicPartitionInfo": "kalda.clients.admin.topics",
@@ -353,12 +464,15 @@ _MODULES: Final = {
     "TransactionAbortableError": "kalda.clients.errors",
     "TransactionAbortedError": "kalda.clients.errors",
     "TransactionDescription": "kalda.clients.admin.transactions",
+    "TransactionError": "kalda.clients.errors",
     "TransactionListing": "kalda.clients.admin.transactions",
     "TransactionState": "kalda.clients.admin.transactions",
     "UnknownTopicOrPartitionError": "kalda.clients.errors",
     "UnsupportedApiError": "kalda.clients.errors",
     "UpgradeType": "kalda.clients.admin.clusters",
+    "VersionRange": "kalda.protocol.schema",
     "WakeupError": "kalda.clients.consumer.consumer_errors",
+    "quota_entity": "kalda.clients.admin.quotas",
     "spark": "kalda.spark",
     "testing": "kalda.testing",
 }

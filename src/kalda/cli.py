@@ -5,7 +5,7 @@ tools are those of `kalda.tools.framework.registry`, loaded one at a time.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
@@ -15,6 +15,7 @@ import click
 import kalda
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
 from kalda.tools.framework.option_types import EnumType, Integer, OptionValueError
+from kalda.tools.framework.output import escape_unencodable
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, LazyGroup
 
 if TYPE_CHECKING:
@@ -169,6 +170,7 @@ def start(
     if secure is not None:
         in_file, config = secure.settings, secure.settings_file
     users = {**_users(scram_users), **({} if secure is None else secure.users)}
+    client_file = None if secure is None else secure.client_file
     properties = {**in_file, **by_name}
     with _settings_checked():
         configs = [
@@ -177,10 +179,12 @@ def start(
             )
             for broker_id in range(brokers)
         ]
+    if is_secure:
+        _close_to_others({directory, *(Path(each) for config in configs for each in config.log_dirs)})
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
-        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users))
+        sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, client_file))
     from kalda.broker.process.group import run_group
 
     written = [
@@ -200,6 +204,7 @@ def start(
             config_file=config,
             zookeeper_port=zookeeper_port or 0,
             users=users,
+            client_file=client_file,
             options=_log_arguments(log),
         )
     )
@@ -220,6 +225,18 @@ def _users(file: Path | None) -> dict[str, str]:
     if not all(users) or not all(users.values()):
         _fail(f"--scram-users={file}: a name or a password is empty")
     return users
+
+
+def _close_to_others(directories: Iterable[Path]) -> None:
+    from kalda.broker.process.secure import close_to_others
+
+    try:
+        close_to_others(directories)
+    except OSError as error:
+        _fail(
+            f"--secure: {error.filename} cannot be closed to other users: {error.strerror}; "
+            "give it to the user of this command"
+        )
 
 
 def _secured(directory: Path, in_file: Mapping[str, str], by_name: Mapping[str, str]) -> "SecureCluster":
@@ -369,6 +386,7 @@ def _fail(message: str) -> NoReturn:
 
 def main() -> None:
     """Run the command line; a wrong option is one line on stderr and exit code 2."""
+    escape_unencodable(sys.stdout, sys.stderr)
     try:
         sys.exit(app(prog_name="kalda", standalone_mode=False))
     except click.Abort:

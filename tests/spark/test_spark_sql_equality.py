@@ -69,13 +69,58 @@ isnan(x) | 1 | 'text' | 1.25 | 5000000000 | 1e3 | true | 7L | 2.5D | -2147483648
 i is not distinct from 1 | x - t % 2 | t + 1 * 2 - 3 | 'a' || s || 'b' | not b = true
 not i is null | i = i is null | - - t
 i = 1 or i = 0 and b | ! b | cast(s as string) | cast(i as decimal(12, 2)) | -x + 1 | +i
-`i` | input.i | (x + 1) * 2
+`i` | input.i | (x + 1) * 2 | md5(s) | md5(bin) | md5('x') | sha(s) | sha1(bin) | sha2(s, 256) | sha2(s, 0)
+sha2(u, 224) | sha2(u, 384) | sha2(bin, 512) | crc32(s) | crc32(bin) | hex(s) | hex(bin) | hex(i) | hex(j)
+hex(t) | base64(bin) | base64(s) | concat_ws('-', s, u) | concat_ws(u, s, 'x') | concat_ws('', s)
+greatest(i, 5) | least(i, 5, 0) | greatest(j, j) | greatest(day, date'2026-01-01')
+least(ts, timestamp'2026-01-01 00:00:00') | left(s, 2) | left(s, 0) | left(s, -1) | right(s, 2)
+right(s, 0) | right(s, 99) | repeat(u, 2) | repeat(u, 0) | repeat(u, -1) | lpad(s, 8, 'xy')
+rpad(s, 8, 'xy') | lpad(s, 2) | rpad(s, 9) | lpad(s, 6, '') | lpad(s, -1, 'x') | instr(s, 'B')
+instr(s, '') | locate('B', s) | position('B', s) | reverse(s) | sign(x) | sign(i) | signum(x)
+base64(repeat(u, 50)) | sqrt(x) | dayofweek(day) | dayofweek(ts) | weekday(day) | weekday(ts)
+base64(sha1(u))
 """  # fmt: skip
 
 FAILING = """
 t + t - t | i / 0 | i % 0 | i + 1 | j - 1 | t + 1Y | -j | cast(x as int) | cast(j as int)
 cast(s as int) | cast(s as date) | cast('1e3' as int) | cast('' as double) | abs(j) | i div 0
 cast('2026-13-01' as date) | i * i | cast(i as tinyint) | cast('x' as boolean)
+"""
+
+
+FAR_MICROS = (
+    253402300799999999, 253402300800000000, 1_700_000_000_000_000_000, (1 << 63) - 1, -62135596800000001,
+    -62135596800000000, -62167219200000001, -12219292800000001, -9223332036854775808, None, 0,
+)  # fmt: skip
+FAR_DAYS = (
+    2147483647, -2147483648, 2932896, 2932897, -719162, -719163, -719529, 106751990, -106751991, None,
+    3_000_000,
+)  # fmt: skip
+FAR = """
+year(ts) | month(ts) | day(ts) | dayofyear(ts) | quarter(ts) | hour(ts) | minute(ts) | second(ts) | year(day)
+month(day) | dayofmonth(day) | dayofyear(day) | quarter(day) | cast(ts as string) | cast(day as string)
+cast(ts as date) | to_date(ts) | cast(ts as bigint) | unix_seconds(ts) | unix_millis(ts) | unix_micros(ts)
+date_trunc('year', ts) | date_trunc('quarter', ts) | date_trunc('month', ts) | date_trunc('week', ts)
+date_trunc('day', ts) | date_trunc('hour', ts) | date_trunc('minute', ts) | date_trunc('second', ts)
+date_format(ts, 'yyyy-MM-dd HH:mm') | date_format(ts, 'yyyyMMdd') | date_format(ts, 'MMdd') | date_add(day, 1)
+date_sub(day, 1) | datediff(ts, day) | datediff(day, ts) | ts > '9999-12-31' | ts < timestamp'0001-01-01'
+day > '9999-12-31' | cast(n as timestamp) | cast((n * 1000) as timestamp) | cast(-n as timestamp)
+timestamp_micros(n) | concat(ts, '|', day)
+"""
+TEXTS = """
+12345-01-01|+12345-01-01 00:00:00|-0001-01-01|294247-01-10T04:00:54.775807Z|294247-01-10T04:00:54.775808Z
+0000-01-01|12345-1-1|-5877641-06-23|5881580-07-11|5881580-07-12|9999-12-31 23:59:59-05:00|2026-01 foo
+2026-01-01 foo|2026-01-01T|2026-01-01 10:00:00+5|2026-01-01 10:00:00UTC+5|2026-01-01 24:00:00
+2026-01-01 10|2026-01-01 10:1:2|2026-01-01 10:00:00.1234567891|2026-01-01 10:00:00.|2026-01-01 10:00:00 UTC
+2026-01-01 10:00:00 +05:30|2026-01-01 10:00:00GMT+5|2026-01-01 10:00:00 Europe/Paris
+2026-03-29 02:30:00 Europe/Paris|2026-10-25 02:30:00 Europe/Paris
+2026-01-01 10:00:00+05:30:10|2026-01-01 10:00:00+0530|2026-01-01 10:00:00+5:3
+2026-01-01 10:00:00+053|2026-01-01 10:00:00+18:01|2026-01-01 10:00:00-18:00|2026-01-01 10:00:00z
+2026-01-01 10:00 Z|2026-01-01 10+5|2026-01-01 10:00+5|2026-01-01 10:00:00.5+5|2026-01-01 10:00:00.Z
+2026-01-01T10:00:|2026-01-01 100:00:00|2026-|2026-1|202|12345678-01-01|0012345-01-01|2026-01-01+5
+2026-01-01t10:00|+2026-01-01|--2026-01-01|2026-001-01|2026-01-011|+12345|2026T|300000-01-01|-290308-12-21
+-290308-12-21 19:59:05.224192|-290308-12-21 19:59:05.224191|2026-02-29|2024-02-29|1900-02-29
+2000-02-29|-0004-02-29|2026-01-01 10:00:00 EST|2026-01-01 10:00:00 Mars/Base|2026-00-01|2026-01-00|
 """
 
 
@@ -121,6 +166,68 @@ def test_expressions_fail_where_spark_fails(spark: SparkSession, view: str) -> N
             RowQuery(f"select {text} as r").apply(batch())
         with pytest.raises(PySparkException):
             spark.sql(f"select {text} as r from {view}").toArrow()
+
+
+def test_far_moments_have_sparks_values(spark: SparkSession, view: str) -> None:
+    """A time beyond year 9999 or before year 1 is a value as any other; a wrong year would go unnoticed."""
+    columns = {
+        "ts": pa.array(FAR_MICROS, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "day": pa.array(FAR_DAYS, pa.int32()).cast(pa.date32()),
+        "n": pa.array([None if n is None else n // 1000 for n in FAR_MICROS], pa.int64()),
+    }
+    rows = pa.RecordBatch.from_pydict(columns)
+    spark.createDataFrame(pa.Table.from_batches([rows])).coalesce(1).createOrReplaceTempView("far")
+    expressions = split(FAR)
+    # Python has no such dates, so numbers are compared.
+    plain = {"timestamp[us, tz=UTC]": "unix_micros({})", "date32[day]": "datediff({}, date'1970-01-01')"}
+    kinds = [
+        str(RowQuery(f"select {text} as r").output_schema(rows.schema).field(0).type) for text in expressions
+    ]
+    items = ", ".join(
+        f"{plain.get(kind, '{}').format(text)} as r{index}"
+        for index, (text, kind) in enumerate(zip(expressions, kinds, strict=True))
+    )
+    expected = spark.sql(f"select {items} from far").toArrow().to_pydict()
+
+    found = RowQuery(f"select {items}").apply(rows).to_pydict()
+
+    for index, text in enumerate(expressions):
+        assert (text, expected[f"r{index}"]) == (text, found[f"r{index}"])
+
+
+def test_moments_beyond_their_type_fail_as_in_spark(spark: SparkSession, view: str) -> None:
+    """A wrapped number would be a wrong moment in silence."""
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "ts": pa.array([-(1 << 63)], pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+            "day": pa.array([(1 << 31) - 1], pa.int32()).cast(pa.date32()),
+            "n": pa.array([(1 << 63) // 1000 + 1], pa.int64()),
+        }
+    )
+    spark.createDataFrame(pa.Table.from_batches([rows])).createOrReplaceTempView("beyond")
+    for text in split("""
+        date_trunc('year', ts) | date_trunc('week', ts) | date_trunc('second', ts) | date_trunc('day', day)
+        cast(day as timestamp) = ts | day < ts | day = ts | date_format(day, 'yyyy') | timestamp_seconds(n)
+        timestamp_millis(n)
+    """):
+        with pytest.raises(SqlError):
+            RowQuery(f"select {text} as r").apply(rows)
+        with pytest.raises(PySparkException):
+            spark.sql(f"select cast({text} as string) as r from beyond").toArrow()
+
+
+def test_texts_are_the_moments_that_spark_reads(spark: SparkSession, view: str) -> None:
+    """A text that one way reads and the other refuses would make other rows."""
+    texts = [text for line in TEXTS.strip().splitlines() for text in line.split("|")]
+    rows = pa.RecordBatch.from_pydict({"s": texts})
+    spark.createDataFrame(pa.Table.from_batches([rows])).coalesce(1).createOrReplaceTempView("texts")
+    items = (
+        "s, unix_micros(try_cast(s as timestamp)) as t, datediff(try_cast(s as date), date'1970-01-01') as d"
+    )
+
+    found = RowQuery(f"select {items}").apply(rows).to_pylist()
+
+    assert [row.asDict() for row in spark.sql(f"select {items} from texts").collect()] == found
 
 
 def test_filters_and_projections_keep_the_rows_that_spark_keeps(spark: SparkSession, view: str) -> None:

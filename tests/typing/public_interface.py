@@ -110,6 +110,28 @@ def produce() -> None:
     kalda.Producer(linger_ms=[])  # type: ignore[arg-type]  # milliseconds are a number
 
 
+def secured_clients() -> None:
+    """Every client takes the settings of TLS and SASL, beside those of a file too."""
+    kalda.Producer(
+        bootstrap_servers="localhost:9093",
+        security_protocol="SASL_SSL",
+        ssl_truststore_type="PEM",
+        ssl_truststore_location="ca.pem",
+        sasl_mechanism="SCRAM-SHA-512",
+        sasl_jaas_config="...",
+    )
+    kalda.Consumer(bootstrap_servers="localhost:9093", security_protocol="SSL", ssl_keystore_location="k.pem")
+    kalda.Admin(
+        bootstrap_servers="localhost:9093", security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN"
+    )
+    assert_type(kalda.Producer.from_config("client.properties", acks="all"), kalda.Producer)
+    assert_type(kalda.AsyncProducer.from_config("client.properties", linger_ms=1), kalda.AsyncProducer)
+    assert_type(kalda.Consumer.from_config("client.properties", "t", group_id="g"), kalda.Consumer)
+    assert_type(kalda.Admin.from_config("client.properties", bootstrap_servers="a:1"), kalda.Admin)
+    kalda.Producer(security_protocoll="SSL")  # type: ignore[call-arg]  # the name is misspelt
+    kalda.Admin.from_config("client.properties", ssl_keystore=1)  # type: ignore[call-arg]  # no such setting
+
+
 def consume() -> None:
     """Read records and columns, commit and seek."""
     with kalda.Consumer("t", bootstrap_servers=["localhost:9092"], group_id="g") as consumer:

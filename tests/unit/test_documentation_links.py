@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,61 @@ def test_troubleshooting_quotes_messages_that_the_source_has(message: str) -> No
 
     assert parts
     assert any(all(part in text for part in parts) for text in SOURCES), f"no module says {parts}"
+
+
+VALUE = re.compile(r"(%[-+ #\d.]*[a-z])")
+
+
+def texts_with_values(source: str) -> Iterator[list[str | None]]:
+    """Return the texts of a module; None stands for a value within one."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.JoinedStr):
+            parts = [each.value if isinstance(each, ast.Constant) else None for each in node.values]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) < 500:
+            parts = [node.value]
+        else:
+            continue
+        yield [
+            None if piece is None or VALUE.fullmatch(piece) else piece
+            for part in parts
+            for piece in ([None] if part is None else VALUE.split(str(part)))
+        ]
+
+
+def shown_messages() -> list[str]:
+    """Return the messages in the blocks of text of the how-to pages, each as one line."""
+    start = re.compile(r"^(?:[\d-]+ [\d:,]+ )?(?:kalda: |(?:INFO|WARNING|ERROR) )", re.MULTILINE)
+    return [
+        f"{page.name}: {' '.join(each.split())}"
+        for page in sorted((REPOSITORY / "docs/how-to").glob("*.md"))
+        for block in re.findall(r"^```text\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+        for each in start.split(block)[1:]
+    ]
+
+
+def literal_length(texts: list[str | None], message: str) -> int:
+    """Return how many characters of a message are a text of the source; 0 if the text is not in it."""
+    position = length = 0
+    for each in texts:
+        if each is not None:
+            found = message.find(each, position)
+            if found < 0:
+                return 0
+            position = found + len(each)
+            length += len(each)
+    return length
+
+
+def test_pages_show_messages_that_the_source_has() -> None:
+    """A message that changed must change in the pages too."""
+    texts = [
+        each
+        for source in SOURCES
+        for each in texts_with_values(source)
+        if sum(len(part) for part in each if part is not None) >= 15
+    ]
+    found = {shown: max(literal_length(each, shown) for each in texts) for shown in shown_messages()}
+    unknown = {
+        f"{length} of {len(shown)}: {shown}" for shown, length in found.items() if length < 0.2 * len(shown)
+    }
+    assert set() == unknown

@@ -1,11 +1,37 @@
 """What `import kalda` offers, and what it must not cost."""
 
+import builtins
+import inspect
+import re
 import subprocess
 import sys
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from types import FunctionType, MethodType
+from typing import Any
 
+import pandas
+import pyarrow
 import pytest
 
 import kalda
+from kalda.records.record import Header
+
+INTERNAL = {
+    "Cluster.server",  # says that what it returns is internal
+    "AsyncConsumer.invoke",  # for the group only
+    "ArrowFuture.__init__",  # made by the producer
+    "RecordFuture.__init__",
+}
+REFERENCE = Path(__file__).parents[2] / "docs/reference"
+NAMESPACE = {
+    **{name: getattr(kalda, name) for name in kalda.__all__},
+    "pa": pyarrow,
+    "pd": pandas,
+    "Header": Header,
+}
+"""What modules import for type checkers only."""
 
 
 def test_every_public_name_can_be_had() -> None:
@@ -35,3 +61,87 @@ def test_importing_kalda_loads_nothing_else() -> None:
     code = "import sys; import kalda; print(*(name for name in sys.modules if name.startswith('kalda')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "kalda" == done.stdout.strip()
+
+
+def classes_in(hint: Any) -> Iterator[type]:
+    """Return the classes that an annotation names."""
+    if isinstance(hint, list | tuple):
+        for each in hint:
+            yield from classes_in(each)
+    elif typing.get_origin(hint) is not None:
+        yield from classes_in(typing.get_origin(hint))
+        yield from classes_in(typing.get_args(hint))
+    elif isinstance(hint, type):
+        yield hint
+
+
+def public_classes() -> dict[str, type]:
+    values = {name: getattr(kalda, name) for name in kalda.__all__}
+    values |= {name: getattr(kalda.testing, name) for name in kalda.testing.__all__}
+    return {name: value for name, value in values.items() if isinstance(value, type)}
+
+
+def annotations_of(owner: type) -> Iterator[tuple[str, Any]]:
+    """Return the public methods, properties and fields of a class with what their annotations say."""
+    for name, hint in typing.get_type_hints(owner, localns=NAMESPACE).items():
+        if not name.startswith("_"):
+            yield f"{owner.__name__}.{name}", hint
+    for name, member in functions_of(owner):
+        yield name, list(typing.get_type_hints(member, localns=NAMESPACE).values())
+
+
+def functions_of(owner: type) -> Iterator[tuple[str, FunctionType | MethodType]]:
+    for name, found in inspect.getmembers(owner):
+        member = found.fget if isinstance(found, property) else found
+        if isinstance(member, FunctionType | MethodType) and (name == "__init__" or not name.startswith("_")):
+            yield f"{owner.__name__}.{name}", member
+
+
+def test_what_public_methods_take_and_return_is_public() -> None:
+    public = set(public_classes().values())
+    hidden = {
+        f"{where}: {each.__module__}.{each.__name__}"
+        for owner in public
+        for where, hint in annotations_of(owner)
+        for each in classes_in(hint)
+        if each.__module__.startswith("kalda") and each not in public and where not in INTERNAL
+    }
+    assert set() == hidden
+
+
+def test_what_public_methods_raise_is_public() -> None:
+    """A program can only catch what it can import."""
+    public = public_classes()
+    hidden = {
+        f"{where}: {name}"
+        for owner in public.values()
+        for where, member in functions_of(owner)
+        for section in re.findall(r"Raises:\n((?:    .*\n?|\n)+)", inspect.getdoc(member) or "")
+        for names in re.findall(r"^    ([A-Z][\w, ]*):", section, re.MULTILINE)
+        for name in re.findall(r"[A-Z]\w+", names)
+        if name not in public and not hasattr(builtins, name)
+    }
+    assert set() == hidden
+
+
+def test_every_error_of_a_client_is_public() -> None:
+    def subclasses(error: type[Exception]) -> Iterator[type[Exception]]:
+        for each in error.__subclasses__():
+            yield each
+            yield from subclasses(each)
+
+    public = public_classes()
+    errors: list[type] = [
+        each for each in subclasses(kalda.ClientError) if each.__module__.startswith("kalda.clients.")
+    ]
+    # The base of this one says all that a program can use.
+    shown = [each for each in errors if each.__name__ != "PermanentCommitError"]
+    assert [] == [each for each in shown if public.get(each.__name__) is not each]
+
+
+def test_the_reference_has_each_public_class_once_by_its_public_name() -> None:
+    pages = [page.read_text() for page in REFERENCE.glob("python*.md")]
+    shown = [name for page in pages for name in re.findall(r"^::: kalda\.([\w.]+)$", page, re.MULTILINE)]
+    assert sorted(public_classes()) == sorted(
+        name.removeprefix("testing.") for name in shown if name.removeprefix("testing.") in public_classes()
+    )

@@ -25,6 +25,7 @@ from kalda.broker.foundation.foundation import Foundation
 from kalda.broker.foundation.health import BrokerState
 from kalda.broker.foundation.service_tasks import RESIGN_SECONDS_MAX
 from kalda.broker.foundation.start_error import BrokerStartError
+from kalda.broker.logs.unknown_logs import warn_of_unknown_logs
 from kalda.broker.metadata.features import SUPPORTED, Features
 from kalda.broker.metadata.registration import (
     BrokerIdentityError,
@@ -39,9 +40,11 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
+from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
+from kalda.storage.conversions import ConversionPool
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
@@ -108,7 +111,7 @@ class BrokerServer:
         control_plane = self._config.control_plane_listener_name
         endpoints = self._registration_info(self.services.broker_id).endpoints
         first = next(each for each in endpoints if each.listener != control_plane)
-        return f"{first.host}:{first.port}"
+        return address_text(first.host, first.port)
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Bring the broker up and return when it serves; its service tasks run in `tasks`.
@@ -167,6 +170,8 @@ class BrokerServer:
         for purgatory in services.purgatories.values():
             purgatory.close()
         services.internal_topics.close()
+        conversions = services.log_manager.resources.conversions
+        conversions.close()
         drain_seconds = _SILENT_DRAIN_SECONDS if silent.done() else DRAIN_SECONDS
         await parts.server.close(0.0 if hurried.is_set() else drain_seconds)
         parts.dispatcher.close()
@@ -179,6 +184,8 @@ class BrokerServer:
         if not silent.done():
             await self._withdraw(foundation.registration)
         parts.timer.close()
+        # It reads files of the logs.
+        await asyncio.to_thread(conversions.join)
         services.log_manager.close(broker_epoch)
         logger.info("broker %d is down", services.broker_id)
 
@@ -189,6 +196,7 @@ class BrokerServer:
         """
         if self._parts is not None:
             self._parts.server.abort()
+            self._parts.close_metrics()
             self._parts.controller_channel.close()
             self._parts.replication.fetchers.close_nowait()
             self._parts.timer.close()
@@ -224,6 +232,7 @@ class BrokerServer:
             self._file_system,
             self._executor,
             LogCaches(open_files_max(raise_descriptor_limit())),
+            ConversionPool(),
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
@@ -241,6 +250,7 @@ class BrokerServer:
             if directory not in stored:
                 write_meta_properties(self._file_system, directory, MetaProperties(cluster_id, broker_id))
         logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
+        await warn_of_unknown_logs(cluster_store, log_manager.logs().keys(), config.log_dirs)
         return Foundation(
             broker_id=broker_id,
             cluster_id=cluster_id,
@@ -295,13 +305,17 @@ class BrokerServer:
         register_broker_info(parts.foundation.metrics, self.services.broker_id, self.bootstrap)
         if parts.metrics_server is None:
             return
-        host, port = self._config.listeners[0].host, self._config.metrics_port
+        host, port = self._config.metrics_address, self._config.metrics_port
         assert port is not None, "a metrics server without `metrics.port`"
         try:
             port = await parts.metrics_server.listen(host, port)
         except OSError as error:
             raise BrokerStartError(f"`metrics.port`={port}: {error.strerror or error}") from None
-        logger.info("metrics are served at http://%s:%d/metrics", host or "0.0.0.0", port)
+        logger.info(
+            "metrics are served at http://%s/metrics %s",
+            address_text(host or "0.0.0.0", port),
+            "without a login" if self._config.metrics_login is None else "to the login of `metrics.login`",
+        )
 
     async def _undo_assembly(self, parts: BrokerParts) -> None:
         """Release the ports and connections of a start that failed. No client was served yet."""

@@ -7,17 +7,21 @@ whether the same call may succeed later. The exceptions of connections are those
 from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
 from kalda.net.client.client_errors import (
+    AuthenticationError,
     BrokerConnectionError,
     BrokerResponseError,
     ClientConfigError,
     ClientError,
     OffsetOutOfRangeError,
     RequestTimedOutError,
+    SaslAuthenticationError,
+    TlsError,
     UnknownTopicOrPartitionError,
     UnsupportedApiError,
 )
 
 __all__ = [
+    "AuthenticationError",
     "BrokerConnectionError",
     "BrokerResponseError",
     "BufferExhaustedError",
@@ -27,7 +31,9 @@ __all__ = [
     "OffsetOutOfRangeError",
     "RecordTooLargeError",
     "RequestTimedOutError",
+    "SaslAuthenticationError",
     "SerializationError",
+    "TlsError",
     "UnknownTopicOrPartitionError",
     "UnsupportedApiError",
     "error_for",

@@ -17,7 +17,8 @@ from uuid import UUID
 
 from kalda.clients.argument_checks import check_topic_name
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition, is_other_topic
+from kalda.net.connect import address_text
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
@@ -114,7 +115,7 @@ class ClusterMetadata:
         broker = self.brokers.get(broker_id)
         if broker is None:
             return "a bootstrap server" if broker_id < 0 else f"broker {broker_id}"
-        return f"broker {broker_id} ({broker.host}:{broker.port})"
+        return f"broker {broker_id} ({address_text(broker.host, broker.port)})"
 
 
 EMPTY: Final = ClusterMetadata(0, None, -1, {}, {})
@@ -287,7 +288,7 @@ class Metadata:
         known = self.snapshot.topics.get(topic.name)
         if known is not None and known.error != ErrorCode.NONE:
             known = self._described.get(topic.name)
-        if known is None or topic.topic_id not in (known.topic_id, ZERO_UUID):
+        if known is None or is_other_topic(topic.topic_id, known.topic_id):
             # A topic that was deleted and created again has another id and starts with epoch 0.
             return topic
         older = {

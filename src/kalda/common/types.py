@@ -21,6 +21,14 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def is_other_topic(one: uuid.UUID, other: uuid.UUID) -> bool:
+    """Return whether two topic ids belong to different topics; no id may stand for any topic.
+
+    A controller with an inter-broker protocol below 2.8 sends no ids, and a later controller does.
+    """
+    return one != other and ZERO_UUID not in (one, other)
+
+
 def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
     """Group partitions by topic, both in order of appearance: messages name a topic once."""
     grouped: dict[str, list[TopicPartition]] = {}

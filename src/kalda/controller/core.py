@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import assert_never
 
 from kalda.common import invariants
-from kalda.common.types import TopicPartition
+from kalda.common.types import TopicPartition, is_other_topic
 from kalda.controller import brokers, elections, reassignment, topic_deletion
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import Effect
@@ -154,7 +154,7 @@ def _on_assignments_changed(
         if known is None or topic in context.topics_to_delete:
             continue
         known_partitions = known.partitions
-        if known.topic_id != assignment.topic_id:
+        if is_other_topic(known.topic_id, assignment.topic_id):
             # The topic's znodes were deleted by hand and created again.
             context.forget_topic(topic)
             known_partitions = {}

@@ -15,7 +15,7 @@ from typing import Final, assert_never
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
-from kalda.common.types import TopicPartition
+from kalda.common.types import TopicPartition, is_other_topic
 from kalda.controller import elections, reassignment
 from kalda.controller.brokers import led_partitions
 from kalda.controller.channel_manager import ControllerChannelManager
@@ -237,7 +237,7 @@ class Term:
         # A topic that was deleted by hand and created again between two reads has other settings too.
         known = self.context.assignments
         for topic in found.keys() & known.keys():
-            if found[topic].topic_id != known[topic].topic_id:
+            if is_other_topic(found[topic].topic_id, known[topic].topic_id):
                 self.note_config_changed(topic)
 
     async def _process_states(self, changed: set[TopicPartition]) -> None:

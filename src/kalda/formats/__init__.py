@@ -12,8 +12,9 @@ import pyarrow as pa
 from kalda.formats.avro_format import AvroDecoder, RegistryAvroDecoder
 from kalda.formats.csv_format import CsvDecoder
 from kalda.formats.debezium import DebeziumDecoder
-from kalda.formats.decoded import Decoded, DecodeFailure, Decoder, EncodeError, Encoder
+from kalda.formats.decoded import Decoded, DecodeFailure, Decoder, EncodeError, Encoder, ValueDecoder
 from kalda.formats.encoders import AvroEncoder, CsvEncoder, JsonEncoder, ProtobufEncoder
+from kalda.formats.guard import GuardedDecoder
 from kalda.formats.json_format import JsonDecoder
 from kalda.formats.protobuf_format import ProtobufDecoder, RegistryProtobufDecoder
 from kalda.formats.registry import RegistryError
@@ -36,7 +37,7 @@ __all__ = [
     "spec_from_mapping",
 ]
 
-_DECODERS: Final[dict[str, Callable[[FormatSpec], Decoder]]] = {
+_DECODERS: Final[dict[str, Callable[[FormatSpec], ValueDecoder]]] = {
     "avro": AvroDecoder,
     "avro-sr": RegistryAvroDecoder,
     "csv": CsvDecoder,
@@ -74,7 +75,7 @@ def open_decoder(spec: FormatSpec) -> Decoder:
         raise FormatError(
             f"{spec.name!r} is not a format{close_match(spec.name, FORMATS)}; allowed: {', '.join(FORMATS)}"
         )
-    return _DECODERS[spec.name](spec.resolved())
+    return GuardedDecoder(_DECODERS[spec.name](spec.resolved()))
 
 
 def open_encoder(spec: FormatSpec, columns: pa.Schema) -> Encoder:

@@ -139,11 +139,11 @@ class _Cursor:
             number[bad] = 0
             return pa.array(number.astype(np.int32), pa.int32()).cast(kind)
         if pa.types.is_timestamp(kind):
-            factor, _ = TIMESTAMP_MICROS[logical]
+            factor, divisor = TIMESTAMP_MICROS[logical]
             bad = np.abs(number.astype(np.float64)) * factor >= float(1 << 63)
             self.fail(bad, path, "does not fit a timestamp")
             number[bad] = 0
-            return pa.array(number * factor, pa.int64()).cast(kind)
+            return pa.array(number * factor // divisor, pa.int64()).cast(kind)
         return pa.array(number, pa.int64()).cast(kind)
 
     def _fixed_bytes(self, width: int, path: str) -> np.ndarray[tuple[int, int], np.dtype[np.uint8]]:

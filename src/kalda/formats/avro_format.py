@@ -4,6 +4,7 @@ Schemas of plain fields, nested records, enums and nullable fields decode column
 maps or a reader schema that differs from the writer's is decoded by fastavro, value by value.
 """
 
+import copy
 import io
 from collections.abc import Sequence
 from typing import Final
@@ -13,13 +14,36 @@ import numpy as np
 import pyarrow as pa
 
 from kalda.formats.avro_columns import Columns
+from kalda.formats.avro_logical import converter
 from kalda.formats.avro_resolution import Resolution
 from kalda.formats.avro_schema import VALUE, AvroSchema, is_columnar, parse_avro
-from kalda.formats.decoded import MALFORMED, Decoded, DecodeFailure, merged, null_rows, present, spread
-from kalda.formats.framing import HEADER_BYTES, decode_framed, value_ranges
+from kalda.formats.decoded import (
+    MALFORMED,
+    Decoded,
+    DecodeFailure,
+    joined,
+    merged,
+    null_rows,
+    present,
+    spread,
+)
+from kalda.formats.framing import (
+    HEADER_BYTES,
+    columns_of_good,
+    decode_framed,
+    framed_columns,
+    slices_of,
+    value_ranges,
+)
+from kalda.formats.merging import leaf_count
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
-from kalda.formats.registry import RegistryClient, UnknownSchemaError, registry_settings
+from kalda.formats.registry import ParsedSchemas, RegisteredSchema, RegistryClient, registry_settings
 from kalda.formats.spec import FormatError, FormatSpec, cut
+
+_BYTES_MAX: Final = 512 << 10
+"""Bytes of values that are decoded at once; as Python objects they take some hundred times as much."""
+_CELLS_MAX: Final = 1 << 22
+"""Rows times fields of the writer's schema that are decoded at once."""
 
 
 class AvroDecoder:
@@ -44,19 +68,20 @@ class RegistryAvroDecoder:
     """Decodes values with the framing of a schema registry.
 
     With a schema, or the latest one of ``subject``, all values get its columns by Avro's schema resolution.
-    Without one the columns are those of the schemas that a batch names.
+    Without one the columns are those of the schemas that the values name.
     """
 
     def __init__(self, spec: FormatSpec) -> None:
         spec.check_options((*REGISTRY_OPTIONS, "subject"))
-        self._client: Final = RegistryClient(registry_settings(spec))
         self._subject: Final = spec.options.get("subject")
         if self._subject is not None and spec.schema is not None:
             raise FormatError("schema and subject are both given; give one")
         if spec.schema is not None and not isinstance(spec.schema, str):
             raise FormatError("the schema of format avro-sr is an Avro schema as JSON")
         self._reader: AvroSchema | None = None if spec.schema is None else parse_avro(spec.schema)
-        self._writers: dict[int, AvroSchema] = {}
+        self._client: Final = RegistryClient(registry_settings(spec))
+        self._writers: Final = ParsedSchemas(self._client, "AVRO", _parsed)
+        self._type: pa.DataType | None = None
 
     def schema(self) -> pa.Schema | None:
         """Return the columns of the declared schema or of the subject's latest one; None without these.
@@ -64,37 +89,60 @@ class RegistryAvroDecoder:
         Raises:
             RegistryError: The registry does not answer.
         """
-        reader = self._reading()
+        if self._type is not None:
+            return pa.schema(list(self._type))
+        reader = self.reader()
         return None if reader is None else pa.schema(list(reader.type))
+
+    def columns(self, values: pa.BinaryArray) -> pa.StructType:
+        """Return the columns of the schemas that good values name; see `kalda.formats.Decoder`."""
+        return framed_columns(values, self.columns_of)
+
+    def with_columns(self, columns: pa.StructType) -> "RegistryAvroDecoder":
+        """Return the decoder whose rows have these columns."""
+        decoder = copy.copy(self)
+        decoder._type = columns
+        return decoder
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values; see `kalda.formats.Decoder`."""
-        reader = self._reading()
+        reader = self.reader()
+        kind = self._type if reader is None else reader.type
+        assert kind is not None, "columns are found before values are decoded"
+        return decode_framed(values, self.decode_id, kind)
 
-        def decode(schema_id: int, framed: pa.BinaryArray) -> Decoded:
-            return decode_avro(framed, self._writer(schema_id), reader, HEADER_BYTES)
+    def reader(self) -> AvroSchema | None:
+        """Return the declared schema or the subject's latest one; None without these.
 
-        return decode_framed(values, decode, None if reader is None else reader.type)
-
-    def _reading(self) -> AvroSchema | None:
+        Raises:
+            FormatError: The subject has no Avro schema.
+            RegistryError: The registry does not answer.
+        """
         if self._reader is None and self._subject is not None:
             found = self._client.latest(self._subject)
             if found.kind != "AVRO":
                 raise FormatError(
                     f"the subject {self._subject} is {found.kind}, not AVRO; check value.format"
                 )
-            self._reader = parse_avro(found.text, tuple(text for _, text in found.references))
+            self._reader = _parsed(found)
         return self._reader
 
-    def _writer(self, schema_id: int) -> AvroSchema:
-        writer = self._writers.get(schema_id)
-        if writer is None:
-            found = self._client.schema(schema_id)
-            if found.kind != "AVRO":
-                raise UnknownSchemaError(f"schema {schema_id} is {found.kind}, not AVRO")
-            writer = parse_avro(found.text, tuple(text for _, text in found.references))
-            self._writers[schema_id] = writer
-        return writer
+    def columns_of(self, schema_id: int, framed: pa.BinaryArray) -> pa.StructType:
+        """Return the columns of values of one id; none when none is good."""
+        return columns_of_good(framed, lambda values: self.decode_id(schema_id, values))
+
+    def decode_id(self, schema_id: int, framed: pa.BinaryArray) -> Decoded:
+        """Decode values of one id to the columns of its schema, or of the declared one.
+
+        Raises:
+            UnknownSchemaError: The registry has no such schema.
+            FormatError: The schema cannot be decoded.
+        """
+        return decode_avro(framed, self._writers.get(schema_id), self.reader(), HEADER_BYTES)
+
+
+def _parsed(schema: RegisteredSchema) -> AvroSchema:
+    return parse_avro(schema.text, tuple(text for _, text in schema.references))
 
 
 def decode_avro(
@@ -108,6 +156,15 @@ def decode_avro(
         reader: The schema whose columns are wanted; None for the writer's.
         skipped: How many bytes of framing each value starts with.
     """
+    kind = writer.type if reader is None else reader.type
+    rows_max = max(1, _CELLS_MAX // leaf_count(writer.type))
+    slices = slices_of(values, _BYTES_MAX, rows_max)
+    return joined((_decode_slice(each, writer, reader, skipped) for each in slices), kind)
+
+
+def _decode_slice(
+    values: pa.BinaryArray, writer: AvroSchema, reader: AvroSchema | None, skipped: int
+) -> Decoded:
     kind = writer.type if reader is None else reader.type
     positions = present(values)
     found = values if positions is None else values.drop_null()
@@ -140,6 +197,7 @@ def _decode_each(
     skipped: int,
 ) -> Decoded:
     wanted = writer if reader is None else reader
+    convert = converter(wanted.expanded, writer.expanded)
     rows: list[object] = []
     good: list[int] = []
     failures: list[DecodeFailure] = []
@@ -147,10 +205,14 @@ def _decode_each(
         source = io.BytesIO(value)
         source.seek(skipped)
         try:
-            row = fastavro.schemaless_reader(source, writer.parsed, None if reader is None else reader.parsed)
+            row: object = fastavro.schemaless_reader(
+                source, writer.plain, None if reader is None else reader.plain
+            )
             left = len(value) - source.tell()
             if left:
                 raise ValueError(f"{left} bytes are left behind the value")
+            if convert is not None:
+                row = convert(row)
         except (
             Exception
         ) as error:  # fastavro raises what its C code meets: EOFError, IndexError, TypeError, ...

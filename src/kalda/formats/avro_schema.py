@@ -1,7 +1,9 @@
 """Translates Avro schemas to Arrow types, with logical types, and says which ones decode column by column.
 
-Timestamps become microseconds; ``uuid`` and ``enum`` become strings; a union with null makes its other type
-nullable. A union of several types has no column type, unless they are numbers that widen.
+Timestamps become microseconds, and what is finer is cut off; ``uuid`` and ``enum`` become strings; a union
+with null makes its other type nullable. A decimal of more than 38 digits, such as Kafka Connect's 64, is a
+decimal of 38 as long as its scale fits, and else a text. A union of several types has no column type, unless
+they are numbers that widen.
 """
 
 import json
@@ -10,8 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
-from fastavro.schema import SchemaParseException, parse_schema
+from fastavro.schema import parse_schema
 
+from kalda.formats.ddl import DEPTH_MAX
+from kalda.formats.json_rows import NESTING_MAX, nesting
+from kalda.formats.merging import COLUMNS_MAX, leaf_count
 from kalda.formats.spec import FormatError
 
 VALUE: Final = "value"
@@ -38,7 +43,11 @@ TIMESTAMP_MICROS: Final[Mapping[str, tuple[int, int]]] = {
     "local-timestamp-nanos": (1, 1000),
 }
 """By which factor and divisor a long becomes microseconds."""
+DECIMAL_DIGITS_MAX: Final = 38
+"""The digits of a decimal column, as in Spark, Delta and Iceberg."""
 _NUMBERS: Final = ("int", "long", "float", "double")
+_FIELDS_PER_BYTE_MAX: Final = 16
+"""Fields of type null beside one that takes a byte, in an item of an array."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,9 @@ class AvroSchema:
 
     text: str
     parsed: AvroType
-    """As fastavro reads it."""
+    """As fastavro writes it."""
+    plain: AvroType
+    """As fastavro reads it: without logical types, of which it knows some only."""
     expanded: AvroType
     """With every named type in place of its name."""
     type: pa.DataType
@@ -70,26 +81,132 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
         FormatError: The text is no Avro schema, is recursive, or has a type without a column type.
     """
     named: dict[str, dict[Any, Any]] = {}
+    plain_named: dict[str, dict[Any, Any]] = {}
     try:
         for reference in references:
-            parse_schema(json.loads(reference), named)
-        expanded = parse_schema(_document(text), dict(named), expand=True)
+            parse_schema(_document(reference), named)
+            parse_schema(_without_logical_types(_document(reference)), plain_named)
         parsed = parse_schema(_document(text), named)
-    except RecursionError as error:
-        raise FormatError(f"the Avro schema is recursive, so it has no columns: {text[:200]}") from error
-    except (SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
+        plain = parse_schema(_without_logical_types(_document(text)), plain_named)
+        expanded = _Expansion(named).of(parsed, ())
+        _check_items(expanded)
+        kind = arrow_type(expanded, "")
+    except FormatError:
+        raise
+    except Exception as error:  # a boundary: fastavro raises what it meets, and fields may be of any kind
         raise FormatError(
             f"this is no Avro schema: {type(error).__name__} {error} in {text[:200]}"
         ) from error
-    kind = arrow_type(expanded, "")
     if not (isinstance(expanded, Mapping) and expanded.get("type") == "record"):
         kind = pa.struct([pa.field(VALUE, kind)])
-    return AvroSchema(text, parsed, expanded, kind)
+    return AvroSchema(text, parsed, plain, expanded, kind)
+
+
+class _Expansion:
+    """Puts every named type in place of its name, as often as it is named."""
+
+    def __init__(self, named: Mapping[str, AvroType]) -> None:
+        self._named: Final = named
+        self._count = 0
+
+    def of(self, node: AvroType, path: tuple[str, ...]) -> AvroType:
+        """Return a type expanded; `path` has the names and the kinds of the types around it.
+
+        Raises:
+            FormatError: It is recursive, not defined, nests too deeply or has too many fields.
+        """
+        self._count += 1
+        if len(path) > DEPTH_MAX or self._count > COLUMNS_MAX:
+            raise FormatError(
+                f"the Avro schema nests deeper than {DEPTH_MAX} or has more than {COLUMNS_MAX} types"
+            )
+        if isinstance(node, str):
+            if node in _PRIMITIVES:
+                return node
+            if node in path or node not in self._named:
+                reason = "recursive, so it has no columns" if node in path else "not defined"
+                raise FormatError(f"the Avro type {node!r} is {reason}")
+            return self.of(self._named[node], path)
+        if isinstance(node, list):
+            return [self.of(branch, (*path, "")) for branch in node]
+        made = {key: value for key, value in node.items() if not str(key).startswith("__")}
+        match node["type"]:
+            case "record" | "error":
+                inner = (*path, str(node["name"]))
+                made["fields"] = [{**each, "type": self.of(each["type"], inner)} for each in node["fields"]]
+            case "array":
+                made["items"] = self.of(node["items"], (*path, ""))
+            case "map":
+                made["values"] = self.of(node["values"], (*path, ""))
+            case "enum":
+                pass
+            case "fixed":
+                if not 0 <= int(str(node["size"])) < 1 << 31:
+                    raise FormatError(f"the fixed type {node['name']!r} has the size {node['size']}")
+            case other:
+                made["type"] = self.of(other, (*path, ""))
+        return made
+
+
+def _check_items(node: object) -> None:
+    """Check that the items of arrays and maps take bytes, so that their number is bounded by the value's.
+
+    Raises:
+        FormatError: A few bytes can stand for any number of items.
+    """
+    if isinstance(node, list):
+        for branch in node:
+            _check_items(branch)
+    if not isinstance(node, Mapping):
+        return
+    for field in node.get("fields", ()):
+        _check_items(field["type"])
+    kind = node.get("type")
+    if kind in ("array", "map"):
+        item = node["items" if kind == "array" else "values"]
+        _check_items(item)
+        least = _bytes_min(item) + (kind == "map")
+        if not least or leaf_count(arrow_type(item, "")) > _FIELDS_PER_BYTE_MAX * least:
+            raise FormatError(
+                f"the Avro schema has an {kind} whose items take hardly any bytes: {item}"[:400]
+            )
+    elif isinstance(kind, Mapping | list):
+        _check_items(kind)
+
+
+def _bytes_min(node: object) -> int:
+    """Return how many bytes a value of an expanded type takes at least."""
+    if isinstance(node, Mapping):
+        kind = node.get("type")
+        if kind in ("record", "error"):
+            return sum(_bytes_min(field["type"]) for field in node["fields"])
+        if kind == "fixed":
+            return int(str(node["size"]))
+        return 1 if kind in ("array", "map", "enum") else _bytes_min(kind)
+    return {"null": 0, "float": 4, "double": 8}.get(str(node), 1) if isinstance(node, str) else 1
 
 
 def _document(text: str) -> Any:
     stripped = text.strip()
+    if nesting(stripped.encode(errors="replace")) > NESTING_MAX:
+        raise FormatError(f"the Avro schema nests deeper than {NESTING_MAX} levels")
     return json.loads(stripped) if stripped[:1] in '{["' else stripped
+
+
+def _without_logical_types(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_logical_types(branch) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    plain = {key: value for key, value in node.items() if key != "logicalType"}
+    for key in ("type", "items", "values"):
+        if key in plain:
+            plain[key] = _without_logical_types(plain[key])
+    if isinstance(plain.get("fields"), list):
+        plain["fields"] = [
+            {**field, "type": _without_logical_types(field["type"])} for field in plain["fields"]
+        ]
+    return plain
 
 
 def arrow_type(node: object, path: str) -> pa.DataType:
@@ -122,15 +239,35 @@ def arrow_type(node: object, path: str) -> pa.DataType:
             return pa.map_(pa.string(), arrow_type(node["values"], f"{path}.*"))
         case "enum":
             return pa.string()
-        case "bytes" | "fixed" if logical == "decimal":
-            return pa.decimal128(int(str(node["precision"])), int(str(node.get("scale", 0))))
+        case "bytes" | "fixed" if is_decimal(node):
+            precision, scale = node["precision"], node.get("scale", 0)
+            if scale > DECIMAL_DIGITS_MAX:
+                return pa.string()
+            return pa.decimal128(min(precision, DECIMAL_DIGITS_MAX), scale)
         case "fixed":
-            return pa.string() if logical == "uuid" else pa.binary()
+            return pa.string() if is_uuid(node) else pa.binary()
         case "int" if logical == "date":
             return pa.date32()
         case "long" if logical in TIMESTAMP_MICROS:
             return pa.timestamp("us") if str(logical).startswith("local") else pa.timestamp("us", tz="UTC")
     return arrow_type(kind, path)
+
+
+def is_decimal(node: Mapping[Any, Any]) -> bool:
+    """Return whether bytes are a decimal; by Avro's rules an invalid logical type is none."""
+    precision, scale = node.get("precision"), node.get("scale", 0)
+    return (
+        node.get("logicalType") == "decimal"
+        and type(precision) is int
+        and type(scale) is int
+        and 0 <= scale <= precision
+        and precision > 0
+    )
+
+
+def is_uuid(node: Mapping[Any, Any]) -> bool:
+    """Return whether a fixed is a UUID."""
+    return node.get("logicalType") == "uuid" and node.get("size") == 16
 
 
 def _union_type(branches: list[object], path: str) -> pa.DataType:
@@ -156,9 +293,9 @@ def is_columnar(node: object) -> bool:
         fields = node.get("fields")
         if isinstance(fields, list):
             return bool(fields) and all(is_columnar(field["type"]) for field in fields)
-        if node.get("logicalType") in ("timestamp-nanos", "local-timestamp-nanos"):
-            return False
+        if node.get("type") in ("bytes", "fixed") and is_decimal(node):
+            return bool(node.get("scale", 0) <= DECIMAL_DIGITS_MAX)
         if node.get("type") in ("fixed", "enum"):
-            return node.get("logicalType") != "uuid"
+            return not is_uuid(node)
         return is_columnar(node.get("type"))
     return node in _PRIMITIVES and node != "null"

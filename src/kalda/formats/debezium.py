@@ -6,7 +6,7 @@ the columns of the table, then ``op`` (c, r, u, d), ``ts_ms`` and ``lsn``, so th
 bad.
 """
 
-import json
+import copy
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -16,16 +16,23 @@ import pyarrow.compute as pc
 
 from kalda.formats.avro_format import RegistryAvroDecoder
 from kalda.formats.ddl import parse_schema
-from kalda.formats.decoded import MALFORMED, BadValueError, Decoded, Decoder, merged, nullable
-from kalda.formats.json_format import JsonDecoder
+from kalda.formats.decoded import MALFORMED, MISMATCH, BadValueError, Decoded, merged, nullable
+from kalda.formats.framing import columns_of_good, decode_framed, framed_columns, slices_of
+from kalda.formats.json_format import INFERRED_BYTES, JsonDecoder, infer_all, inferred_type
+from kalda.formats.merging import converted, merged_all, struct_array
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
 from kalda.formats.spec import FormatError, FormatSpec
+from kalda.formats.unavailable import DEFAULT, Placeholder
 
-OPTIONS: Final = ("metadata", "timestamp_format")
+_OWN_OPTIONS: Final = ("metadata", "unavailable_value")
+OPTIONS: Final = (*_OWN_OPTIONS, "timestamp_format")
 DEFAULT_METADATA: Final = "op,ts_ms,source.lsn"
 UNSUPPORTED_OPERATION: Final = "UnsupportedOperation"
+UNAVAILABLE_VALUE: Final = "UnavailableValue"
+"""A column holds the placeholder for a value that the event does not have."""
 _NUMBERS: Final = frozenset(("ts_ms", "ts_us", "ts_ns", "lsn", "pos", "row", "txId", "xmin", "server_id"))
 _OPERATIONS: Final = ("c", "r", "u", "d")
+_ADVICE: Final = "the metadata has a column of that name: change the option metadata"
 
 
 class DebeziumDecoder:
@@ -33,7 +40,9 @@ class DebeziumDecoder:
 
     def __init__(self, spec: FormatSpec) -> None:
         is_json = spec.name == "debezium-json"
-        spec.check_options(OPTIONS if is_json else ("metadata", "subject", *REGISTRY_OPTIONS))
+        spec.check_options(OPTIONS if is_json else (*_OWN_OPTIONS, "subject", *REGISTRY_OPTIONS))
+        unavailable = spec.options.get("unavailable_value", DEFAULT)
+        self._placeholder: Final = None if unavailable == "none" else Placeholder(unavailable)
         paths = [
             path.strip() for path in spec.options.get("metadata", DEFAULT_METADATA).split(",") if path.strip()
         ]
@@ -41,59 +50,165 @@ class DebeziumDecoder:
         for path in paths:
             if path.startswith(("before", "after")) or path.count(".") > 1:
                 raise FormatError(f"option metadata has {path!r}; op, ts_ms or a field of source is expected")
-        inner = {name: value for name, value in spec.options.items() if name != "metadata"}
+        inner = {name: value for name, value in spec.options.items() if name not in _OWN_OPTIONS}
         self._row: pa.DataType | None = None
+        self._inner: JsonDecoder | RegistryAvroDecoder
         if not is_json:
-            self._inner: Decoder = RegistryAvroDecoder(replace(spec, name="avro-sr", options=inner))
+            self._inner = RegistryAvroDecoder(replace(spec, name="avro-sr", options=inner))
             return
-        envelope = None
-        if spec.schema is not None:
-            row = parse_schema(spec.schema)
-            self._row = nullable(pa.struct(list(row)))
-            envelope = self._envelope(row)
-            for _, name in self._metadata:
-                if name in row.names:
-                    raise FormatError(
-                        f"{name!r} is a column of the row and of the metadata; change the option metadata"
-                    )
-        self._inner = JsonDecoder(FormatSpec("json", envelope, options=inner))
+        if spec.schema is None:
+            self._inner = JsonDecoder(FormatSpec("json", options=inner))
+            return
+        row = parse_schema(spec.schema)
+        for name in _names(pa.struct(list(row))):
+            if name in self._metadata_names():
+                raise FormatError(
+                    f"{name!r} is a column of the row and of the metadata; change the option metadata"
+                )
+        self._row = nullable(pa.struct(list(row)))
+        self._inner = JsonDecoder(FormatSpec("json", self._envelope(list(row)), options=inner))
 
     def schema(self) -> pa.Schema | None:
         """Return the row's columns and those of the metadata; None without a declared schema."""
-        if self._row is None:
-            return None
-        return pa.schema(
-            [*self._row, *[pa.field(name, _metadata_type(path)) for path, name in self._metadata]]
-        )
+        return None if self._row is None else pa.schema(list(self._type(self._row)))
+
+    def columns(self, values: pa.BinaryArray) -> pa.StructType:
+        """Return the columns of the rows of good events; see `kalda.formats.Decoder`."""
+        if isinstance(self._inner, RegistryAvroDecoder):
+            return framed_columns(values, self._columns_of)
+        found = values.drop_null()
+        return merged_all(map(self._columns_in, slices_of(found, INFERRED_BYTES)))
+
+    def with_columns(self, columns: pa.StructType) -> "DebeziumDecoder":
+        """Return the decoder whose rows have these columns, beside those of the metadata."""
+        decoder = copy.copy(self)
+        decoder._row = columns
+        if isinstance(self._inner, JsonDecoder):
+            # A field that is called like one of the metadata makes its event bad, so it must be seen.
+            taken = [pa.field(name, pa.string()) for name in self._metadata_names()]
+            envelope = self._envelope([*columns, *taken])
+            decoder._inner = self._inner.with_columns(pa.struct(list(envelope)))
+        return decoder
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values; see `kalda.formats.Decoder`."""
-        decoded = self._inner.decode(values)
+        row, inner = self._row, self._inner
+        assert row is not None, "columns are found before values are decoded"
+        if isinstance(inner, JsonDecoder):
+            return self._rows_of(inner.decode(values), row)
+        return decode_framed(values, self._decode_id, self._type(row))
+
+    def _columns_in(self, values: pa.BinaryArray) -> pa.StructType:
+        """Return the columns of the rows of the good ones of some JSON values."""
+        assert isinstance(self._inner, JsonDecoder)
+        probed = self.with_columns(pa.struct([])).decode(values)
+        good = values.filter(probed.good())
+        found = self._inner.read(good)
+        kind = infer_all(self._inner.parsed(good)) if found is None else inferred_type(found.type)
+        return _row_type(kind)
+
+    def _columns_of(self, schema_id: int, framed: pa.BinaryArray) -> pa.StructType:
+        """Return the columns of the rows of Avro values of one id; none when none is good."""
+        found = columns_of_good(framed, lambda values: self._decode_id(schema_id, values))
+        return pa.struct([field for field in found if field.name not in self._metadata_names()])
+
+    def _decode_id(self, schema_id: int, framed: pa.BinaryArray) -> Decoded:
+        assert isinstance(self._inner, RegistryAvroDecoder)
+        decoded = self._inner.decode_id(schema_id, framed)
+        row = _row_type(decoded.columns.type)
+        for name in _names(row):
+            if name in self._metadata_names():
+                raise FormatError(f"the row of schema {schema_id} has a field {name!r}; {_ADVICE}")
+        return self._rows_of(decoded, row)
+
+    def _rows_of(self, decoded: Decoded, row: pa.DataType) -> Decoded:
+        """Return the rows of events that were decoded; those of events without a row are bad."""
         events = _Events(decoded.columns)
         failures = list(decoded.errors)
         known = {failure.row for failure in failures}
         good = decoded.columns.is_valid().to_pylist()
         operations = events.field("op", pa.string())
-        before, after = events.struct("before"), events.struct("after")
+        before, after = (events.struct(side) for side in ("before", "after"))
         is_delete = pc.fill_null(pc.equal(operations, "d"), False)
-        kind = self._row or _row_type(before, after)
-        row = pc.if_else(is_delete, _as(before, kind), _as(after, kind))
+        rows = pc.if_else(is_delete, _as(before, row), _as(after, row))
+        taken = self._taken(before, after)
+        columns = [rows.field(i) for i in range(len(row))] if not rows.null_count else list(rows.flatten())
+        columns, missing = self._with_available(columns, row, before, is_delete)
         for index, (is_event, operation, has_row) in enumerate(
-            zip(good, operations.to_pylist(), row.is_valid().to_pylist(), strict=True)
+            zip(good, operations.to_pylist(), rows.is_valid().to_pylist(), strict=True)
         ):
             if not is_event or index in known:
                 continue
             problem = _problem(operation, has_row)
+            if problem is None and index in taken:
+                problem = BadValueError(MISMATCH, f"the row has a field {taken[index]!r}; {_ADVICE}")
+            if problem is None and index in missing:
+                problem = BadValueError(
+                    UNAVAILABLE_VALUE,
+                    f"{missing[index]} is the placeholder of Debezium for a value that did not change and is "
+                    "not in the event; set REPLICA IDENTITY FULL or add the ReselectColumnsPostProcessor",
+                )
             if problem is not None:
                 failures.append(problem.at(index))
                 good[index] = False
-        columns = [row.field(i) for i in range(len(kind))] if not row.null_count else list(row.flatten())
         columns += [events.field(path, _metadata_type(path)) for path, _ in self._metadata]
-        fields = [*kind, *[pa.field(name, _metadata_type(path)) for path, name in self._metadata]]
+        kind = self._type(row)
         mask = pa.array([not each for each in good], pa.bool_())
-        return Decoded(pa.StructArray.from_arrays(columns, fields=fields, mask=mask), merged(failures))
+        if not len(kind):
+            return Decoded(pa.array([{} if each else None for each in good], kind), merged(failures))
+        return Decoded(pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask), merged(failures))
 
-    def _envelope(self, row: pa.Schema) -> pa.Schema:
+    def _with_available(
+        self,
+        columns: list[pa.Array],
+        kind: pa.DataType,
+        before: pa.StructArray | None,
+        is_delete: pa.BooleanArray,
+    ) -> tuple[list[pa.Array], dict[int, str]]:
+        """Return columns without placeholders, and which rows still lack a value, with the column's name.
+
+        The value is the one before the change where the event has that. A deletion needs its keys only, so
+        there it is null.
+        """
+        missing: dict[int, str] = {}
+        if self._placeholder is None:
+            return columns, missing
+        made = list(columns)
+        former: pa.StructArray | None = None
+        for index, (field, column) in enumerate(zip(kind, columns, strict=True)):
+            rows = self._placeholder.rows(column)
+            if not rows:
+                continue
+            if former is None:
+                former = pa.nulls(len(column), kind) if before is None else _as(before, kind)
+            earlier = pc.struct_field(former, [index])
+            lost = set(self._placeholder.rows(earlier))
+            for row in rows:
+                is_known = former[row].is_valid and row not in lost
+                if not is_known and not is_delete[row].as_py():
+                    missing.setdefault(row, field.name)
+            mask = pc.is_in(pa.array(range(len(column))), pa.array(rows, pa.int64()))
+            found = pc.is_in(pa.array(range(len(column))), pa.array(lost, pa.int64()))
+            made[index] = _where(mask, _where(found, pa.nulls(len(column), field.type), earlier), column)
+        return made, missing
+
+    def _taken(self, *sides: pa.StructArray | None) -> dict[int, str]:
+        """Return which events have a field in the row that is called like one of the metadata."""
+        found: dict[int, str] = {}
+        for side in sides:
+            for name in self._metadata_names():
+                column = None if side is None else _child(side, [name])
+                if column is not None and column.null_count < len(column):
+                    found |= dict.fromkeys(pc.indices_nonzero(column.is_valid()).to_pylist(), name)
+        return found
+
+    def _metadata_names(self) -> list[str]:
+        return [name for _, name in self._metadata]
+
+    def _type(self, row: pa.DataType) -> pa.DataType:
+        return pa.struct([*row, *[pa.field(name, _metadata_type(path)) for path, name in self._metadata]])
+
+    def _envelope(self, row: list[pa.Field]) -> pa.Schema:
         """Return the schema of events with and without the schema part."""
         source = [
             pa.field(path.removeprefix("source."), _metadata_type(path))
@@ -106,8 +221,8 @@ class DebeziumDecoder:
             if "." not in path and path not in ("op",)
         ]
         fields = [
-            pa.field("before", nullable(pa.struct(list(row)))),
-            pa.field("after", pa.struct(list(row))),
+            pa.field("before", nullable(pa.struct(row))),
+            pa.field("after", pa.struct(row)),
             pa.field("op", pa.string()),
             *own,
         ]
@@ -133,7 +248,7 @@ class _Events:
         for holder in (self._bare, self._payload):
             column = _child(holder, path.split("."))
             if column is not None:
-                own = _converted(column, kind)
+                own = _metadata_column(column, kind)
                 found = own if found is None else pc.coalesce(own, found)
         return pa.nulls(self._length, kind) if found is None else found
 
@@ -145,8 +260,8 @@ class _Events:
             return None
         if len(found) == 1:
             return found[0]
-        kind = _row_type(*found)
-        bare, payload = _as(found[0], kind), _as(found[1], kind)
+        kind = merged_all(column.type for column in found)
+        bare, payload = (converted(column, kind) for column in found)
         return pc.if_else(pc.is_valid(payload), payload, bare)
 
 
@@ -159,47 +274,53 @@ def _child(holder: pa.StructArray | None, path: Sequence[str]) -> pa.Array | Non
     return column
 
 
-def _converted(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    if column.type == kind:
-        return column
-    try:
-        return column.cast(kind)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if pa.types.is_string(kind):
-            texts = [
-                None if value is None else json.dumps(value, default=str) for value in column.to_pylist()
-            ]
-            return pa.array(texts, kind)
-        return pa.nulls(len(column), kind)
+def _metadata_column(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a field of the metadata as its type, null where the source has another kind of it."""
+    if column.type == kind or pa.types.is_string(kind):
+        return converted(column, kind)
+    return column.cast(kind) if pa.types.is_integer(column.type) else pa.nulls(len(column), kind)
 
 
-def _row_type(*columns: pa.StructArray | None) -> pa.DataType:
-    """Return the fields of all columns; one that has several types is a double or a text."""
-    kinds: dict[str, pa.DataType] = {}
-    for column in columns:
-        for field in column.type if column is not None else ():
-            kind = kinds.setdefault(field.name, field.type)
-            if kind != field.type:
-                numbers = all(pa.types.is_integer(k) or pa.types.is_floating(k) for k in (kind, field.type))
-                kinds[field.name] = pa.float64() if numbers else pa.string()
-    return nullable(pa.struct(list(kinds.items())))
+def _names(kind: pa.DataType) -> list[str]:
+    return [field.name for field in kind]
+
+
+def _row_type(envelope: pa.DataType) -> pa.StructType:
+    """Return the fields of ``before`` and ``after``, wherever an envelope has them."""
+    holders = [envelope]
+    index = envelope.get_field_index("payload")
+    if index >= 0 and pa.types.is_struct(envelope.field(index).type):
+        holders.append(envelope.field(index).type)
+    sides = []
+    for holder in holders:
+        for name in ("after", "before"):
+            index = holder.get_field_index(name)
+            if index >= 0 and pa.types.is_struct(holder.field(index).type):
+                sides.append(holder.field(index).type)
+    return merged_all(sides)
 
 
 def _as(column: pa.StructArray | None, kind: pa.DataType) -> pa.StructArray | pa.Scalar:
     """Return a struct column with the fields of a type; a missing column is null."""
     if column is None:
         return pa.scalar(None, kind)
-    if column.type == kind:
-        return column
-    names = [field.name for field in column.type]
+    names = _names(column.type)
     children = [
-        _converted(column.field(names.index(field.name)), field.type)
+        converted(column.field(names.index(field.name)), field.type)
         if field.name in names
         else pa.nulls(len(column), field.type)
         for field in kind
     ]
-    mask = column.is_null() if column.null_count else None
-    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    return struct_array(children, kind, column)
+
+
+def _where(mask: pa.BooleanArray, one: pa.Array, other: pa.Array) -> pa.Array:
+    """Return the values of `one` where the mask is true, of any type."""
+    count = len(mask)
+    places = pc.if_else(
+        mask, pa.array(range(count), pa.int64()), pa.array(range(count, 2 * count), pa.int64())
+    )
+    return pa.concat_arrays([one, other]).take(places)
 
 
 def _problem(operation: str | None, has_row: bool) -> BadValueError | None:

@@ -5,8 +5,8 @@ other values hold. A tombstone (null value) is a null row without a failure.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, runtime_checkable
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,10 @@ BAD_FRAMING: Final = "BadFraming"
 """The value does not start with a schema registry's header."""
 UNKNOWN_SCHEMA: Final = "UnknownSchema"
 """The registry has no schema with the id in the header, or one of another kind."""
+TOO_LARGE: Final = "ValueTooLarge"
+"""The value nests too deeply, or has too many fields or items."""
+DECODER_FAILED: Final = "DecoderFailed"
+"""The decoder has no answer for the value; the message has the exception."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +81,42 @@ class BadValueError(Exception):
         return DecodeFailure(row, self.error_class, cut(self.message), schema_id)
 
 
-class Decoder(Protocol):
+class ValueDecoder(Protocol):
     """Decodes the values of one format. It is picklable and opens what it needs lazily, in the worker."""
 
     def schema(self) -> pa.Schema | None:
-        """Return the columns of each decoded row, or None when only the data says which they are."""
+        """Return the columns of each decoded row, or None when only the values show which they are."""
         ...
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
-        """Decode an array of type binary or large_binary; bad bytes never raise.
+        """Decode an array of type binary or large_binary.
+
+        Whether a value is good, and its row, depend on the columns and on its own bytes, not on other values.
 
         Raises:
-            FormatError: The whole job is set up wrongly.
             RegistryError: The schema registry does not answer.
+            ColumnsChangedError: A value has a column that `Decoder.columns` did not find.
+            BadValueError: One of the values is bad, or all of them are too much at once.
+        """
+        ...
+
+
+@runtime_checkable
+class Decoder(ValueDecoder, Protocol):
+    """Decodes values whose columns need not be declared. Where `schema` is None, they are found first."""
+
+    def columns(self, values: pa.BinaryArray) -> pa.StructType:
+        """Return the columns that good values of these have, where `schema` is None.
+
+        The types of several calls are merged with `kalda.formats.merging`.
+        """
+        ...
+
+    def with_columns(self, columns: pa.StructType) -> "Decoder":
+        """Return the decoder whose rows have these columns, which were found in all of the values.
+
+        Raises:
+            FormatError: There are more columns than a table can have.
         """
         ...
 
@@ -122,6 +149,21 @@ def spread(rows: pa.StructArray, positions: Sequence[int], length: int) -> pa.St
     for index, position in enumerate(positions):
         indices[position] = index
     return null_rows(rows.type, length) if not positions else rows.take(pa.array(indices, pa.int64()))
+
+
+def joined(parts: Iterable[Decoded], kind: pa.DataType) -> Decoded:
+    """Return what became of consecutive values; `kind` is the type of the rows where there is none."""
+    failures: list[DecodeFailure] = []
+    rows: list[pa.StructArray] = []
+    start = 0
+    for part in parts:
+        rows.append(part.columns)
+        failures += (
+            part.errors if not start else [replace(each, row=start + each.row) for each in part.errors]
+        )
+        start += len(part.columns)
+    columns = null_rows(kind, 0) if not rows else rows[0] if len(rows) == 1 else pa.concat_arrays(rows)
+    return Decoded(columns, tuple(failures))
 
 
 def null_rows(kind: pa.DataType, length: int) -> pa.StructArray:

@@ -1,10 +1,11 @@
 """Splits values by a schema registry's framing: a zero byte, the schema's id in four bytes, the value.
 
-A batch is decoded once for each id. Rows go back to the places of their values, and the columns of the ids
-are unified by name: a field that a schema does not have is null, numbers widen.
+A batch is decoded once for each id. Rows go back to the places of their values, with columns that the ids'
+own are merged to by name (`kalda.formats.merging`): a field that a schema does not have is null.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +14,6 @@ import pyarrow as pa
 
 from kalda.formats.decoded import (
     BAD_FRAMING,
-    MISMATCH,
     UNKNOWN_SCHEMA,
     BadValueError,
     Decoded,
@@ -22,10 +22,13 @@ from kalda.formats.decoded import (
     null_rows,
     present,
 )
+from kalda.formats.merging import converted, merged_all
 from kalda.formats.registry import UnknownSchemaError
 from kalda.formats.spec import FormatError, cut
 
 HEADER_BYTES: Final = 5
+_PROBED: Final = 64
+"""Values that are decoded at once to find a good one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +41,15 @@ class Part:
 
 
 def decode_framed(
-    values: pa.BinaryArray, decode: Callable[[int, pa.BinaryArray], Decoded], kind: pa.DataType | None
+    values: pa.BinaryArray, decode: Callable[[int, pa.BinaryArray], Decoded], kind: pa.DataType
 ) -> Decoded:
     """Decode framed values id by id.
 
     Args:
         values: The values, with nulls for tombstones.
-        decode: Decodes the payloads of one id; raises `UnknownSchemaError` for an id without a schema, or
+        decode: Decodes the values of one id; raises `UnknownSchemaError` for an id without a schema, or
             `FormatError` for a schema that cannot be decoded, which makes each of its values bad.
-        kind: The type of the rows, or None where it follows from the schemas.
+        kind: The type of the rows, which those of every id become.
     """
     failures: list[DecodeFailure] = []
     parts: list[tuple[Sequence[int], pa.StructArray]] = []
@@ -61,9 +64,34 @@ def decode_framed(
             DecodeFailure(part.positions[each.row], each.error_class, each.message, part.schema_id)
             for each in decoded.errors
         ]
-        parts.append((part.positions, decoded.columns))
-    rows = _joined(parts, len(values), kind, failures)
-    return Decoded(rows, merged(failures))
+        if len(decoded.errors) < len(decoded.columns):  # the columns of values that are all bad do not count
+            parts.append((part.positions, decoded.columns))
+    return Decoded(scattered(parts, len(values), kind), merged(failures))
+
+
+def framed_columns(
+    values: pa.BinaryArray, columns: Callable[[int, pa.BinaryArray], pa.StructType]
+) -> pa.StructType:
+    """Return the columns of framed values: those of all ids together, the latest id's first.
+
+    Args:
+        values: The values, with nulls for tombstones.
+        columns: Returns the columns that good values of one id have; raises as that of `decode_framed`.
+    """
+    kinds = []
+    for part in reversed(_parts(values, [])):
+        with suppress(UnknownSchemaError, FormatError):
+            kinds.append(columns(part.schema_id, part.values))
+    return merged_all(kinds)
+
+
+def columns_of_good(values: pa.BinaryArray, decode: Callable[[pa.BinaryArray], Decoded]) -> pa.StructType:
+    """Return the type of the rows of values that all have the same; none when none of them is good."""
+    for start in range(0, len(values), _PROBED):
+        decoded = decode(values.slice(start, _PROBED))
+        if len(decoded.errors) < len(decoded.columns):
+            return decoded.columns.type
+    return pa.struct([])
 
 
 def _parts(values: pa.BinaryArray, failures: list[DecodeFailure]) -> list[Part]:
@@ -101,7 +129,7 @@ def value_ranges(
     np.ndarray[tuple[int], np.dtype[np.int64]],
     np.ndarray[tuple[int], np.dtype[np.int64]],
 ]:
-    """Return the bytes of an array without nulls, and where each value starts and ends in them."""
+    """Return the bytes of an array, and where each value starts and ends in them; a null has none."""
     width = 8 if pa.types.is_large_binary(values.type) else 4
     _, offsets_buffer, data_buffer = values.buffers()
     offsets = np.frombuffer(
@@ -113,60 +141,32 @@ def value_ranges(
     return data, offsets[:-1], offsets[1:]
 
 
-def _joined(
-    parts: list[tuple[Sequence[int], pa.StructArray]],
-    length: int,
-    kind: pa.DataType | None,
-    failures: list[DecodeFailure],
+def slices_of(values: pa.BinaryArray, bytes_max: int, rows_max: int = 1 << 31) -> Iterator[pa.BinaryArray]:
+    """Yield values in slices of at most so many bytes and rows; a longer value is one by itself."""
+    if not len(values):
+        return
+    _, starts, ends = value_ranges(values)
+    filled = np.cumsum(ends - starts)
+    start = done = 0
+    while start < len(values):
+        end = int(np.searchsorted(filled, done + bytes_max, "right"))
+        end = max(start + 1, min(end, start + rows_max))
+        yield values.slice(start, end - start)
+        start, done = end, int(filled[end - 1])
+
+
+def scattered(
+    parts: Sequence[tuple[Sequence[int], pa.StructArray]], length: int, kind: pa.DataType
 ) -> pa.StructArray:
-    """Return the rows of all parts at their places, null elsewhere."""
-    if kind is None:
-        parts, kind = _unified(parts, failures)
+    """Return rows of a type: those of all parts at their places, null elsewhere."""
     if not parts:
         return null_rows(kind, length)
-    columns = [_as_struct(rows, kind) for _, rows in parts]
     order = np.full(length, -1, np.int64)
     start = 0
     for positions, rows in parts:
         order[np.array(positions, np.int64)] = np.arange(start, start + len(rows))
         start += len(rows)
+    columns = [converted(rows, kind) for _, rows in parts]
     if len(columns) == 1 and start == length:
         return columns[0]
     return pa.concat_arrays(columns).take(pa.array(order, mask=order < 0))
-
-
-def _unified(
-    parts: list[tuple[Sequence[int], pa.StructArray]], failures: list[DecodeFailure]
-) -> tuple[list[tuple[Sequence[int], pa.StructArray]], pa.DataType]:
-    """Return the parts whose columns go together, and the type with all of their columns.
-
-    The part of the greatest id, which comes last, decides; the values of one that contradicts it are bad.
-    """
-    schema = pa.schema([])
-    kept: list[tuple[Sequence[int], pa.StructArray]] = []
-    for positions, rows in reversed(parts):
-        try:
-            schema = pa.unify_schemas([schema, pa.schema(list(rows.type))], promote_options="permissive")
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            known = {each.row for each in failures}
-            bad = BadValueError(MISMATCH, f"its schema contradicts a later one of the batch: {error}")
-            failures += [bad.at(position) for position in positions if position not in known]
-        else:
-            kept.append((positions, rows))
-    return kept[::-1], pa.struct(list(schema))
-
-
-def _as_struct(rows: pa.StructArray, kind: pa.DataType) -> pa.StructArray:
-    if rows.type == kind:
-        return rows
-    names = {field.name: index for index, field in enumerate(rows.type)}
-    columns = []
-    for field in kind:
-        if field.name not in names:
-            columns.append(pa.nulls(len(rows), field.type))
-        else:
-            column = rows.field(names[field.name])
-            nested = pa.types.is_struct(field.type) and pa.types.is_struct(column.type)
-            columns.append(_as_struct(column, field.type) if nested else column.cast(field.type))
-    mask = rows.is_null() if rows.null_count else None
-    return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)

@@ -8,7 +8,10 @@ rows as values means one row for each. A maintainer must keep both checks: first
 of rows.
 """
 
+import copy
 import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
@@ -16,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from kalda.formats.ddl import parse_schema
+from kalda.formats.ddl import DEPTH_MAX, parse_schema
 from kalda.formats.decoded import (
+    TOO_LARGE,
     BadValueError,
     Decoded,
     DecodeFailure,
@@ -27,132 +31,174 @@ from kalda.formats.decoded import (
     present,
     spread,
 )
-from kalda.formats.json_rows import EPOCH_MICROS, Convert, converter, infer, parse_json
+from kalda.formats.framing import slices_of, value_ranges
+from kalda.formats.json_rows import (
+    EPOCH_MICROS,
+    Convert,
+    converter,
+    infer,
+    nesting,
+    openers,
+    parse_json,
+    parse_object,
+)
+from kalda.formats.merging import COLUMNS_MAX, item_leaves, merged_all, struct_of
 from kalda.formats.moments import base64_bytes, parse_moments
 from kalda.formats.spec import FormatError, FormatSpec
 
 OPTIONS: Final = ("timestamp_format",)
+INFERRED_BYTES: Final = 128 << 10
+"""Values that show their columns at once: Arrow's reader makes each field of one a column for all."""
+_FIELDS_MAX: Final = 1 << 15
+"""Fields that Arrow's reader may find by itself at once; with many different ones it takes seconds."""
+_CELLS_MAX: Final = 1 << 24
+"""Objects times fields that Arrow's reader may make of a slice; each takes up to 16 bytes."""
 _WORDS: Final = re.compile(rb"[:\[,]\s*(?:-?Inf(?!inity)|-NaN)")
 """Words that Arrow's reader takes for numbers and JSON's usual extension does not."""
 
 
 class JsonDecoder:
-    """Decodes one JSON object per value, by a declared schema or by what each batch holds.
+    """Decodes one JSON object per value, by a declared schema or by the columns that the values have.
 
-    Without a schema the columns follow from the batch: columns that are null in the whole batch are missing,
-    and fields of several kinds are texts. Merging the schemas of batches is up to the caller.
+    Without a schema, `columns` finds them: fields of several kinds are texts, and those that are null in all
+    values are left out.
     """
 
     def __init__(self, spec: FormatSpec) -> None:
         spec.check_options(OPTIONS)
         self._timestamps = spec.choice("timestamp_format", ("iso", *EPOCH_MICROS))
-        self._schema = None if spec.schema is None else parse_schema(spec.schema)
+        self._schema: pa.Schema | None = None
+        self._is_inferred = False
+        self._parse: Callable[[bytes], object] = parse_json
         self._convert: Convert | None = None
-        self._texts: dict[str, pa.Field] = {}
         self._read_schema: pa.Schema | None = None
         self._type: pa.DataType | None = None
-        if self._schema is not None:
-            _check_types(pa.struct(list(self._schema)), "")
-            self._type = nullable(pa.struct(list(self._schema)))
-            if not any(map(_has_map, self._schema.types)):
-                self._read_schema = pa.schema([self._read_field(f) for f in self._schema])
+        self._item_leaves = 0
+        if spec.schema is not None:
+            declared = parse_schema(spec.schema)
+            _check_types(pa.struct(list(declared)), "")
+            self._set_columns(declared)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without the compiled functions, which are made again where they are used."""
         return self.__dict__ | {"_convert": None}
 
     def schema(self) -> pa.Schema | None:
-        """Return the declared columns, all nullable, or None when they are inferred."""
+        """Return the declared columns, all nullable, or None when the values have to show them."""
         return None if self._type is None else pa.schema(list(self._type))
+
+    def columns(self, values: pa.BinaryArray) -> pa.StructType:
+        """Return the columns that some values have; see `kalda.formats.Decoder`."""
+        found = values.drop_null()
+        kinds = [self._kind_of(part) for part in slices_of(found, INFERRED_BYTES)]
+        return merged_all(kinds)
+
+    def with_columns(self, columns: pa.StructType) -> "JsonDecoder":
+        """Return the decoder whose rows have these columns."""
+        decoder = copy.copy(self)
+        decoder._is_inferred = True
+        decoder._parse = parse_object
+        decoder._set_columns(pa.schema(list(columns)))
+        return decoder
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values; see `kalda.formats.Decoder`."""
+        assert self._type is not None, "columns are found before values are decoded"
         positions = present(values)
         found = values if positions is None else values.drop_null()
-        rows = self._decode_all(found) if len(found) else null_rows(self._type or pa.struct([]), 0)
+        self._check_size(found)
+        rows = self._decode_all(found) if len(found) else null_rows(self._type, 0)
         if rows is not None:
             if positions is None:
                 return Decoded(rows, ())
             return Decoded(spread(rows, positions, len(values)), ())
         return self._decode_each(found, positions or range(len(values)), len(values))
 
-    def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray | None:
-        """Return the rows of values that Arrow's reader takes as a whole, or None."""
-        if self._type is not None and self._read_schema is None:
-            return None
+    def read(self, values: pa.BinaryArray) -> pa.StructArray | None:
+        """Return values without nulls as Arrow's reader reads them, by themselves; None if it does not.
+
+        Texts that look like timestamps may be timestamps. What is null in all of them is there.
+        """
         joined = _joined(values)
         if joined is None:
             return None
+        fields = joined.count(b":")
+        if fields > _FIELDS_MAX or fields * joined.count(b"{") > _CELLS_MAX:
+            return None
         try:
-            if self._read_schema is None:
-                rows = self._read_inferred(joined)
-            else:
-                rows = _read(joined, self._read_schema, "ignore")
+            rows = _read(joined, None, "infer")
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            return None
+        return rows if len(rows) == len(values) and len(rows.type) <= COLUMNS_MAX else None
+
+    def _set_columns(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._type = nullable(pa.struct(list(schema)))
+        self._item_leaves = item_leaves(self._type)
+        if not any(map(_has_map, schema.types)):
+            self._read_schema = pa.schema([self._read_field(f) for f in schema])
+
+    def _check_size(self, values: pa.BinaryArray) -> None:
+        """Check that objects in arrays do not take far more memory as columns than as JSON."""
+        if self._item_leaves < 2:
+            return
+        data, starts, ends = value_ranges(values)
+        if not len(values):
+            return
+        cells = len(openers(data[starts[0] : ends[-1]])) * self._item_leaves
+        if cells > _CELLS_MAX:
+            raise BadValueError(
+                TOO_LARGE,
+                f"the value's arrays have up to {cells} fields; {_CELLS_MAX} can be columns at once",
+            )
+
+    def _kind_of(self, values: pa.BinaryArray) -> pa.StructType:
+        rows = self.read(values)
+        if rows is not None:
+            return inferred_type(rows.type)
+        return infer_all(self.parsed(values))
+
+    def parsed(self, values: pa.BinaryArray) -> Iterator[dict[str, object]]:
+        """Yield the objects of the values that are good whatever the columns are."""
+        for value in values.to_pylist():
+            with suppress(BadValueError):
+                yield parse_object(value)
+
+    def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray | None:
+        """Return the rows of values that Arrow's reader takes as a whole, or None."""
+        if self._read_schema is None:
+            return None
+        joined = _joined(values)
+        if joined is None or (self._is_inferred and _has_wide_value(joined, values)):
+            return None
+        try:
+            rows = _read(joined, self._read_schema, "ignore")
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError):
             return None
         if len(rows) != len(values):
             return None
-        if self._type is None or self._schema is None:
-            return rows
+        assert self._schema is not None
         if _lacks_required(rows, pa.struct(list(self._schema))):
             return None
         return self._finished(rows, self._type)
-
-    def _read_inferred(self, joined: bytes) -> pa.StructArray:
-        """Read with inferred types, where texts that look like timestamps stay texts."""
-        hints = pa.schema(list(self._texts.values())) if self._texts else None
-        try:
-            rows = _read(joined, hints, "infer")
-        except pa.ArrowInvalid:
-            if hints is None:
-                raise
-            self._texts.clear()
-            rows = _read(joined, None, "infer")
-        moments = [f for f in rows.type if _has_moment(f.type)]
-        if moments:
-            if len(self._texts) + len(moments) > 10_000:
-                self._texts.clear()
-            hinted = {f.name: pa.field(f.name, _as_texts(f.type)) for f in moments}
-            rows = _read(joined, pa.schema(list((self._texts | hinted).values())), "infer")
-            self._texts |= hinted
-        names = [f.name for f in rows.type if not _is_empty(f.type)]
-        order = [name for name in names if name not in self._texts or _any_valid(rows.field(name))]
-        return _without_empty(rows, order)
 
     def _decode_each(self, values: pa.BinaryArray, positions: range | list[int], length: int) -> Decoded:
         failures: list[DecodeFailure] = []
         parsed: list[object] = []
         good: list[int] = []
-        convert, kind = self._convert, self._type
-        if kind is not None and convert is None:
-            assert self._schema is not None
-            convert = self._convert = converter(pa.struct(list(self._schema)), self._timestamps)
+        assert self._schema is not None
+        if self._convert is None:
+            self._convert = converter(pa.struct(list(self._schema)), self._timestamps)
+        convert, parse = self._convert, self._parse
         for position, value in zip(positions, values.to_pylist(), strict=True):
             try:
-                row = parse_json(value)
-                if convert is not None:
-                    row = convert(row, "")
-                elif not isinstance(row, dict):
-                    converter(pa.struct([]), "iso")(row, "")
+                row = convert(parse(value), "")
             except BadValueError as error:
                 failures.append(error.at(position))
             else:
                 parsed.append(row)
                 good.append(position)
-        if convert is None:
-            kind = infer(parsed) or pa.struct([])
-            inferred = converter(kind, "iso")
-            kept, parsed_rows = good, parsed
-            good, parsed = [], []
-            for position, row in zip(kept, parsed_rows, strict=True):
-                try:
-                    parsed.append(inferred(row, ""))
-                except BadValueError as error:
-                    failures.append(error.at(position))
-                else:
-                    good.append(position)
-        rows = pa.array(parsed, kind)
-        return Decoded(spread(rows, good, length), merged(failures))
+        return Decoded(spread(pa.array(parsed, self._type), good, length), merged(failures))
 
     def _read_field(self, field: pa.Field) -> pa.Field:
         return pa.field(field.name, self._read_type(field.type))
@@ -205,7 +251,10 @@ class JsonDecoder:
 
 
 def _joined(values: pa.BinaryArray) -> bytes | None:
-    """Return the values joined by newlines, or None when one of them is not in braces or not UTF-8."""
+    """Return the values joined by newlines, or None when one of them is not for Arrow's reader.
+
+    It is not UTF-8 in braces, or nests deeper than a type: the reader recurses in C, beyond Python's guards.
+    """
     width = 8 if pa.types.is_large_binary(values.type) else 4
     _, offsets_buffer, data_buffer = values.buffers()
     if data_buffer is None:
@@ -221,6 +270,11 @@ def _joined(values: pa.BinaryArray) -> bytes | None:
         return None
     if int(ends[-1]) - int(starts[0]) + len(values) > 1 << 31:
         return None
+    places = openers(data[starts[0] : ends[-1]]) + starts[0]
+    counts = np.diff(np.searchsorted(places, np.append(starts, ends[-1])))
+    for index in np.flatnonzero(counts > DEPTH_MAX):
+        if nesting(data[starts[index] : ends[index]].tobytes()) > DEPTH_MAX:
+            return None
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     joined: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()
     if not joined.isascii():
@@ -288,50 +342,25 @@ def _has_map(kind: pa.DataType) -> bool:
     return pa.types.is_map(kind) or (pa.types.is_list(kind) and _has_map(kind.value_type))
 
 
-def _has_moment(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return any(_has_moment(f.type) for f in kind)
-    if pa.types.is_list(kind):
-        return _has_moment(kind.value_type)
-    return bool(pa.types.is_temporal(kind))
+def _has_wide_value(joined: bytes, values: pa.BinaryArray) -> bool:
+    """Return whether a value may have more fields than a table has columns."""
+    if joined.count(b":") <= COLUMNS_MAX:
+        return False
+    return any(value.count(b":") > COLUMNS_MAX for value in values.to_pylist())
 
 
-def _as_texts(kind: pa.DataType) -> pa.DataType:
-    """Return a type with texts in place of dates and timestamps, and without what is only null."""
+def inferred_type(kind: pa.DataType, depth: int = 0) -> pa.DataType:
+    """Return a type that Arrow's reader found as `kalda.formats.json_rows.infer` finds it."""
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(f.name, _as_texts(f.type)) for f in kind if not _is_empty(f.type)])
+        return struct_of(
+            ((field.name, inferred_type(field.type, depth + 1)) for field in kind), is_nested=depth > 0
+        )
     if pa.types.is_list(kind):
-        return pa.list_(_as_texts(kind.value_type))
+        return pa.list_(inferred_type(kind.value_type, depth + 1))
     return pa.string() if pa.types.is_temporal(kind) else kind
 
 
-def _is_empty(kind: pa.DataType) -> bool:
-    """Return whether a type has no value but null, or objects and arrays of such."""
-    if pa.types.is_struct(kind):
-        return all(_is_empty(f.type) for f in kind)
-    if pa.types.is_list(kind):
-        return _is_empty(kind.value_type)
-    return bool(pa.types.is_null(kind))
-
-
-def _any_valid(array: pa.Array) -> bool:
-    return bool(array.null_count < len(array))
-
-
-def _without_empty(array: pa.StructArray, names: list[str]) -> pa.StructArray:
-    """Return the named columns, without nested fields that are null in all rows."""
-    fields = [_pruned(array.field(name)) for name in names]
-    if not fields:
-        return pa.array([{}] * len(array), pa.struct([]))
-    mask = array.is_null() if array.null_count else None
-    return pa.StructArray.from_arrays(fields, names, mask=mask)
-
-
-def _pruned(array: pa.Array) -> pa.Array:
-    if pa.types.is_struct(array.type):
-        return _without_empty(array, [f.name for f in array.type if not _is_empty(f.type)])
-    if pa.types.is_list(array.type):
-        items = _pruned(array.values)
-        mask = array.is_null() if array.null_count else None
-        return pa.ListArray.from_arrays(array.offsets, items, mask=mask)
-    return array
+def infer_all(objects: Iterable[object]) -> pa.StructType:
+    """Return the columns of parsed objects; none without an object."""
+    kind = infer(list(objects))
+    return pa.struct([]) if pa.types.is_null(kind) else kind

@@ -17,10 +17,13 @@ from collections.abc import Callable
 from decimal import Context, Decimal, InvalidOperation
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 
+from kalda.common.json_text import float_word, strict_json
 from kalda.formats.ddl import DEPTH_MAX
-from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, BadValueError
+from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, TOO_LARGE, BadValueError
+from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count
 from kalda.formats.moments import base64_bytes, date_days, timestamp_micros
 
 Convert = Callable[[object, str], object]
@@ -28,6 +31,9 @@ Convert = Callable[[object, str], object]
 
 EPOCH_MICROS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 _TEXT_MAX: Final = 60
+_INT_MAX: Final = 1 << 63
+_DOUBLE_DIGITS: Final = 308
+"""A shorter number without an exponent fits a double."""
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -38,20 +44,50 @@ class NumberText(str):
 
 
 class NonFinite(float):
-    """One of the words NaN, Infinity and -Infinity."""
+    """One of the words NaN, Infinity and -Infinity, as a number."""
 
     __slots__ = ()
 
 
+_WORDS: Final = {
+    "NaN": math.nan,
+    "Infinity": math.inf,
+    "+Infinity": math.inf,
+    "+INF": math.inf,
+    "-Infinity": -math.inf,
+    "-INF": -math.inf,
+}
+"""Texts that Spark reads as numbers, and writes since JSON has no such numbers."""
 _DECODER: Final = json.JSONDecoder(parse_float=NumberText, parse_constant=NonFinite)
+NESTING_MAX: Final = 200
+"""Open brackets inside each other; parsers recurse, and the stacks of Python and C are finite."""
+_TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
+_OPENING: Final = np.isin(np.arange(256), list(b"{["))
+_CLOSING: Final = np.isin(np.arange(256), list(b"}]"))
+
+
+def nesting(value: bytes) -> int:
+    """Return how many brackets of a JSON text are open inside each other at most."""
+    data = np.frombuffer(_TEXT.sub(b"", value), np.uint8)
+    if not len(data):
+        return 0
+    steps = _OPENING[data].astype(np.int64) - _CLOSING[data]
+    return int(np.cumsum(steps).max())
+
+
+def openers(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Return where in some JSON the opening brackets are, those in texts included."""
+    return np.flatnonzero(_OPENING[data])
 
 
 def parse_json(value: bytes) -> object:
     """Return a parsed JSON value; numbers with a fraction stay text.
 
     Raises:
-        BadValueError: The bytes are not UTF-8 or not one JSON value.
+        BadValueError: The bytes are not UTF-8, not one JSON value, or nest deeper than `NESTING_MAX`.
     """
+    if value.count(b"{") + value.count(b"[") > NESTING_MAX and nesting(value) > NESTING_MAX:
+        raise BadValueError(TOO_LARGE, f"the JSON nests deeper than {NESTING_MAX} levels")
     try:
         text = value.decode()
     except UnicodeDecodeError as error:
@@ -60,8 +96,6 @@ def parse_json(value: bytes) -> object:
         parsed: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise BadValueError(MALFORMED, f"not JSON: {error.msg} at character {error.pos}") from error
-    except RecursionError as error:
-        raise BadValueError(MALFORMED, "not JSON that can be read: it nests too deeply") from error
     except ValueError as error:  # a whole number of thousands of digits
         raise BadValueError(MALFORMED, f"not JSON that can be read: {error}") from error
     return parsed
@@ -79,7 +113,7 @@ def json_text(value: object) -> str:
 
 
 def _text(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return strict_json(value)
 
 
 def converter(kind: pa.DataType, timestamps: str) -> Convert:
@@ -216,6 +250,8 @@ def _double(value: object, path: str) -> object:
             raise mismatch(path, "a number that fits double", value) from error
     if type(value) is NonFinite:
         return float(value)
+    if type(value) is str and value in _WORDS:
+        return _WORDS[value]
     raise mismatch(path, "a number", value)
 
 
@@ -226,6 +262,8 @@ def _boolean(value: object, path: str) -> object:
 
 
 def _string(value: object, path: str) -> str:
+    if type(value) is NonFinite:
+        return str(float_word(value))
     text = value if type(value) is str else json_text(value)
     if not text.isascii():
         try:
@@ -244,19 +282,57 @@ def mismatch(path: str, expected: str, value: object) -> BadValueError:
     return BadValueError(MISMATCH, f"{path or 'the value'} is {text}; {expected} is expected")
 
 
-def infer(values: list[object]) -> pa.DataType | None:
-    """Return the type of parsed values, None when all are null.
+def parse_object(value: bytes) -> dict[str, object]:
+    """Return a parsed JSON object whose fields can be columns, whatever they are.
+
+    Raises:
+        BadValueError: It is none; or it has a number beyond double, half a surrogate pair, or more fields
+            than a table has columns.
+    """
+    parsed = parse_json(value)
+    if not isinstance(parsed, dict):
+        raise mismatch("", "an object", parsed)
+    if b"\\ud" in value or b"\\uD" in value:
+        try:
+            json_text(parsed).encode()
+        except UnicodeEncodeError as error:
+            raise BadValueError(INVALID_TEXT, "the value has half a surrogate pair") from error
+    if b"e" in value or b"E" in value or len(value) > _DOUBLE_DIGITS:
+        _check_numbers(parsed, "")
+    if value.count(b":") > COLUMNS_MAX:
+        count = max(len(parsed), 0 if len(parsed) > COLUMNS_MAX else leaf_count(infer([parsed])))
+        if count > COLUMNS_MAX:
+            raise BadValueError(
+                TOO_LARGE, f"the value has {count} fields; up to {COLUMNS_MAX} can be columns"
+            )
+    return parsed
+
+
+def _check_numbers(value: object, path: str) -> None:
+    if isinstance(value, dict):
+        for key, child in value.items():
+            _check_numbers(child, f"{path}.{key}" if path else key)
+    elif isinstance(value, list):
+        for child in value:
+            _check_numbers(child, f"{path}[]")
+    elif type(value) is NumberText or (type(value) is int and not -_INT_MAX < value < _INT_MAX):
+        _double(value, path)
+
+
+def infer(values: list[object]) -> pa.DataType:
+    """Return the type of parsed values; null, alone or inside, where no value shows one.
 
     Kinds that differ become ``string``, as in Spark: a whole number and a number with a fraction are a
-    double, a whole number beyond 64 bits too. Texts stay texts, whatever they look like.
+    double, a whole number beyond 64 bits too. Texts stay texts, whatever they look like. Types of several
+    calls are merged with `kalda.formats.merging.merged`.
     """
     return _infer(values, 0)
 
 
-def _infer(values: list[object], depth: int) -> pa.DataType | None:
+def _infer(values: list[object], depth: int) -> pa.DataType:
     kinds = {_kind(value) for value in values if value is not None}
     if not kinds:
-        return None
+        return pa.null()
     if depth > DEPTH_MAX:
         return pa.string()
     if kinds == {"object"}:
@@ -265,11 +341,13 @@ def _infer(values: list[object], depth: int) -> pa.DataType | None:
             if isinstance(value, dict):
                 for key, child in value.items():
                     children.setdefault(key, []).append(child)
-        fields = [(key, _infer(found, depth + 1)) for key, found in children.items()]
-        return pa.struct([pa.field(key, kind) for key, kind in fields if kind is not None]) or None
+        if depth and len(children) > FIELDS_MAX:
+            return pa.string()
+        return pa.struct([(key, _infer(found, depth + 1)) for key, found in children.items()])
     if kinds == {"array"}:
-        item = _infer([item for value in values if isinstance(value, list) for item in value], depth + 1)
-        return None if item is None else pa.list_(item)
+        return pa.list_(
+            _infer([item for value in values if isinstance(value, list) for item in value], depth + 1)
+        )
     if len(kinds) == 1:
         return {"bool": pa.bool_(), "int": pa.int64(), "double": pa.float64(), "string": pa.string()}[
             kinds.pop()

@@ -4,7 +4,10 @@ Messages are parsed one by one in C; their fields become columns one by one. Pro
 ignores fields that it does not know, so not every damage of a value can be seen.
 """
 
+import copy
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,6 +17,8 @@ from google.protobuf.message import DecodeError
 from kalda.formats.decoded import (
     MALFORMED,
     MISMATCH,
+    TOO_LARGE,
+    UNKNOWN_SCHEMA,
     BadValueError,
     Decoded,
     DecodeFailure,
@@ -22,7 +27,8 @@ from kalda.formats.decoded import (
     present,
     spread,
 )
-from kalda.formats.framing import HEADER_BYTES, decode_framed
+from kalda.formats.framing import HEADER_BYTES, decode_framed, framed_columns, scattered
+from kalda.formats.merging import item_leaves, merged_all
 from kalda.formats.protobuf_schema import (
     WRAPPERS,
     ProtobufSchema,
@@ -32,10 +38,12 @@ from kalda.formats.protobuf_schema import (
     message_type,
 )
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
-from kalda.formats.registry import RegistryClient, UnknownSchemaError, registry_settings
+from kalda.formats.registry import ParsedSchemas, RegisteredSchema, RegistryClient, registry_settings
 from kalda.formats.spec import FormatError, FormatSpec, cut
 
 _INDEXES_MAX: Final = 64
+_CELLS_MAX: Final = 1 << 20
+"""Fields of messages that are decoded at once; a message of two bytes may have any number of them."""
 Read = Callable[[Any], object]
 
 
@@ -49,7 +57,7 @@ class ProtobufDecoder:
         self._descriptors: Final = compile_proto(spec.schema)
         self._message: Final = spec.options.get("message")
         self._reader: MessageReader | None = None
-        self._type: Final = self._reading().type
+        self._type: Final = self.reader().type
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without descriptors, which cannot be pickled."""
@@ -61,9 +69,15 @@ class ProtobufDecoder:
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values; see `kalda.formats.Decoder`."""
-        return self._reading().decode(values, lambda value: value)
+        positions = present(values)
+        if positions is None:
+            return self.reader().decode(values.to_pylist())
+        decoded = self.reader().decode(values.drop_null().to_pylist())
+        failures = [replace(each, row=positions[each.row]) for each in decoded.errors]
+        return Decoded(spread(decoded.columns, positions, len(values)), tuple(failures))
 
-    def _reading(self) -> "MessageReader":
+    def reader(self) -> "MessageReader":
+        """Return the reader of the declared message."""
         if self._reader is None:
             schema = ProtobufSchema(self._descriptors)
             self._reader = MessageReader(schema, schema.message(self._message))
@@ -89,53 +103,97 @@ class RegistryProtobufDecoder:
             if spec.schema is None
             else ProtobufDecoder(FormatSpec("protobuf", spec.schema, None, _only_message(spec)))
         )
-        self._schemas: dict[int, ProtobufSchema] = {}
+        self._schemas: Final = ParsedSchemas(self._client, "PROTOBUF", _compiled)
         self._readers: dict[tuple[int, tuple[int, ...]], MessageReader] = {}
+        self._type: pa.DataType | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without descriptors, which cannot be pickled."""
-        return self.__dict__ | {"_schemas": {}, "_readers": {}}
+        return self.__dict__ | {"_readers": {}}
 
     def schema(self) -> pa.Schema | None:
         """Return the fields of the declared message; None without one."""
+        if self._type is not None:
+            return pa.schema(list(self._type))
         return None if self._declared is None else self._declared.schema()
+
+    def columns(self, values: pa.BinaryArray) -> pa.StructType:
+        """Return the columns of the messages that good values name; see `kalda.formats.Decoder`."""
+        return framed_columns(values, self._columns_of)
+
+    def with_columns(self, columns: pa.StructType) -> "RegistryProtobufDecoder":
+        """Return the decoder whose rows have these columns."""
+        decoder = copy.copy(self)
+        decoder._type = columns
+        return decoder
 
     def decode(self, values: pa.BinaryArray) -> Decoded:
         """Decode values; see `kalda.formats.Decoder`."""
         schema = self.schema()
-        return decode_framed(values, self._decode_id, None if schema is None else pa.struct(list(schema)))
+        assert schema is not None, "columns are found before values are decoded"
+        kind = pa.struct(list(schema))
+        return decode_framed(values, lambda number, framed: self._decode_id(number, framed, kind), kind)
 
-    def _decode_id(self, schema_id: int, framed: pa.BinaryArray) -> Decoded:
-        schema = self._schema(schema_id)
-        heads: list[tuple[tuple[int, ...], int] | None] = [_indexes(value) for value in framed.to_pylist()]
-        names = {head[0] for head in heads if head is not None}
-        if len(names) > 1:
-            raise FormatError(f"values of schema {schema_id} in one batch name {len(names)} messages of it")
-        indexes = next(iter(names), (0,))
+    def _columns_of(self, schema_id: int, framed: pa.BinaryArray) -> pa.StructType:
+        kinds = []
+        for indexes, places, payloads in _messages(framed, []):
+            with suppress(FormatError):
+                reader = self._reader(schema_id, indexes)
+                if len(reader.decode(payloads).errors) < len(places):
+                    kinds.append(reader.type)
+        return merged_all(kinds)
+
+    def _decode_id(self, schema_id: int, framed: pa.BinaryArray, kind: pa.DataType) -> Decoded:
+        """Decode values of one schema, those of each of its messages for themselves."""
+        self._schemas.get(schema_id)
+        failures: list[DecodeFailure] = []
+        parts: list[tuple[list[int], pa.StructArray]] = []
+        for indexes, places, payloads in _messages(framed, failures):
+            try:
+                decoded = self._reader(schema_id, indexes).decode(payloads)
+            except FormatError as error:
+                bad = BadValueError(UNKNOWN_SCHEMA, str(error))
+                failures += [bad.at(place) for place in places]
+                continue
+            failures += [replace(each, row=places[each.row]) for each in decoded.errors]
+            if len(decoded.errors) < len(places):
+                parts.append((places, decoded.columns))
+        return Decoded(scattered(parts, len(framed), kind), merged(failures))
+
+    def _reader(self, schema_id: int, indexes: tuple[int, ...]) -> "MessageReader":
+        """Return the reader of a message.
+
+        Raises:
+            UnknownSchemaError, FormatError: The registry has no such schema, or it has no such message.
+        """
+        schema = self._schemas.get(schema_id)
         if self._declared is not None:
-            reader = self._declared._reading()
-        else:
-            key = schema_id, indexes
-            if key not in self._readers:
-                self._readers[key] = MessageReader(schema, schema.message_at(indexes))
-            reader = self._readers[key]
-        starts = iter(heads)
+            schema.message_at(indexes)
+            return self._declared.reader()
+        key = schema_id, indexes
+        if key not in self._readers:
+            self._readers[key] = MessageReader(schema, schema.message_at(indexes))
+        return self._readers[key]
 
-        def payload(value: bytes) -> bytes:
-            head = next(starts)
-            if head is None:
-                raise BadValueError(MALFORMED, "the indexes of the message are cut")
-            return value[head[1] :]
 
-        return reader.decode(framed, payload)
+def _compiled(schema: RegisteredSchema) -> ProtobufSchema:
+    return ProtobufSchema(compile_proto(schema.text, schema.references))
 
-    def _schema(self, schema_id: int) -> ProtobufSchema:
-        if schema_id not in self._schemas:
-            found = self._client.schema(schema_id)
-            if found.kind != "PROTOBUF":
-                raise UnknownSchemaError(f"schema {schema_id} is {found.kind}, not PROTOBUF")
-            self._schemas[schema_id] = ProtobufSchema(compile_proto(found.text, found.references))
-        return self._schemas[schema_id]
+
+def _messages(
+    framed: pa.BinaryArray, failures: list[DecodeFailure]
+) -> list[tuple[tuple[int, ...], list[int], list[bytes]]]:
+    """Return the indexes of each message, and the places and the payloads of its values."""
+    found: dict[tuple[int, ...], tuple[list[int], list[bytes]]] = {}
+    for place, value in enumerate(framed.to_pylist()):
+        head = _indexes(value)
+        if head is None:
+            failures.append(BadValueError(MALFORMED, "the indexes of the message are cut").at(place))
+            continue
+        places, payloads = found.setdefault(head[0], ([], []))
+        places.append(place)
+        payloads.append(value[head[1] :])
+    return [(indexes, *rest) for indexes, rest in found.items()]
 
 
 class MessageReader:
@@ -148,31 +206,37 @@ class MessageReader:
         self._fields: Final = [
             (_reader_of(field), field_type(field, (descriptor.full_name,))) for field in descriptor.fields
         ]
+        self._item_leaves: Final = item_leaves(self.type)
 
-    def decode(self, values: pa.BinaryArray, payload: Callable[[bytes], bytes]) -> Decoded:
-        """Decode values; `payload` returns what follows the framing, and is called once for each in order."""
-        positions = present(values)
-        places: Sequence[int] = range(len(values)) if positions is None else positions
-        found = values if positions is None else values.drop_null()
+    def decode(self, payloads: Sequence[bytes]) -> Decoded:
+        """Decode messages.
+
+        Raises:
+            BadValueError: They take too much memory as rows.
+        """
         failures: list[DecodeFailure] = []
         good: list[int] = []
         messages: list[Any] = []
-        for place, value in zip(places, found.to_pylist(), strict=True):
+        for place, payload in enumerate(payloads):
             try:
-                messages.append(self._make.FromString(payload(value)))
-            except BadValueError as error:
-                failures.append(error.at(place))
+                messages.append(self._make.FromString(payload))
             except (DecodeError, UnicodeDecodeError) as error:
                 failures.append(DecodeFailure(place, MALFORMED, cut(f"not a Protobuf message: {error}")))
             else:
                 good.append(place)
         if not messages:
-            return Decoded(null_rows(self.type, len(values)), tuple(failures))
+            return Decoded(null_rows(self.type, len(payloads)), tuple(failures))
+        if sum(map(len, payloads)) // 2 * self._item_leaves > _CELLS_MAX:  # an item takes two bytes at least
+            cells = sum(map(_cells, messages))
+            if cells > _CELLS_MAX:
+                raise BadValueError(
+                    TOO_LARGE, f"the value has {cells} fields; up to {_CELLS_MAX} are decoded"
+                )
         try:
             rows = self._rows(messages)
         except (pa.ArrowException, ValueError, OverflowError):
             rows, good = self._fitting(messages, good, failures)
-        return Decoded(spread(rows, good, len(values)), merged(failures))
+        return Decoded(spread(rows, good, len(payloads)), merged(failures))
 
     def _rows(self, messages: list[Any]) -> pa.StructArray:
         if not self._fields:
@@ -232,6 +296,24 @@ def _converter(field: FieldDescriptor) -> Read | None:
         names = {value.number: value.name for value in field.enum_type.values}
         return lambda number: names.get(number, str(number))
     return None
+
+
+def _cells(message: Any) -> int:
+    """Return how many fields the message and those inside it have, set or not."""
+    count = len(message.DESCRIPTOR.fields)
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            count += len(value) if field.is_repeated else 0
+        elif is_map(field):
+            entry = field.message_type.fields_by_name["value"]
+            count += 2 * len(value) + (
+                sum(_cells(value[key]) for key in value) if entry.message_type is not None else 0
+            )
+        elif field.is_repeated:
+            count += sum(map(_cells, value))
+        else:
+            count += _cells(value)
+    return count
 
 
 def _indexes(value: bytes) -> tuple[tuple[int, ...], int] | None:

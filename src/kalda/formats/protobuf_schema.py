@@ -19,6 +19,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
+from kalda.formats.ddl import DEPTH_MAX
+from kalda.formats.merging import COLUMNS_MAX
 from kalda.formats.spec import FormatError
 
 BASE64: Final = "base64:"
@@ -94,7 +96,7 @@ class ProtobufSchema:
             for file in found.file:
                 self._pool.Add(file)
             self._main: Final = found.file[-1] if found.file else None
-        except (DecodeError, TypeError) as error:
+        except (DecodeError, TypeError, ValueError, KeyError) as error:
             raise FormatError(f"this is no descriptor set of Protobuf: {error}") from error
         if self._main is None or not self._main.message_type:
             raise FormatError("the Protobuf schema has no message")
@@ -140,20 +142,14 @@ def message_type(descriptor: Descriptor, path: tuple[str, ...] = ()) -> pa.DataT
     """Return the struct of a message.
 
     Raises:
-        FormatError: The message contains itself.
+        FormatError: The message contains itself, nests too deeply or has too many fields.
     """
-    if descriptor.full_name in path:
-        raise FormatError(f"the message {descriptor.full_name} contains itself, so it has no columns")
-    inner = (*path, descriptor.full_name)
-    return pa.struct([pa.field(field.name, field_type(field, inner)) for field in descriptor.fields])
+    return _Fields().of(descriptor, path)
 
 
 def field_type(field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
-    """Return the type of a field's column."""
-    if is_map(field):
-        key, value = field.message_type.fields_by_name["key"], field.message_type.fields_by_name["value"]
-        return pa.map_(_single(key, path), _single(value, path))
-    return pa.list_(_single(field, path)) if field.is_repeated else _single(field, path)
+    """Return the type of a field's column; raises as `message_type`."""
+    return _Fields().of_field(field, path)
 
 
 def is_map(field: FieldDescriptor) -> bool:
@@ -163,14 +159,39 @@ def is_map(field: FieldDescriptor) -> bool:
     )
 
 
-def _single(field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
-    if field.message_type is not None:
-        name = field.message_type.full_name
-        if name == _TIMESTAMP:
-            return pa.timestamp("us", tz="UTC")
-        if name in WRAPPERS:
-            return _single(field.message_type.fields_by_name["value"], path)
-        return message_type(field.message_type, path)
-    if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
-        return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
-    return _SCALARS[field.cpp_type]
+class _Fields:
+    """Translates messages, and counts their fields as often as a message stands inside others."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def of(self, descriptor: Descriptor, path: tuple[str, ...]) -> pa.DataType:
+        if descriptor.full_name in path:
+            raise FormatError(f"the message {descriptor.full_name} contains itself, so it has no columns")
+        self._count += len(descriptor.fields)
+        if len(path) > DEPTH_MAX or self._count > COLUMNS_MAX:
+            raise FormatError(
+                f"the message {descriptor.full_name} nests deeper than {DEPTH_MAX} or makes more than "
+                f"{COLUMNS_MAX} columns"
+            )
+        inner = (*path, descriptor.full_name)
+        return pa.struct([pa.field(field.name, self.of_field(field, inner)) for field in descriptor.fields])
+
+    def of_field(self, field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
+        if is_map(field):
+            key = field.message_type.fields_by_name["key"]
+            value = field.message_type.fields_by_name["value"]
+            return pa.map_(self._single(key, path), self._single(value, path))
+        return pa.list_(self._single(field, path)) if field.is_repeated else self._single(field, path)
+
+    def _single(self, field: FieldDescriptor, path: tuple[str, ...]) -> pa.DataType:
+        if field.message_type is not None:
+            name = field.message_type.full_name
+            if name == _TIMESTAMP:
+                return pa.timestamp("us", tz="UTC")
+            if name in WRAPPERS:
+                return self._single(field.message_type.fields_by_name["value"], path)
+            return self.of(field.message_type, path)
+        if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
+            return pa.binary() if field.type == FieldDescriptor.TYPE_BYTES else pa.string()
+        return _SCALARS[field.cpp_type]

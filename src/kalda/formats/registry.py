@@ -6,14 +6,15 @@ a registry that cannot be reached is an error of the job, never of a value; else
 dead-letter queue with good records.
 """
 
+import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from urllib.parse import quote
 
-from kalda.formats.spec import FormatError, FormatSpec
+from kalda.formats.spec import FormatError, FormatSpec, cut
 
 if TYPE_CHECKING:
     import requests
@@ -30,6 +31,8 @@ _UNKNOWN_SECONDS: Final = 60.0
 _UNKNOWN_MAX: Final = 100_000
 """Unknown ids that are remembered; a process that meets more forgets them all."""
 _REFERENCES_MAX: Final = 200
+_SCHEMA_BYTES_MAX: Final = 4 << 20
+"""Unpacked bytes of a response; schemas are a few kilobytes, and a small body may unpack to gigabytes."""
 _BACKOFF_SECONDS: Final = 0.1
 _BACKOFF_MAX_SECONDS: Final = 5.0
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
@@ -186,24 +189,29 @@ class RegistryClient:
         if not isinstance(text, str) or not isinstance(kind, str):
             raise self._odd(document)
         references: dict[str, str] = {}
-        self._resolve(document.get("references"), references, 0)
+        self._resolve(document.get("references"), references, ())
         return RegisteredSchema(schema_id, kind, text, tuple(references.items()))
 
-    def _resolve(self, references: object, found: dict[str, str], depth: int) -> None:
-        """Add the schemas of references to `found`, those that others use first."""
-        if not isinstance(references, list):
-            return
-        for reference in references:
-            name = str(reference["name"])
+    def _resolve(self, references: object, found: dict[str, str], path: tuple[str, ...]) -> None:
+        """Add the schemas of references to `found`, those that others use first.
+
+        Raises:
+            FormatError: A reference is none, refers to itself, or there are too many.
+        """
+        for reference in references if isinstance(references, list) else ():
+            try:
+                name, version = str(reference["name"]), int(reference["version"])
+                subject = quote(str(reference["subject"]), safe="")
+            except (KeyError, TypeError, ValueError) as error:
+                raise FormatError(f"a schema has the reference {str(reference)[:200]}: {error!r}") from error
+            if name in path:
+                raise FormatError(f"the schema {name!r} refers to itself")
             if name in found:
                 continue
-            if len(found) >= _REFERENCES_MAX or depth >= _REFERENCES_MAX:
-                raise RegistryError(
-                    f"a schema of {self._settings.urls[0]} has over {_REFERENCES_MAX} references"
-                )
-            subject = quote(str(reference["subject"]), safe="")
-            document = self._request("GET", f"/subjects/{subject}/versions/{int(reference['version'])}")
-            self._resolve(document.get("references"), found, depth + 1)
+            if len(found) + len(path) >= _REFERENCES_MAX:
+                raise FormatError(f"a schema has more than {_REFERENCES_MAX} references")
+            document = self._request("GET", f"/subjects/{subject}/versions/{version}")
+            self._resolve(document.get("references"), found, (*path, name))
             found[name] = str(document.get("schema"))
 
     def _request(
@@ -217,13 +225,16 @@ class RegistryClient:
         for attempt in range(settings.tries):
             url = settings.urls[attempt % len(settings.urls)] + path
             try:
-                response = self._open().request(method, url, json=body, timeout=settings.timeout_s)
+                response = self._open().request(
+                    method, url, json=body, timeout=settings.timeout_s, stream=True
+                )
+                content = _content(response, url)
             except requests.RequestException as error:
                 problem = f"{url}: {error}"
             else:
                 if response.status_code < 500 and response.status_code != 429:
-                    return self._answer(response, url)
-                problem = f"{url}: HTTP {response.status_code} {response.text[:200]}"
+                    return self._answer(response, content, url)
+                problem = f"{url}: HTTP {response.status_code} {content[:200].decode(errors='replace')}"
             if attempt + 1 < settings.tries:
                 time.sleep(min(_BACKOFF_SECONDS * 2**attempt, _BACKOFF_MAX_SECONDS))
         raise RegistryError(
@@ -231,14 +242,15 @@ class RegistryClient:
             f"check registry.url and that it runs: {problem}"
         )
 
-    def _answer(self, response: "requests.Response", url: str) -> Mapping[str, object]:
+    def _answer(self, response: "requests.Response", content: bytes, url: str) -> Mapping[str, object]:
+        text = content[:200].decode(errors="replace")
         try:
-            document = response.json()
-        except ValueError:
+            document = json.loads(content)
+        except (ValueError, RecursionError):
             document = None
         if response.ok and isinstance(document, dict):
             return cast(Mapping[str, object], document)
-        message = str(document.get("message")) if isinstance(document, dict) else response.text[:200]
+        message = str(document.get("message")) if isinstance(document, dict) else text
         if response.status_code == 404:
             raise UnknownSchemaError(f"{url}: {message}")
         if response.status_code in (401, 403):
@@ -268,3 +280,64 @@ class RegistryClient:
             f"{self._settings.urls[0]} answers {str(document)[:200]}; "
             "is it a schema registry with Confluent's API?"
         )
+
+
+_ParsedT = TypeVar("_ParsedT")
+
+
+class ParsedSchemas(Generic[_ParsedT]):
+    """The schemas of a registry as a format parses them; one that it cannot parse is not tried again."""
+
+    def __init__(
+        self, client: RegistryClient, kind: str, parse: Callable[[RegisteredSchema], _ParsedT]
+    ) -> None:
+        self._client: Final = client
+        self._kind: Final = kind
+        self._parse: Final = parse
+        self._parsed: dict[int, _ParsedT | str] = {}
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return what a copy parses by; what is parsed may not be picklable."""
+        return ParsedSchemas, (self._client, self._kind, self._parse)
+
+    def get(self, schema_id: int) -> _ParsedT:
+        """Return the schema of an id.
+
+        Raises:
+            UnknownSchemaError: The registry has none, or one of another kind.
+            FormatError: It cannot be parsed.
+            RegistryError: The registry does not answer.
+        """
+        found = self._parsed.get(schema_id)
+        if found is None:
+            found = self._parsed[schema_id] = self._read(schema_id)
+        if isinstance(found, str):
+            raise FormatError(found)
+        return found
+
+    def _read(self, schema_id: int) -> _ParsedT | str:
+        try:
+            registered = self._client.schema(schema_id)
+            if registered.kind != self._kind:
+                raise UnknownSchemaError(f"schema {schema_id} is {registered.kind}, not {self._kind}")
+            return self._parse(registered)
+        except RegistryError:
+            raise
+        except Exception as error:  # a boundary: parsers of schemas raise what their authors thought of
+            detail = "" if isinstance(error, FormatError) else f"{type(error).__name__}: "
+            return cut(f"schema {schema_id} cannot be decoded: {detail}{error}")
+
+
+def _content(response: "requests.Response", url: str) -> bytes:
+    """Return the body of a response, unpacked.
+
+    Raises:
+        FormatError: It is larger than a schema may be.
+    """
+    content = bytearray()
+    with response:
+        for chunk in response.iter_content(1 << 16):
+            content += chunk
+            if len(content) > _SCHEMA_BYTES_MAX:
+                raise FormatError(f"{url} has more than {_SCHEMA_BYTES_MAX} bytes")
+    return bytes(content)

@@ -30,6 +30,8 @@ from kalda.common import invariants
 from kalda.common.error_text import error_text
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
+from kalda.net.bound_socket import bound_socket
+from kalda.net.connect import address_text, on_daemon_thread
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
 from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserver
@@ -188,29 +190,22 @@ class Server:
     ) -> int:
         """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.
 
-        An empty host means every interface. Without `accept` the system queues connections until
+        `bound_socket` says what `host` means. Without `accept` the system queues connections until
         `start_accepting`: a broker that starts must know its port before it can serve.
 
         Raises:
             OSError: the address cannot be resolved or bound; the message names it.
         """
-        loop = asyncio.get_running_loop()
-        infos = await loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE, family=_family(host)
-        )
-        family, kind, protocol, _, address = infos[0]
-        sock = socket.socket(family, kind, protocol)
         try:
-            sock.setblocking(False)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if self._config.socket_receive_buffer_bytes >= 0:
-                # Before listening: the window scale is settled in the handshake.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._config.socket_receive_buffer_bytes)
-            sock.bind(address)
+            sock = await on_daemon_thread(
+                lambda: bound_socket(
+                    host, port, receive_buffer_bytes=self._config.socket_receive_buffer_bytes
+                ),
+                f"bind {name}",
+            )
             sock.listen(self._config.socket_listen_backlog_size)
         except OSError as error:
-            sock.close()
-            text = f"listener {name} cannot use {host}:{port}: {error.strerror}"
+            text = f"listener {name} cannot use {address_text(host, port)}: {error.strerror}"
             raise OSError(error.errno, text) from error
         listener = _Listener(name, security)
         self._listeners[sock] = self._by_name[name] = listener
@@ -666,11 +661,6 @@ class Server:
                 self._expired += 1
                 connection.close(f"no byte moved for connections.max.idle.ms={limit_ms}")
         self._schedule_sweep()
-
-
-def _family(host: str) -> int:
-    # "localhost" and the empty host mean IPv4 as well; a wildcard of IPv6 would depend on the machine.
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _plain_peer(host: str) -> str:

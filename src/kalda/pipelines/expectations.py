@@ -21,6 +21,10 @@ ERROR_CLASS: Final = "ExpectationFailed"
 _ORDER: Final = (OnFail.FAIL, OnFail.DLQ, OnFail.DROP)
 
 
+class CheckError(SqlError):
+    """A condition fails for a row; the message names the expectation."""
+
+
 class ExpectationFailedError(ValueError):
     """A row fails an expectation whose `on_fail` is `fail`; the message names the expectation and the row."""
 
@@ -65,6 +69,11 @@ class Expectations:
     def __bool__(self) -> bool:
         return bool(self._checks)
 
+    @property
+    def untyped_text(self) -> str | None:
+        """The first condition of which only the columns show if Kalda evaluates it."""
+        return next((condition.text for _, condition in self._checks if condition.depends_on_types), None)
+
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise `UnsupportedSqlError` when a condition does not fit the columns."""
         for expectation, condition in self._checks:
@@ -73,12 +82,12 @@ class Expectations:
             except InvalidSqlError as error:
                 raise InvalidSqlError(f"expectation {expectation.name}: {error}") from error
 
-    def check(self, rows: pa.RecordBatch) -> Checked:
-        """Check each row.
+    def check(self, rows: pa.RecordBatch, exempt: pa.BooleanArray | None = None) -> Checked:
+        """Check each row but those that are `exempt`: a row that deletes another has no values but its keys.
 
         Raises:
             ExpectationFailedError: A row fails an expectation with `fail`.
-            SqlError: A condition fails for a row, for example by a division by zero.
+            CheckError: A condition fails for a row, for example by a division by zero.
         """
         good = pa.repeat(pa.scalar(True), rows.num_rows)
         dead: list[FailedRow] = []
@@ -87,8 +96,8 @@ class Expectations:
             try:
                 met = condition.met(rows)
             except SqlError as error:
-                raise SqlError(f"expectation {expectation.name} ({expectation.check}): {error}") from error
-            failed = pc.and_not(good, met)
+                raise CheckError(f"expectation {expectation.name} ({expectation.check}): {error}") from error
+            failed = pc.and_not(good, met if exempt is None else pc.or_(met, exempt))
             indices: list[int] = pc.indices_nonzero(failed).to_pylist()
             if not indices:
                 continue
@@ -104,7 +113,7 @@ class Expectations:
                     dead += [FailedRow(index, expectation.name, message) for index in indices]
                 case OnFail.DROP:
                     dropped += len(indices)
-            good = pc.and_(good, met)
+            good = pc.and_not(good, failed)
         return Checked(good, tuple(sorted(dead, key=lambda each: each.row)), dropped)
 
 

@@ -12,6 +12,8 @@ from typing import Final, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.common.json_text import float_word
+
 RECORD_COLUMNS: Final = ("headers", "partition", "timestamp", "topic")
 """Columns of rows that a record takes as they are, beside `key` and `value`."""
 
@@ -81,9 +83,10 @@ class TopicRows:
         if len(self.key) == 1:
             return _as_text(self._column(rows, self.key[0]))
         columns = [self._column(rows, name) for name in self.key]
+        rows_of_keys = zip(*(map(_named, column.to_pylist()) for column in columns), strict=True)
         texts = [
             json.dumps(dict(zip(self.key, values, strict=True)), separators=(",", ":"), default=str).encode()
-            for values in zip(*(column.to_pylist() for column in columns), strict=True)
+            for values in rows_of_keys
         ]
         return pa.array(texts, pa.binary())
 
@@ -98,6 +101,11 @@ class TopicRows:
         if name not in rows.schema.names:
             raise TopicRowError(_absent(name, rows.schema.names))
         return rows.column(name)
+
+
+def _named(value: object) -> object:
+    """Return a value of a key; a number that JSON does not have is its name."""
+    return float_word(value) if isinstance(value, float) else value
 
 
 def _absent(name: str, names: Sequence[str]) -> str:

@@ -77,7 +77,10 @@ def write_partition_metadata(file_system: FileSystem, directory: str, topic_id: 
 
 
 def parse_partition_metadata(data: bytes) -> uuid.UUID:
-    """Read what `format_partition_metadata` or Kafka wrote; raises `CorruptCheckpointError`."""
+    """Read what `format_partition_metadata` or Kafka wrote; raises `CorruptCheckpointError`.
+
+    Kalda once wrote `ZERO_UUID` for a topic without an id; Kafka refuses such a file.
+    """
     fields = dict(line.split(": ", 1) for line in _text(data).splitlines() if ": " in line)
     if fields.get("version") != str(_VERSION) or "topic_id" not in fields:
         raise CorruptCheckpointError(

@@ -17,7 +17,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.storage.checkpoints import parse_partition_metadata
 from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError
 from kalda.storage.file_names import (
@@ -400,9 +400,14 @@ class LogLoader:
             return None
         path = self._path(PARTITION_METADATA_FILE)
         try:
-            return parse_partition_metadata(self._file_system.read(path))
+            topic_id = parse_partition_metadata(self._file_system.read(path))
         except CorruptCheckpointError as error:
             raise CorruptCheckpointError(f"{path}: {error}") from None
+        if topic_id == ZERO_UUID:
+            # The topic had no id, and may have one now. Kafka does not open a directory with such a file.
+            self._remove(PARTITION_METADATA_FILE)
+            return None
+        return topic_id
 
     def _segment(self, base_offset: int, sizes: dict[str, int]) -> LogSegment:
         return LogSegment(self._directory, base_offset, sizes, self._config, self._resources)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kalda.common.types import BrokerEndpoint, TopicPartition, by_topic
+from kalda.net.connect import address_text
 from kalda.tools.framework.output import Json
 from kalda.tools.framework.tables import Cell, Table
 
@@ -236,4 +237,4 @@ def _member_cells(member: "MemberDescription | None") -> tuple[Cell, Cell, Cell]
 def _coordinator_text(group: GroupView) -> str:
     broker = group.coordinator
     broker_id = group.description.coordinator_id
-    return str(broker_id) if broker is None else f"{broker.host}:{broker.port}({broker_id})"
+    return str(broker_id) if broker is None else f"{address_text(broker.host, broker.port)}({broker_id})"

@@ -50,6 +50,7 @@ class Batch:
     producer_epoch: int = -1
     base_sequence: int = -1
     sequence_has_been_reset: bool = False
+    is_in_request: bool = False
 
     def reset_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         self.producer_id, self.producer_epoch = identity

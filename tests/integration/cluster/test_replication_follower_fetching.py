@@ -13,7 +13,7 @@ from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, ReplicationQuota
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
-from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.net.peer.dialer import TcpDialer
 from kalda.storage.log_config import LogConfig
@@ -56,16 +56,17 @@ class Follower:
         host, _, port = self.leader.bootstrap.rpartition(":")
         return BrokerEndpoint(LEADER, host, int(port))
 
-    def replica(self, leader_epoch: int | None = None) -> Partition:
+    def replica(self, leader_epoch: int | None = None, topic_id: uuid.UUID | None = None) -> Partition:
         led = self.led()
+        topic_id = led.topic_id if topic_id is None else topic_id
         # The controller never heard of this replica; the leader takes it for one outside of the ISR.
         led.followers.setdefault(FOLLOWER, FollowerState())
-        log = self.logs.get_or_create(led.topic_partition, led.topic_id)
-        partition = Partition(led.topic_partition, led.topic_id, FOLLOWER, log)
+        log = self.logs.get_or_create(led.topic_partition, topic_id)
+        partition = Partition(led.topic_partition, topic_id, FOLLOWER, log)
         partition.become_follower(
             PartitionLeadership(
                 TOPIC,
-                led.topic_id,
+                topic_id,
                 0,
                 controller_epoch=1,
                 leader=LEADER,
@@ -132,6 +133,24 @@ async def test_what_the_leader_appends_gets_to_the_follower_byte_for_byte(tmp_pa
                 statistics.max_lag,
             )
             assert len(bytes_of(replica)) == statistics.bytes_in
+
+
+async def test_a_topic_without_an_id_is_followed_by_name_until_it_has_one(tmp_path: Path) -> None:
+    """A controller with an inter-broker protocol below 2.8 sends no ids."""
+    async with broker_at(tmp_path / "leader") as broker, Client.connect(broker) as client:
+        await client.create_topic()
+        await client.produce(b"a", b"b")
+        async with following(broker, tmp_path / "follower") as follower:
+            replica = follower.replica(topic_id=ZERO_UUID)
+            follower.fetchers.follow([replica])
+            await until(lambda: replica.log.log_end_offset == 2)
+            await client.produce(b"c")
+            await until(lambda: replica.log.high_watermark == 3)
+            replica.topic_id, replica.is_named_by_id = follower.led().topic_id, True
+            follower.fetchers.follow([replica])
+            await client.produce(b"d")
+            await until(lambda: replica.log.high_watermark == 4)
+            assert bytes_of(follower.led()) == bytes_of(replica)
 
 
 async def test_an_unfollowed_log_gets_nothing_more_and_goes_on_when_followed_again(tmp_path: Path) -> None:

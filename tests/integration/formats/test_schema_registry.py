@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from kalda.formats import FormatSpec, RegistryError, open_decoder, open_encoder
-from kalda.formats.avro_format import RegistryAvroDecoder
+from kalda.formats.registry import registry_settings
 from tests.integration.formats.registry_server import RegistryServer, registry_server
 
 
@@ -142,8 +142,10 @@ def test_credentials_are_sent(server: RegistryServer, credentials: dict[str, str
         with pytest.raises(RegistryError, match=r"401 .*registry\.token"):
             open_decoder(FormatSpec("avro-sr", options={"registry.url": server.url})).decode(binary([value]))
         decoder = open_decoder(FormatSpec("avro-sr", options={"registry.url": server.url, **credentials}))
-        assert isinstance(decoder, RegistryAvroDecoder)
-        assert "p" not in repr(decoder._client._settings).replace("http", "")
+        settings = registry_settings(
+            FormatSpec("avro-sr", options={"registry.url": server.url, **credentials})
+        )
+        assert "p" not in repr(settings).replace("http", "")
         assert () == decoder.decode(binary([value])).errors
     finally:
         server.credentials = set()

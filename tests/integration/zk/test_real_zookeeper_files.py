@@ -13,6 +13,7 @@ from kalda.common.clock import SystemClock
 from kalda.storage.background import InlineExecutor
 from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.client.port import Create, Delete, SetData
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, ttl_owner
 from kalda.zk.server.processor_requests import (
     CreateMode,
@@ -23,7 +24,6 @@ from kalda.zk.server.processor_requests import (
     SetAcl,
     Write,
 )
-from kalda.zk.server.txns import Acl
 from kalda.zk.server.zookeeper_server import ZooKeeperServer
 from tests.integration.real_zookeeper import RealZooKeeper, missing
 from tests.integration.zookeeper_client import zookeeper_client

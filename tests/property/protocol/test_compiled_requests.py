@@ -2,13 +2,14 @@
 
 import struct
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import ZERO_UUID
 from kalda.protocol import codec
 from kalda.protocol.fast import fetch, fetch_response, implementation, produce
 from kalda.protocol.fast.produce import (
@@ -41,6 +42,7 @@ pytestmark = pytest.mark.skipif(
     reason="kalda.protocol.fast._requests is not built; `make install` builds it where a C compiler exists",
 )
 
+TOPIC_ID = UUID(int=0x0102_0304_0506_0708_090A_0B0C_0D0E_0F10)
 int32s = st.integers(-(2**31), 2**31 - 1)
 int64s = st.integers(-(2**63), 2**63 - 1)
 partitions = st.builds(PartitionProduceData, index=int32s, records=st.none() | st.binary(max_size=300))
@@ -53,6 +55,7 @@ requests = st.builds(
         st.builds(
             TopicProduceData,
             name=st.sampled_from(["", "orders", "n" * 125, "n" * 126, "n" * 127, "n" * 300, "ä"]),
+            topic_id=st.sampled_from([ZERO_UUID, TOPIC_ID]),
             partition_data=st.lists(partitions, min_size=1, max_size=2),
         ),
         max_size=2,
@@ -63,7 +66,7 @@ requests = st.builds(
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytearray, int, int]:
     """A body behind some other bytes, perhaps damaged: the frame, where the body begins, the version."""
-    version = draw(st.integers(3, 12))
+    version = draw(st.integers(3, 13))
     before = draw(st.integers(0, 20))
     frame = bytearray(before) + bytearray(codec.encode(draw(requests), version))
     for position in draw(st.lists(st.integers(before, len(frame) - 1), max_size=3)):
@@ -98,7 +101,7 @@ def test_requests_are_parsed_alike(body: tuple[bytearray, int, int]) -> None:
     assert compiled is None or (usual is not None and usual[:5] == compiled[:5])
 
 
-@pytest.mark.parametrize("version", range(3, 13))
+@pytest.mark.parametrize("version", range(3, 14))
 @pytest.mark.parametrize("size", [0, 1, 62, 63, 126, 127, 128, 16_383, 16_384, 70_000])
 def test_the_usual_request_is_compiled(version: int, size: int) -> None:
     request = ProduceRequest(
@@ -106,13 +109,16 @@ def test_the_usual_request_is_compiled(version: int, size: int) -> None:
         timeout_ms=30_000,
         topic_data=[
             TopicProduceData(
-                name="orders", partition_data=[PartitionProduceData(index=2, records=b"r" * size)]
+                name="orders",
+                topic_id=TOPIC_ID,
+                partition_data=[PartitionProduceData(index=2, records=b"r" * size)],
             )
         ],
     )
     frame = memoryview(bytearray(codec.encode(request, version)))
-    found = _requests.parse_produce(frame, 0, version >= 9)
-    assert (1, 30_000, b"orders", 2, memoryview(b"r" * size), False) == found
+    found = _requests.parse_produce(frame, 0, version)
+    topic = TOPIC_ID.bytes if version >= 13 else b"orders"
+    assert (1, 30_000, topic, 2, memoryview(b"r" * size), False) == found
 
 
 @pytest.mark.parametrize(
@@ -128,7 +134,7 @@ def test_the_usual_request_is_compiled(version: int, size: int) -> None:
         (22, CONTROL_FLAG, True),
     ],
 )
-@pytest.mark.parametrize("version", [3, 12])
+@pytest.mark.parametrize("version", [3, 12, 13])
 def test_batches_that_every_version_may_carry_are_found(
     version: int, position: int, value: int, is_plain: bool
 ) -> None:
@@ -147,8 +153,8 @@ def test_batches_that_every_version_may_carry_are_found(
 
 @pytest.mark.parametrize("position", [-1, 1 << 40])
 def test_a_position_outside_the_frame_is_refused(position: int) -> None:
-    assert None is _requests.parse_produce(memoryview(bytearray(50)), position, True)
-    assert None is _requests.parse_produce(memoryview(bytearray(50)), position, False)
+    assert None is _requests.parse_produce(memoryview(bytearray(50)), position, 12)
+    assert None is _requests.parse_produce(memoryview(bytearray(50)), position, 3)
     assert None is _requests.parse_fetch(memoryview(bytearray(50)), position, 17, tuple)
     assert None is _requests.parse_fetched(memoryview(bytearray(50)), position, tuple)
 
@@ -215,8 +221,10 @@ def test_a_header_with_a_known_client_id_is_read(
 
 @given(
     int32s,
-    st.integers(0, 12),
-    st.sampled_from([b"", b"t", b"n" * 125, b"n" * 126, b"n" * 127, b"n" * 249, b"n" * 32_767]),
+    st.integers(0, 13),
+    st.sampled_from(
+        [b"", b"t", TOPIC_ID.bytes, b"n" * 125, b"n" * 126, b"n" * 127, b"n" * 249, b"n" * 32_767]
+    ),
     int32s,
     st.tuples(int64s, int64s, int64s),
 )

@@ -21,7 +21,7 @@ from kalda.protocol.fast.fetch import (
 )
 from kalda.protocol.fast.produce import (
     FLEXIBLE_FROM,
-    TRANSACTIONAL_ID_FROM,
+    TOPIC_IDS_FROM,
     PartitionProduceResult,
     _parse,
     parse_produce_request,
@@ -38,7 +38,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(max_size=140)
 UUIDS = st.uuids() | st.just(uuid.UUID(int=0))
-PRODUCE_VERSIONS = st.integers(0, 12)
+PRODUCE_VERSIONS = st.integers(0, 13)
 FETCH_VERSIONS = st.integers(0, 17)
 
 
@@ -64,7 +64,12 @@ def produce_requests(draw: st.DrawFn) -> tuple[produce.ProduceRequest, int]:
     partition = st.builds(
         produce.PartitionProduceData, index=INT32, records=st.none() | st.binary(max_size=300)
     )
-    topic = st.builds(produce.TopicProduceData, name=TEXT, partition_data=st.lists(partition, max_size=3))
+    topic = st.builds(
+        produce.TopicProduceData,
+        name=TEXT,
+        topic_id=st.uuids(),
+        partition_data=st.lists(partition, max_size=3),
+    )
     request = produce.ProduceRequest(
         transactional_id=draw(st.none() | TEXT) if version >= 3 else None,
         acks=draw(INT16),
@@ -87,7 +92,10 @@ def test_produce_requests_are_read_as_the_general_codec_reads_them(
     assert transactional_id == request.transactional_id
     assert (request.acks, request.timeout_ms) == (fields.acks, fields.timeout_ms)
     expected = [
-        (topic.name.encode(), [(part.index, part.records) for part in topic.partition_data])
+        (
+            topic.topic_id.bytes if version >= TOPIC_IDS_FROM else topic.name.encode(),
+            [(part.index, part.records) for part in topic.partition_data],
+        )
         for topic in request.topic_data
     ]
     assert expected == fields.topics
@@ -114,9 +122,8 @@ def test_altered_produce_requests_are_read_as_the_parser_of_all_requests_reads_t
     frame = bytearray(codec.encode(request, version))
     for position, byte in altered:
         frame[position % len(frame)] = byte
-    flexible, has_transactional_id = version >= FLEXIBLE_FROM, version >= TRANSACTIONAL_ID_FROM
     try:
-        general = _parse(memoryview(frame), 0, flexible, has_transactional_id)
+        general = _parse(memoryview(frame), 0, version)
     except (ProtocolError, IndexError, struct.error):
         with pytest.raises(ProtocolError):
             parse_produce_request(memoryview(frame), 0, version)
@@ -184,7 +191,9 @@ def produce_message(
     return produce.ProduceResponse(
         responses=[
             produce.TopicProduceResponse(
-                name=name.decode(), partition_responses=[partition(result) for result in results]
+                name="" if version >= TOPIC_IDS_FROM else name.decode(),
+                topic_id=uuid.UUID(bytes=name) if version >= TOPIC_IDS_FROM else uuid.UUID(int=0),
+                partition_responses=[partition(result) for result in results],
             )
             for name, results in topics
         ],
@@ -200,7 +209,8 @@ def produce_message(
 def test_produce_responses_have_the_bytes_of_the_general_codec(
     data: st.DataObject, version: int, correlation_id: int, throttle: int, nodes: tuple[NodeEndpoint, ...]
 ) -> None:
-    topic = st.tuples(TEXT.map(str.encode), st.lists(produce_results(version), max_size=3))
+    key = st.binary(min_size=16, max_size=16) if version >= TOPIC_IDS_FROM else TEXT.map(str.encode)
+    topic = st.tuples(key, st.lists(produce_results(version), max_size=3))
     topics = data.draw(st.lists(topic, max_size=3))
     body = codec.encode(produce_message(topics, throttle, nodes, version), version)
 
@@ -335,14 +345,14 @@ def test_a_cut_fetch_request_is_a_protocol_error_and_bytes_behind_it_are_passed_
     parse_fetch_request(memoryview(body + b"\0"), 0, version)
 
 
-@pytest.mark.parametrize("version", [3, 12])
+@pytest.mark.parametrize("version", [3, 12, 13])
 @pytest.mark.parametrize("topics", [1, 1_000_001])
 def test_a_produce_request_of_tiny_elements_is_refused(version: int, topics: int) -> None:
     """As by the general codec: a frame of them would hold the event loop for many seconds."""
     head = b"\0" if version >= FLEXIBLE_FROM else b"\xff\xff"
-    name = count_of(0, version, FLEXIBLE_FROM, size=2)
+    name = bytes(16) if version >= TOPIC_IDS_FROM else count_of(0, version, FLEXIBLE_FROM, size=2)
     body = head + struct.pack(">hi", 1, 0) + count_of(topics, version, FLEXIBLE_FROM)
-    body += (name + count_of(1_000_000, version, FLEXIBLE_FROM)) * (topics == 1) + bytes(8_000_000)
+    body += (name + count_of(1_000_000, version, FLEXIBLE_FROM)) * (topics == 1) + bytes(20_000_000)
     assert_refused(produce.ProduceRequest, parse_produce_request, body, version)
 
 

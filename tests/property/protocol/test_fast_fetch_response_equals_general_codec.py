@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.protocol import codec
+from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.fetch_response import (
     HIGHEST_VERSION,
     LOWEST_VERSION,
@@ -43,7 +44,7 @@ def test_responses_are_read_as_the_general_codec_reads_them(
 ) -> None:
     message, version = drawn
     body = codec.encode(message, version)
-    fields = parse_fetch_response(memoryview(before + body + behind), len(before))
+    fields = parse_fetch_response(memoryview(before + body + behind), len(before), version)
     assert (message.throttle_time_ms, message.error_code, message.session_id) == (
         fields.throttle_time_ms,
         fields.error_code,
@@ -51,7 +52,7 @@ def test_responses_are_read_as_the_general_codec_reads_them(
     )
     expected = [
         (
-            topic.topic_id.bytes,
+            topic.topic_id.bytes if version >= TOPIC_IDS_FROM else topic.topic.encode(),
             part.partition_index,
             part.error_code,
             part.high_watermark,
@@ -75,13 +76,13 @@ def test_a_cut_response_is_a_protocol_error(drawn: tuple[FetchResponse, int], da
     body = codec.encode(message, version)
     cut = data.draw(st.integers(0, len(body) - 1))
     with pytest.raises(ProtocolError):
-        parse_fetch_response(memoryview(body)[:cut])
+        parse_fetch_response(memoryview(body)[:cut], version=version)
 
 
-@given(st.binary(max_size=200))
-def test_junk_is_read_or_refused_but_never_crashes(junk: bytes) -> None:
+@given(st.binary(max_size=200), VERSIONS)
+def test_junk_is_read_or_refused_but_never_crashes(junk: bytes, version: int) -> None:
     with contextlib.suppress(ProtocolError):
-        parse_fetch_response(memoryview(junk))
+        parse_fetch_response(memoryview(junk), version=version)
 
 
 @given(responses(), st.lists(st.tuples(st.integers(0, 150), st.integers(0, 255)), max_size=3))
@@ -100,4 +101,7 @@ def test_altered_responses_are_read_as_the_parser_of_all_responses_reads_them(
         except ProtocolError:
             return None
 
-    assert read(lambda view: _parse(view, 0)) == read(parse_fetch_response)
+    by_id = version >= TOPIC_IDS_FROM
+    assert read(lambda view: _parse(view, 0, by_id)) == read(
+        lambda view: parse_fetch_response(view, version=version)
+    )

@@ -7,10 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalda.zk.client.port import Create, Delete, SetData
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.server.data_tree import DataTree, FrozenTree, Znode, parent_path
 from kalda.zk.server.processor_requests import CloseSession, CreateMode, CreateNode, Multi, SetAcl, Write
 from kalda.zk.server.txn_log import TxnLog
-from kalda.zk.server.txns import OPEN_ACL, Acl, Txn
+from kalda.zk.server.txns import OPEN_ACL, Txn
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 

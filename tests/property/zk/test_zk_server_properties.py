@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalda.zk.client.port import Check, Create, Delete, Operation, SetData, Stat
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     BadVersionError,
@@ -31,7 +32,7 @@ from kalda.zk.server.processor_requests import (
     NodeOperation,
     SetAcl,
 )
-from kalda.zk.server.txns import OPEN_ACL, Acl
+from kalda.zk.server.txns import OPEN_ACL
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import Crash, MemoryFileSystem
 

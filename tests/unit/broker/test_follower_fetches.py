@@ -4,6 +4,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -369,6 +370,61 @@ def test_a_first_request_sets_logs_of_earlier_topics_aside(tmp_path: Path) -> No
     assert {} == broker.host(new, is_full=True)
     assert (0, 0) == (broker.partition().log.log_end_offset, broker.partition().leader_epoch)
     assert 1 == len(list(tmp_path.glob("orders-0.*-stray")))
+    broker.close()
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_a_topic_whose_id_comes_later_keeps_its_records(tmp_path: Path, *, is_full: bool) -> None:
+    """A controller with an inter-broker protocol below 2.8 sends no ids; one that is upgraded does."""
+    broker = DataPath(tmp_path)
+    assert {} == broker.host(leadership(topic_id=ZERO_UUID))
+    broker.produce(batch(b"a"))
+    assert {} == broker.host(leadership(), is_full=is_full)
+    answer = broker.fetch(version=13).responses[0].partitions[0]
+    assert (ErrorCode.NONE, 1) == (answer.error_code, answer.high_watermark)
+    assert TOPIC_ID == broker.partition().log.topic_id
+    assert {} == broker.host(leadership(topic_id=ZERO_UUID, leader_epoch=4))
+    assert ErrorCode.NONE == broker.fetch(version=13).responses[0].partitions[0].error_code
+    broker.close()
+
+    broker = DataPath(tmp_path)
+    assert {} == broker.host(leadership(topic_id=ZERO_UUID, leader_epoch=5), is_full=True)
+    assert 1 == broker.partition().log.log_end_offset
+    another = leadership(topic_id=uuid.UUID(int=99), leader_epoch=6)
+    assert [ErrorCode.INCONSISTENT_TOPIC_ID] == list(broker.host(another).values())
+    assert [] == list(tmp_path.glob("*-stray"))
+    broker.close()
+
+
+def test_a_log_with_the_zero_id_of_an_earlier_version_is_no_stray(tmp_path: Path) -> None:
+    broker = DataPath(tmp_path)
+    broker.host(leadership(topic_id=ZERO_UUID), leadership(partition=1, topic_id=ZERO_UUID))
+    broker.produce({0: batch(b"a"), 1: batch(b"b")})
+    broker.close()
+    for index in (0, 1):
+        path = tmp_path / f"orders-{index}" / "partition.metadata"
+        path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA")
+
+    broker = DataPath(tmp_path)
+    assert {} == broker.host(leadership(), is_full=True)
+    broker.replicas.roles.set_unassigned_strays_aside({"orders": TOPIC_ID}.__getitem__)
+    assert [] == list(tmp_path.glob("*-stray"))
+    assert {} == broker.host(leadership(partition=1))
+    assert [1, 1] == [broker.partition(index).log.log_end_offset for index in (0, 1)]
+    broker.close()
+
+
+def test_a_follower_names_a_topic_as_the_controller_does(tmp_path: Path) -> None:
+    """Without the controller's ids the leader knows no topic by its id."""
+    asked: list[bool] = []
+    fetching = SimpleNamespace(
+        follow=lambda partitions: asked.extend(each.is_named_by_id for each in partitions),
+        unfollow=lambda _: None,
+    )
+    broker = DataPath(tmp_path, fetching=fetching)
+    for topic_id in (ZERO_UUID, TOPIC_ID, ZERO_UUID):
+        assert {} == broker.host(leadership(topic_id=topic_id, leader=2, replicas=(1, 2)))
+    assert [False, True, False] == asked
     broker.close()
 
 

@@ -1,9 +1,11 @@
 import uuid
 from dataclasses import replace
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from kalda.broker.groups.assembly import DeletedTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
@@ -92,6 +94,29 @@ def test_a_topic_created_again_replaces_the_old_one() -> None:
 
     assert 1 == cache.partition_count("a")
     assert (TWO, None, "a") == (cache.topic_id("a"), cache.topic_name(ONE), cache.topic_name(TWO))
+
+
+def test_an_update_without_an_id_is_of_the_same_topic() -> None:
+    """A controller with an inter-broker protocol below 2.8 sends no ids, others of the cluster do."""
+    cache = MetadataCache()
+    cache.apply(update(partition("a", 0, ZERO_UUID), partition("a", 1, ZERO_UUID)))
+    cache.apply(update(partition("a", 0)))
+    assert (2, ONE, "a") == (cache.partition_count("a"), cache.topic_id("a"), cache.topic_name(ONE))
+    cache.apply(update(partition("a", 1, ZERO_UUID)))
+    assert (2, ONE, "a") == (cache.partition_count("a"), cache.topic_id("a"), cache.topic_name(ONE))
+
+
+def test_offsets_of_a_topic_that_gets_an_id_are_kept() -> None:
+    """Committed offsets go with a topic that is deleted; one that gets its first id is not."""
+    cache = MetadataCache()
+    deleted: set[str] = set()
+    coordinator = cast("Any", SimpleNamespace(on_topics_deleted=deleted.update))
+    cache.on_change(DeletedTopics(cache, coordinator).on_change)
+    for topic_id in (ZERO_UUID, ONE, ZERO_UUID, ONE):
+        cache.apply(update(partition("a", 0, topic_id)))
+    assert set() == deleted
+    cache.apply(update(partition("a", 0, TWO)))
+    assert {"a"} == deleted
 
 
 def test_a_replaced_controller_is_not_believed() -> None:

@@ -109,6 +109,18 @@ async def test_a_topic_that_an_older_tool_wrote_again_keeps_its_id() -> None:
     assert {0, 1} == given["t"].partitions.keys()
 
 
+async def test_a_topic_without_an_id_that_is_written_again_gets_one() -> None:
+    """It was written between the read and the write of its id."""
+    cluster, store = await office()
+    await cluster.zookeeper.create(paths.topic("old"), b'{"version":1,"partitions":{"0":[1]}}')
+    known = await read(cluster, "old")
+    await cluster.zookeeper.set(paths.topic("old"), b'{"version":1,"partitions":{"0":[1],"1":[1]}}')
+
+    given = await store.give_topic_ids(await cluster.topic_assignments(["old"]), {"old": known})
+
+    assert given["old"].topic_id != ZERO_UUID
+
+
 async def test_a_topic_that_was_created_again_gets_another_id() -> None:
     cluster, store = await office()
     known = await read(cluster)

@@ -12,7 +12,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from kalda.formats import FormatError, FormatSpec, open_decoder
+from kalda.formats import FormatError, FormatSpec, open_decoder, open_encoder
 from kalda.formats.avro_format import _decode_each, decode_avro
 from kalda.formats.avro_schema import AvroSchema, is_columnar, parse_avro
 
@@ -144,6 +144,144 @@ def test_values_with_arrays_and_maps_are_decoded() -> None:
     assert [1, 3] == [each.row for each in decoded.errors]
     assert [("k", 1)] == decoded.columns.to_pylist()[0]["m"]
     assert [] == decoded.columns.to_pylist()[2]["tags"]
+
+
+LOGICAL = [
+    ("int", "date", -1, date(1969, 12, 31)),
+    ("int", "time-millis", 86_399_999, 86_399_999),
+    ("long", "time-micros", 86_399_999_999, 86_399_999_999),
+    ("long", "timestamp-millis", -1, datetime(1969, 12, 31, 23, 59, 59, 999_000, UTC)),
+    ("long", "timestamp-micros", 1, datetime(1970, 1, 1, 0, 0, 0, 1, UTC)),
+    ("long", "timestamp-nanos", 1_700_000_000_123_456_789, datetime(2023, 11, 14, 22, 13, 20, 123_456, UTC)),
+    ("long", "timestamp-nanos", -1, datetime(1969, 12, 31, 23, 59, 59, 999_999, UTC)),
+    ("long", "local-timestamp-millis", 1, datetime(1970, 1, 1, 0, 0, 0, 1_000)),  # noqa: DTZ001
+    ("long", "local-timestamp-micros", -1, datetime(1969, 12, 31, 23, 59, 59, 999_999)),  # noqa: DTZ001
+    ("long", "local-timestamp-nanos", 2_999, datetime(1970, 1, 1, 0, 0, 0, 2)),  # noqa: DTZ001
+    ("string", "uuid", "00112233-4455-6677-8899-aabbccddeeff", "00112233-4455-6677-8899-aabbccddeeff"),
+    (
+        {"type": "fixed", "name": "U", "size": 16},
+        "uuid",
+        bytes(range(16)),
+        "00010203-0405-0607-0809-0a0b0c0d0e0f",
+    ),
+    ({"type": "fixed", "name": "D", "size": 12}, "duration", b"d" * 12, b"d" * 12),
+    ("bytes", "big-decimal", b"\x02\x07\x02", b"\x02\x07\x02"),
+    ("long", "date", 5, 5),
+    ("bytes", "decimal", b"\x07", b"\x07"),
+    ("int", "no such type", 5, 5),
+]
+
+
+@pytest.mark.parametrize(("kind", "logical", "stored", "expected"), LOGICAL)
+def test_logical_types_mean_the_same_in_every_place(
+    kind: object, logical: str, stored: object, expected: object
+) -> None:
+    """A field, a nullable one and the item of an array take three ways through the decoder."""
+    base = kind if isinstance(kind, dict) else {"type": kind}
+    node = {**base, "logicalType": logical}
+    for wrapped, value, wanted in (
+        (node, stored, expected),
+        (["null", node], stored, expected),
+        (["null", node], None, None),
+        ({"type": "array", "items": ["null", node]}, [stored, None], [expected, None]),
+        ({"type": "map", "values": node}, {"k": stored}, [("k", expected)]),
+    ):
+        record = {"type": "record", "name": "R", "fields": [{"name": "v", "type": wrapped}]}
+        bare = json.loads(json.dumps(record).replace("logicalType", "ignored"))
+
+        decoded = decode_avro(binary([written(bare, {"v": value})]), parsed(record), None, 0)
+
+        assert () == decoded.errors
+        assert [{"v": wanted}] == decoded.columns.to_pylist()
+
+
+@pytest.mark.parametrize("logical", ["timestamp-millis", "timestamp-micros", "timestamp-nanos"])
+def test_moments_are_written_in_the_unit_of_the_schema(logical: str) -> None:
+    """Also those that Python's dates do not reach."""
+    node = {"type": "long", "logicalType": logical}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": ["null", node]},
+            {"name": "l", "type": {"type": "array", "items": node}},
+        ],
+    }
+    spec = FormatSpec("avro", json.dumps(schema))
+    kind = pa.timestamp("us", tz="UTC")
+    micros = [0, -1_000, 1_700_000_000_123_000, 9_000_000_000_000_000, None]
+    if logical != "timestamp-nanos":
+        micros.append(1_700_000_000_000_000_000)
+    moments = pa.array(micros, pa.int64()).cast(kind)
+    lists = pa.ListArray.from_arrays(pa.array(range(len(micros) + 1), pa.int32()), moments.fill_null(0))
+    columns = pa.schema([("a", kind), ("l", pa.list_(kind))])
+    rows = pa.StructArray.from_arrays([moments, lists], fields=list(columns))
+
+    values = pickle.loads(pickle.dumps(open_encoder(spec, columns))).encode(rows)
+    decoded = open_decoder(spec).decode(values)
+
+    assert () == decoded.errors
+    assert micros == decoded.columns.field("a").cast(pa.int64()).to_pylist()
+    assert [each or 0 for each in micros] == decoded.columns.field("l").flatten().cast(pa.int64()).to_pylist()
+
+
+def test_a_readers_schema_with_another_unit_has_the_same_moment() -> None:
+    """The unit is that of the bytes; nothing else says what they count."""
+    schemas = [
+        {
+            "type": "record",
+            "name": "R",
+            "fields": [{"name": "at", "type": {"type": "long", "logicalType": logical}}],
+        }
+        for logical in ("timestamp-millis", "timestamp-micros")
+    ]
+    value = binary([written(schemas[0], {"at": datetime(2026, 1, 1, tzinfo=UTC)})])
+
+    decoded = decode_avro(value, parsed(schemas[0]), parsed(schemas[1]), 0)
+
+    assert [{"at": datetime(2026, 1, 1, tzinfo=UTC)}] == decoded.columns.to_pylist()
+
+
+def test_decimals_of_more_digits_than_a_column_are_read() -> None:
+    """Kafka Connect writes every Decimal with a precision of 64 unless the schema says less."""
+    fields = [
+        {"name": "a", "type": {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 2}},
+        {"name": "b", "type": {"type": "bytes", "logicalType": "decimal", "precision": 64, "scale": 40}},
+    ]
+    record = {"type": "record", "name": "R", "fields": fields}
+    bare = json.loads(json.dumps(record).replace("logicalType", "ignored"))
+
+    def value(a: int, b: int) -> bytes:
+        return written(
+            bare, {"a": a.to_bytes(30, "big", signed=True), "b": b.to_bytes(30, "big", signed=True)}
+        )
+
+    schema = parsed(record)
+    decoded = decode_avro(
+        binary([value(1999, 1), value(-(10**38) + 1, -(10**41)), value(10**38, 0)]), schema, None, 0
+    )
+
+    assert pa.struct([("a", pa.decimal128(38, 2)), ("b", pa.string())]) == schema.type
+    assert [2] == [each.row for each in decoded.errors]
+    assert [
+        {"a": Decimal("19.99"), "b": "0." + "0" * 39 + "1"},
+        {"a": Decimal("-999999999999999999999999999999999999.99"), "b": "-10." + "0" * 40},
+        None,
+    ] == decoded.columns.to_pylist()
+    fields.pop()
+    decoded = decode_avro(
+        binary(
+            [
+                written(bare := {**bare, "fields": bare["fields"][:1]}, {"a": b"\x07\xcf"}),
+                written(bare, {"a": b"\x7f" * 17}),
+            ]
+        ),
+        parsed(record),
+        None,
+        0,
+    )
+    assert [1] == [each.row for each in decoded.errors]
+    assert Decimal("19.99") == decoded.columns[0].as_py()["a"]
 
 
 @pytest.mark.parametrize(

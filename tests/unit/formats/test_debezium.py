@@ -1,6 +1,10 @@
 """Change events of Debezium become rows with what happened to them."""
 
+import base64
+import hashlib
+import json
 import pickle
+import uuid
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -97,3 +101,78 @@ def test_wrong_specs_are_refused(spec: FormatSpec, message: str) -> None:
         open_decoder(spec)
 
     assert message in str(caught.value)
+
+
+PLACEHOLDER = "__debezium_unavailable_value"
+ENCODED = base64.b64encode(PLACEHOLDER.encode()).decode()
+
+
+def event(after: object, before: object = None, op: str = "u") -> bytes:
+    return json.dumps({"before": before, "after": after, "op": op, "ts_ms": 1, "source": {"lsn": 1}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("string", PLACEHOLDER),
+        ("string", ENCODED),
+        ("string", PLACEHOLDER.encode().hex()),
+        ("string", [PLACEHOLDER]),
+        ("binary", ENCODED),
+        ("array<string>", [PLACEHOLDER]),
+        ("array<binary>", [ENCODED]),
+        ("array<int>", list(PLACEHOLDER.encode())),
+        ("array<bigint>", list(PLACEHOLDER.encode())),
+        ("array<string>", [str(uuid.UUID(bytes=hashlib.md5(PLACEHOLDER.encode()).digest(), version=3))]),
+        ("map<string, string>", {PLACEHOLDER: PLACEHOLDER}),
+        ("string", {PLACEHOLDER: PLACEHOLDER}),
+        (None, PLACEHOLDER),
+        (None, [PLACEHOLDER]),
+        (None, {PLACEHOLDER: PLACEHOLDER}),
+    ],
+)
+def test_a_value_that_the_event_lacks_is_taken_from_before_or_makes_it_bad(
+    kind: str | None, value: object
+) -> None:
+    """In an upsert the placeholder would replace the value that the table holds."""
+    schema = None if kind is None else f"id bigint, doc {kind}"
+
+    decoded = decode([event({"id": 1, "doc": value}), event({"id": 2, "doc": None})], schema)
+
+    assert [(0, "UnavailableValue")] == [(each.row, each.error_class) for each in decoded.errors]
+    assert "doc is the placeholder" in decoded.errors[0].message
+    assert [None, 2] == decoded.columns.field("id").to_pylist() or decoded.columns[0].as_py() is None
+
+    deleted = decode([event(None, {"id": 1, "doc": value}, "d")], schema)
+
+    assert () == deleted.errors
+    assert [(1, None)] == [(row["id"], row["doc"]) for row in deleted.columns.to_pylist()]
+
+
+def test_the_value_before_the_change_is_the_value() -> None:
+    old = {"id": 1, "doc": "a long text", "blob": "AAE="}
+
+    decoded = decode(
+        [
+            event({"id": 1, "doc": PLACEHOLDER, "blob": ENCODED}, old),
+            event({"id": 2, "doc": PLACEHOLDER, "blob": "AA=="}, {"id": 2, "doc": PLACEHOLDER, "blob": None}),
+            event({"id": 3, "doc": f"see {PLACEHOLDER}", "blob": "AA=="}),
+        ],
+        "id bigint, doc string, blob binary",
+    )
+
+    assert [1] == [each.row for each in decoded.errors]
+    found = [row and (row["doc"], row["blob"]) for row in decoded.columns.to_pylist()]
+    assert [("a long text", b"\0\1"), None, (f"see {PLACEHOLDER}", b"\0")] == found
+
+
+def test_the_placeholder_is_the_one_of_the_connector() -> None:
+    values = [event({"id": 1, "name": "gone"}), event({"id": 2, "name": PLACEHOLDER})]
+
+    assert [0] == [each.row for each in decode(values, unavailable_value="gone").errors]
+    assert [0] == [each.row for each in decode(values, unavailable_value="hex:676f6e65").errors]
+    assert [] == list(decode(values, unavailable_value="none").errors)
+    with pytest.raises(FormatError, match="hex"):
+        decode(values, unavailable_value="hex:6")
+    with pytest.raises(FormatError, match="write none"):
+        decode(values, unavailable_value="")

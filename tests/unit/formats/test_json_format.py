@@ -111,6 +111,27 @@ def test_pretty_printed_and_nan_and_duplicate_keys_are_accepted() -> None:
     assert "nan" == str(decoded.columns.field("x")[3])
 
 
+def test_names_of_numbers_that_json_lacks_are_read_as_spark_reads_them() -> None:
+    """A row that Spark or Kalda wrote comes back; other texts become no numbers."""
+    values = [
+        b'{"x":"NaN"}', b'{"x":"Infinity"}', b'{"x":"-Infinity"}', b'{"x":"+INF"}', b'{"x":"-INF"}',
+        b'{"x":"+Infinity"}', b'{"x":"nan"}', b'{"x":"INF"}', b'{"x":"1.5"}',
+    ]  # fmt: skip
+
+    decoded = decode(values, "x double")
+
+    assert [6, 7, 8] == [each.row for each in decoded.errors]
+    assert "[nan, inf, -inf, inf, -inf, inf, None, None, None]" == repr(
+        decoded.columns.field("x").to_pylist()
+    )
+
+
+def test_a_text_of_json_is_json_that_every_parser_reads() -> None:
+    decoded = decode([b'{"s":{"a":[NaN,-Infinity]}}', b'{"s":NaN}'], "s string")
+
+    assert ['{"a":["NaN","-Infinity"]}', "NaN"] == decoded.columns.field("s").to_pylist()
+
+
 def test_a_string_takes_any_value_as_its_text() -> None:
     decoded = decode([b'{"s":{"k":[1,1.50,"\xc3\xa9",null]}}', b'{"s":7}', b'{"s":"t"}'], "s string")
 

@@ -32,6 +32,15 @@ def test_each_row_is_good_dead_or_dropped() -> None:
     assert ROWS.num_rows == checked.good.true_count + len(checked.dead) + checked.dropped
 
 
+def test_exempt_rows_are_good() -> None:
+    """A tombstone has no values: an expectation would keep it from deleting its row."""
+    checks = expectations(positive=("amount > 0", OnFail.DLQ), named=("b is not null", OnFail.DROP))
+    checked = checks.check(ROWS, pa.array([False, True, True, False, False]))
+
+    assert [True, True, True, False, False] == checked.good.to_pylist()
+    assert ([4], 1) == ([each.row for each in checked.dead], checked.dropped)
+
+
 def test_an_expectation_that_must_hold_stops_the_batch() -> None:
     with pytest.raises(ExpectationFailedError) as caught:
         expectations(positive=("amount > 0", OnFail.FAIL)).check(ROWS)

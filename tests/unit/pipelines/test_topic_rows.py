@@ -1,5 +1,7 @@
 """Rows of columns as the key and value of records."""
 
+import math
+
 import pyarrow as pa
 import pytest
 
@@ -27,6 +29,14 @@ def test_one_column_of_the_key_is_its_text_and_several_are_json() -> None:
     assert [b'{"id":1,"name":"a"}', b'{"id":2,"name":null}'] == (
         TopicRows(("id", "name")).records(ROWS).column("key").to_pylist()
     )
+
+
+def test_a_key_with_a_number_that_json_lacks_is_json() -> None:
+    rows = pa.record_batch({"a": [math.nan, math.inf], "b": [1.5, -math.inf], "value": ["x", "y"]})
+
+    records = TopicRows(key=("a", "b")).records(rows)
+
+    assert [b'{"a":"NaN","b":1.5}', b'{"a":"Infinity","b":"-Infinity"}'] == records.column("key").to_pylist()
 
 
 def test_an_encoder_gets_all_columns() -> None:

@@ -97,11 +97,11 @@ def test_a_null_topic_name_needs_the_version_that_has_it(encode: Callable[[Messa
 
 
 @both_encoders
-@pytest.mark.parametrize("version", [-1, 13, 99])
+@pytest.mark.parametrize("version", [-1, 14, 99])
 def test_a_version_that_does_not_exist_is_our_error(
     version: int, encode: Callable[[Message, int], bytes]
 ) -> None:
-    with pytest.raises(MessageError, match="versions 0-12"):
+    with pytest.raises(MessageError, match="versions 0-13"):
         encode(ProduceRequest(), version)
 
 

@@ -21,10 +21,10 @@ def test_request_and_response_of_an_api_agree() -> None:
 @pytest.mark.parametrize(
     ("key", "highest", "flexible_from"),
     [
-        (ApiKey.PRODUCE, 12, 9),
+        (ApiKey.PRODUCE, 13, 9),
         (ApiKey.FETCH, 17, 12),
-        (ApiKey.LIST_OFFSETS, 9, 6),
-        (ApiKey.METADATA, 12, 9),
+        (ApiKey.LIST_OFFSETS, 10, 6),
+        (ApiKey.METADATA, 13, 9),
         (ApiKey.OFFSET_COMMIT, 9, 8),
         (ApiKey.OFFSET_FETCH, 9, 6),
         (ApiKey.FIND_COORDINATOR, 6, 3),

@@ -9,8 +9,8 @@ import pytest
 
 from kalda.common.clock import ManualClock, SystemClock
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
-from kalda.storage.checkpoints import read_offset_checkpoint
+from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.storage.checkpoints import parse_partition_metadata, read_offset_checkpoint
 from kalda.storage.errors import (
     InconsistentTopicIdError,
     LogDirectoryError,
@@ -78,6 +78,35 @@ def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> Non
         manager_at(tmp_path)
     manager.close()
     manager_at(tmp_path).close()
+
+
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "partition.metadata"])
+def test_recovery_does_not_change_what_a_link_points_to(name: str, tmp_path: Path) -> None:
+    """Recovery of a log cuts off what is no batch: that was the content of a file elsewhere."""
+    victim, logs = tmp_path / "victim", tmp_path / "logs"
+    victim.write_bytes(b"no batch " * 20)
+    (logs / "orders-0").mkdir(parents=True)
+    (logs / "orders-0" / name).symlink_to(victim)
+    with pytest.raises(LogDirectoryError, match=r"cannot open partition orders-0 .* Is a symbolic link"):
+        manager_at(logs)
+    assert b"no batch " * 20 == victim.read_bytes()
+
+
+def test_directory_of_a_partition_behind_a_link_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere, logs = tmp_path / "elsewhere", tmp_path / "logs"
+    for each in (elsewhere, logs):
+        each.mkdir()
+    (logs / "orders-0").symlink_to(elsewhere)
+    (tmp_path / "by-link").symlink_to(logs)
+    manager = manager_at(tmp_path / "by-link")
+    assert "orders-0 is not opened: it is a link or a file" in caplog.text
+    with pytest.raises(LogStorageError, match="Is a symbolic link, not a directory"):
+        manager.get_or_create(TopicPartition("orders", 0))
+    assert [] == list(elsewhere.iterdir())
+    assert (logs / "orders-0").is_symlink()
+    manager.close()
 
 
 def test_a_failed_start_lets_go_of_the_lock(tmp_path: Path) -> None:
@@ -163,6 +192,30 @@ def test_another_topic_id_is_refused() -> None:
     with pytest.raises(InconsistentTopicIdError) as raised:
         broker.manager.get_or_create(PARTITION, uuid.UUID(int=6))
     assert raised.value.code is ErrorCode.INCONSISTENT_TOPIC_ID
+
+
+def test_a_topic_without_an_id_gets_the_log_that_is_there() -> None:
+    """The zero id is no id: a log without one takes the first id that comes, and keeps it."""
+    broker = Broker()
+    assert broker.manager.get_or_create(PARTITION, ZERO_UUID).topic_id is None
+    assert not broker.file_system.exists(f"{DIRECTORY}/orders-0/partition.metadata")
+    assert uuid.UUID(int=5) == broker.manager.get_or_create(PARTITION, uuid.UUID(int=5)).topic_id
+    assert uuid.UUID(int=5) == broker.manager.get_or_create(PARTITION, ZERO_UUID).topic_id
+
+
+def test_a_file_with_the_zero_id_is_removed_at_the_start(tmp_path: Path) -> None:
+    """Earlier versions wrote it; Kafka does not start with it."""
+    manager = manager_at(tmp_path)
+    append(manager.get_or_create(PARTITION), b"a")
+    manager.close()
+    path = tmp_path / "orders-0" / "partition.metadata"
+    path.write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA")
+    manager = manager_at(tmp_path)
+    assert not path.exists()
+    log = manager.get_or_create(PARTITION, uuid.UUID(int=5))
+    assert [(0, b"a")] == read_all(log)
+    assert uuid.UUID(int=5) == parse_partition_metadata(path.read_bytes())
+    manager.close()
 
 
 def test_partitions_spread_over_the_directories() -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kalda.tools.framework.output import Form, Output, ProgressLines
+from kalda.tools.framework.output import Form, Output, ProgressLines, escape_unencodable
 from kalda.tools.framework.tables import Table
 
 
@@ -108,3 +108,23 @@ def test_a_terminal_too_narrow_for_the_headings_gets_plain_lines(
     assert is_drawn == ("─" in stdout.getvalue())
     assert is_drawn != ("a-topic-with-a-name         12       3\n" in stdout.getvalue())
     assert "PARTITION" in stdout.getvalue()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "utf-8"])
+@pytest.mark.parametrize("form", Form)
+def test_no_text_is_too_much_for_the_encoding_of_stdout(form: Form, encoding: str) -> None:
+    """A group's name can be any text, and a locale can have another encoding than UTF-8."""
+    names = ["\u00e9 \u2192 \U0001f600", "\udcff"]
+    raw = io.BytesIO()
+    stdout = io.TextIOWrapper(raw, encoding=encoding)
+    escape_unencodable(stdout, None)
+    port = Output(form, stdout, stdout)
+
+    port.result(names, Table(("GROUP",), [(name,) for name in names]))
+    port.item(names, " ".join(names))
+    port.note(names[0])
+    port.flush()
+
+    if form is Form.JSON:
+        assert [names, names] == [json.loads(line) for line in raw.getvalue().decode(encoding).splitlines()]
+    assert (b"\\u2192" in raw.getvalue()) is (encoding != "utf-8")

@@ -3,6 +3,7 @@
 import pytest
 
 from kalda.zk.client.port import Check, Create, Delete, SetData, Stat
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import (
     AuthFailedError,
     BadArgumentsError,
@@ -34,7 +35,7 @@ from kalda.zk.server.processor_requests import (
     Request,
     SetAcl,
 )
-from kalda.zk.server.txns import OPEN_ACL, Acl
+from kalda.zk.server.txns import OPEN_ACL
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 

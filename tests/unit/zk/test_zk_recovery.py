@@ -1,10 +1,11 @@
 """A log with every kind of record, cut at every byte: the tree is that of the records before the cut."""
 
 from kalda.zk.client.port import Create, Delete, SetData
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.server.data_tree import DataTree
 from kalda.zk.server.processor_requests import CloseSession, CreateMode, CreateNode, Multi, SetAcl, Write
 from kalda.zk.server.txn_log import TxnLog, frame, read_log
-from kalda.zk.server.txns import OPEN_ACL, Acl, encode_txn
+from kalda.zk.server.txns import OPEN_ACL, encode_txn
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 

@@ -3,11 +3,11 @@
 import pytest
 
 from kalda.zk.client.port import Create, Delete, SetData
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.proto.jute import JuteError
 from kalda.zk.server.data_directory_errors import CorruptionError, DirectoryInUseError
 from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.snapshot import SnapshotStore, decode_snapshot, encode_snapshot
-from kalda.zk.server.txns import Acl
 from tests.unit.zk.bench import Bench
 from tests.unit.zk.memory_files import MemoryFileSystem
 

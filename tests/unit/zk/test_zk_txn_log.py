@@ -5,11 +5,11 @@ import struct
 
 import pytest
 
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.server.data_directory_errors import CorruptionError
 from kalda.zk.server.txn_log import TxnLog, frame, read_log
 from kalda.zk.server.txns import (
     OPEN_ACL,
-    Acl,
     CheckTxn,
     CloseSessionTxn,
     CreateContainerTxn,

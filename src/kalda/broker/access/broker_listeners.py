@@ -17,7 +17,7 @@ from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.config import BrokerConfig, ListenerConfig
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
 from kalda.common.config_def import ConfigError, UpdateMode
-from kalda.net.bind_probe import probe
+from kalda.net.bound_socket import probe
 from kalda.net.server import Server
 from kalda.zk.client.schema import ListenerEndpoint
 from kalda.zk.client.zookeeper_errors import ZooKeeperError

@@ -1,17 +1,14 @@
-"""Parses ``listeners`` and its relatives: where a broker listens, and which addresses it gives to clients.
-
-A security protocol that cannot be served is refused by name instead of being served without protection.
-"""
+"""Parses ``listeners`` and its relatives: where a broker listens, and which addresses it gives to clients."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import Final
 
 from kalda.common.config_def import ConfigError
 
 SECURITY_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SERVED_PROTOCOLS: Final = SECURITY_PROTOCOLS
 
 _LISTENER: Final = re.compile(r"(?P<name>[^:/\[\]]+)://\[?(?P<host>[0-9a-zA-Z\-%._:]*)\]?:(?P<port>-?[0-9]+)")
 
@@ -41,12 +38,13 @@ class ListenerConfig:
 
 
 def parse_listeners(setting: str, text: str, protocols: dict[str, str]) -> tuple[ListenerConfig, ...]:
-    """Read a list of listeners, each with a name and a port of its own.
+    """Read a list of listeners, each with a name of its own.
 
     Raises:
-        ConfigError: an entry is malformed, a name has no security protocol, or a name or port comes twice.
+        ConfigError: an entry is malformed, a name has no security protocol, or a name comes twice.
     """
     listeners: list[ListenerConfig] = []
+    names: set[str] = set()
     for entry in (part.strip() for part in text.split(",") if part.strip()):
         match = _LISTENER.fullmatch(entry)
         if match is None or not 0 <= int(match["port"]) <= 65535:
@@ -62,32 +60,30 @@ def parse_listeners(setting: str, text: str, protocols: dict[str, str]) -> tuple
                 f"`{setting}`: no security protocol for listener {name}; name it in "
                 f"`listener.security.protocol.map`, which has {', '.join(sorted(protocols))}",
             )
+        if name in names:
+            raise ConfigError(setting, f"`{setting}`: name {name} comes twice; each listener needs its own")
+        names.add(name)
         listeners.append(ListenerConfig(name, match["host"], int(match["port"]), protocol))
-    _refuse_duplicates(setting, [listener.name for listener in listeners], "name")
     return tuple(listeners)
 
 
 def require_distinct_ports(setting: str, listeners: Sequence[ListenerConfig]) -> None:
-    """Refuse two listeners on one port; 0 may come twice.
+    """Refuse listeners that share a port other than 0, except an IPv4 and an IPv6 address.
 
     Raises:
-        ConfigError: a port comes twice.
+        ConfigError: the listeners of a port are not such a pair.
     """
-    _refuse_duplicates(setting, [str(listener.port) for listener in listeners if listener.port != 0], "port")
-
-
-def require_served(setting: str, listeners: Sequence[ListenerConfig]) -> None:
-    """Refuse listeners with a security protocol that is not implemented.
-
-    Raises:
-        ConfigError: a listener's protocol is not served.
-    """
+    by_port: dict[int, list[ListenerConfig]] = {}
     for listener in listeners:
-        if listener.security_protocol not in SERVED_PROTOCOLS:
+        if listener.port:
+            by_port.setdefault(listener.port, []).append(listener)
+    for port, sharing in by_port.items():
+        if len(sharing) > 1 and sorted(_ip_version(each.host) for each in sharing) != [4, 6]:
+            names = ", ".join(map(str, sharing))
             raise ConfigError(
                 setting,
-                f"`{setting}`: {listener} needs {listener.security_protocol}, which this version does not "
-                f"serve; use {', '.join(SERVED_PROTOCOLS)}",
+                f"`{setting}`: port {port} is that of {names}; each listener needs its own port, "
+                "except a pair of an IPv4 address and an IPv6 address",
             )
 
 
@@ -109,9 +105,9 @@ def parse_protocol_map(setting: str, text: str) -> dict[str, str]:
     return protocols
 
 
-def _refuse_duplicates(setting: str, values: list[str], what: str) -> None:
-    for value in values:
-        if values.count(value) > 1:
-            raise ConfigError(
-                setting, f"`{setting}`: {what} {value} comes twice; each listener needs its own"
-            )
+def _ip_version(host: str) -> int:
+    """Return 4 or 6 for an address, 0 for a name or every interface."""
+    try:
+        return ip_address(host).version
+    except ValueError:
+        return 0

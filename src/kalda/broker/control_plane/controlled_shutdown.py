@@ -15,6 +15,7 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.controller.driver import ControllerDriver
+from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
@@ -141,8 +142,8 @@ class ControlledShutdown:
                 )
         except TimeoutError:
             raise _SilentControllerError(
-                f"controller {controller_id} at {endpoint.host}:{endpoint.port} has not answered "
-                f"for {SILENCE_SECONDS_MAX:g} s"
+                f"controller {controller_id} at {address_text(endpoint.host, endpoint.port)} has not "
+                f"answered for {SILENCE_SECONDS_MAX:g} s"
             ) from None
 
     async def _pause(self, changed: asyncio.Event, controller_id: int) -> None:

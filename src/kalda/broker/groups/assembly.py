@@ -10,7 +10,7 @@ from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.config_def import ConfigError
-from kalda.common.types import uuid_to_text
+from kalda.common.types import is_other_topic, uuid_to_text
 from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
@@ -68,7 +68,7 @@ def build_group_coordinator(
         lambda group_id: internal_topics.partition_for(GROUP_METADATA_TOPIC, group_id),
     )
     register_group_metrics(metrics, coordinator)
-    cache.on_change(_DeletedTopics(cache, coordinator).on_change)
+    cache.on_change(DeletedTopics(cache, coordinator).on_change)
     return coordinator
 
 
@@ -80,7 +80,7 @@ def build_consumer_group_coordinator(
     return ConsumerGroupCoordinator(groups.run_consumer, is_enabled="consumer" in protocols)
 
 
-class _DeletedTopics:
+class DeletedTopics:
     """Removes the committed offsets of topics that were deleted, or deleted and created again.
 
     Offsets of a topic that is deleted while no broker coordinates the group expire later, as in Kafka.
@@ -99,6 +99,6 @@ class _DeletedTopics:
             topic = self._cache.topic(name)
             if topic is not None:
                 self._known[name] = topic.topic_id
-            if before is not None and (topic is None or topic.topic_id != before):
+            if before is not None and (topic is None or is_other_topic(topic.topic_id, before)):
                 deleted.add(name)
         self._coordinator.on_topics_deleted(deleted)

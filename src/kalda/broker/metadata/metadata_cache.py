@@ -13,7 +13,13 @@ from typing import Final
 
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.common.types import (
+    NO_PARTITION_LEADER,
+    ZERO_UUID,
+    BrokerEndpoint,
+    TopicPartition,
+    is_other_topic,
+)
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo
 
@@ -169,14 +175,15 @@ class MetadataCache:
         topic_id = current.topic_id if current is not None else ZERO_UUID
         for change in changes:
             if change.leader == LEADER_DURING_DELETE:
-                if change.topic_id in (topic_id, ZERO_UUID):
+                if not is_other_topic(change.topic_id, topic_id):
                     partitions.pop(change.partition, None)
                 continue
-            if change.topic_id != topic_id:
+            if is_other_topic(change.topic_id, topic_id):
                 # The topic was deleted and created again under the same name.
                 partitions.clear()
+            if change.topic_id != ZERO_UUID:
                 topic_id = change.topic_id
-            if invariants.enabled and topic_id != ZERO_UUID and change.partition in partitions:
+            if invariants.enabled and change.topic_id != ZERO_UUID and change.partition in partitions:
                 _check_epochs(partitions[change.partition], change)
             partitions[change.partition] = change
         if current is not None:

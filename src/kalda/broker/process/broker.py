@@ -17,6 +17,7 @@ from kalda.broker.process.lifecycle import (
     run,
 )
 from kalda.broker.process.ports import ports_of
+from kalda.broker.process.secure import write_bootstrap
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.net.event_loop import poll_busily
@@ -25,6 +26,7 @@ from kalda.security.zookeeper.client_security import read_client_security
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.client.port import SessionState, ZooKeeperClient
+from kalda.zk.client.znode_audit import close_open_znodes
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
@@ -44,11 +46,15 @@ def make_broker(
 
 
 async def serve(
-    broker: BrokerServer, config: BrokerConfig, termination: Termination, zookeeper: str
+    broker: BrokerServer,
+    config: BrokerConfig,
+    termination: Termination,
+    zookeeper: str,
+    client_file: Path | None = None,
 ) -> BaseException | None:
     """Run a broker until termination is requested; return the fault that caused the request, if one did.
 
-    The ready line names the address of the broker and `zookeeper`.
+    The ready line names the address of the broker and `zookeeper`, the `client_file` that of the broker.
 
     Raises:
         TerminationRequestedError: termination was requested before the broker served.
@@ -57,6 +63,8 @@ async def serve(
     poll_busily(asyncio.get_running_loop(), config.kalda_busy_poll_us / 1e6)
     async with asyncio.TaskGroup() as tasks:
         await termination.unless_requested(broker.start(tasks))
+        if client_file is not None:
+            write_bootstrap(client_file, broker.bootstrap)
         termination.ready(f"bootstrap={broker.bootstrap} zookeeper={zookeeper}")
         fault = await termination.wait()
         await broker.stop(termination.hurried)
@@ -96,6 +104,8 @@ def run_broker(directory: Path, config: BrokerConfig, *, is_supervised: bool = F
 async def connect(config: BrokerConfig) -> "EnsembleClient":
     """Open a session with the ZooKeeper ensemble of ``zookeeper.connect``.
 
+    With ``zookeeper.set.acl`` it closes the znodes of the cluster that everybody could change.
+
     Raises:
         ProcessError: the ensemble does not answer in time, or a setting is not valid.
     """
@@ -106,13 +116,20 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
     session_timeout_ms = config.zookeeper_session_timeout_ms
     connection_timeout_ms = config.zookeeper_connection_timeout_ms or session_timeout_ms
     try:
-        return await EnsembleClient.connect(
+        zookeeper = await EnsembleClient.connect(
             hosts,
             session_timeout_ms=session_timeout_ms,
             connection_timeout_ms=connection_timeout_ms,
             max_in_flight=config.zookeeper_max_in_flight_requests,
             security=read_client_security(config.value, restricts_access=config.zookeeper_set_acl),
         )
+        if config.zookeeper_set_acl:
+            try:
+                (await close_open_znodes(zookeeper)).log()
+            except BaseException:
+                zookeeper.abandon()
+                raise
+        return zookeeper
     except (ZooKeeperError, TlsSettingsError) as error:
         raise ProcessError(f"cannot connect to ZooKeeper: {error}") from None
 

@@ -6,31 +6,53 @@ same user. So the brokers of a later start with `--brokers N` may change it, and
 
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kalda.broker.config import BrokerConfig
+from kalda.broker.process.errors import ProcessError
+from kalda.security.tls.settings import TlsSettingsError
+from kalda.security.zookeeper.client_security import read_client_security
 from kalda.security.zookeeper.login_file import DIGEST_MODULE, LOGIN_FILE
-from kalda.zk.client.znode_access import ZnodeAccess, access_of
-from kalda.zk.server.txns import OPEN_ACL, Acl
+from kalda.zk.client.znode_access import ALL_BITS, READ_BIT, Acl, ZnodeAccess, access_of
 
 USER: Final = "kalda"
-"""The brokers' user; access lists name it, so it never changes."""
+"""The brokers' user, unless the operator's JAAS file names another; never changed: access lists name it."""
 
 _FILE_NAME: Final = "login.conf"
 _PASSWORD_BYTES: Final = 32
 
-_ALL: Final = Acl(31, "sasl", USER)
-_ACLS: Final[Mapping[ZnodeAccess, tuple[Acl, ...]]] = {
-    ZnodeAccess.OPEN: OPEN_ACL,
-    ZnodeAccess.READABLE: (_ALL, Acl(1, "world", "anyone")),
-    ZnodeAccess.PRIVATE: (_ALL,),
-}
+
+class OwnAcl:
+    """The access lists of what a broker in the coordination server's process creates, for a user."""
+
+    def __init__(self, user: str = USER) -> None:
+        self.entry: Final = Acl(ALL_BITS, "sasl", user)
+        """The entry with which the brokers may do everything."""
+        self._readable: Final = (self.entry, Acl(READ_BIT, "world", "anyone"))
+
+    def __call__(self, path: str) -> tuple[Acl, ...]:
+        """Return the list of a path.
+
+        Kafka leaves /consumers to the consumers of 0.8 and 0.9, each with an identity of its own. This server
+        has no users besides the brokers, so there everybody could write as much as they like.
+        """
+        return (self.entry,) if access_of(path, is_secure=True) is ZnodeAccess.PRIVATE else self._readable
 
 
-def own_acl(path: str) -> tuple[Acl, ...]:
-    """Return the access list of what a broker in the coordination server's process creates."""
-    return _ACLS[access_of(path, is_secure=True)]
+def login_user(config: BrokerConfig) -> str:
+    """Return the name that the brokers of `kalda start --brokers N` log in with.
+
+    Raises:
+        ProcessError: the operator's own JAAS file cannot be used.
+    """
+    if config.java_security_auth_login_config is None:
+        return USER
+    try:
+        login = read_client_security(config.value, restricts_access=True).login
+    except TlsSettingsError as error:
+        raise ProcessError(str(error)) from None
+    return USER if login is None else login.user
 
 
 def write_login(directory: Path) -> dict[str, str]:

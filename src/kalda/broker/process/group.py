@@ -27,12 +27,12 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
-from kalda.broker.process.brokers_login import own_acl, write_login
+from kalda.broker.process.brokers_login import OwnAcl, login_user, write_login
 from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect_in_start
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
-from kalda.broker.process.secure import ensure_users
+from kalda.broker.process.secure import ensure_users, open_doors, write_bootstrap
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.common.clock import SystemClock
 from kalda.security.zookeeper.login_file import LOGIN_FILE
@@ -201,13 +201,15 @@ def run_group(
     config_file: Path | None = None,
     zookeeper_port: int = 0,
     users: Mapping[str, str] = MappingProxyType({}),
+    client_file: Path | None = None,
     options: Sequence[str] = (),
 ) -> int:
     """Run one broker for each of the settings until a signal, or until none is left; return the exit code.
 
     The children read the `config_file` themselves, so its secrets stay out of command lines; `settings` are
     passed on the command line. `configs` has the result of both for each broker. Every child gets `options`.
-    `users` are passwords by user that exist before the brokers start.
+    `users` are passwords by user that exist before the brokers start. The start makes a secured cluster if
+    there is a `client_file`, into which the addresses of the brokers are written.
     """
 
     async def main(termination: Termination) -> int:
@@ -221,16 +223,19 @@ def run_group(
                 zookeeper_port,
                 executor,
                 termination.request,
-                own_acl if configs[0].zookeeper_set_acl else None,
+                OwnAcl(login_user(configs[0])) if configs[0].zookeeper_set_acl else None,
+                is_meant_secure=client_file is not None,
             ) as (embedded, address),
         ):
+            if client_file is not None:
+                logger.info("%s", open_doors(address, configs))
             if users:
                 zookeeper = await embedded.connect()
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
                 await zookeeper.close()
             group = ProcessGroup(termination, embedded, directory, config_file, options)
             wanted = [{**each, "zookeeper.connect": address, **login} for each in settings]
-            return await _run_children(termination, group, wanted, address)
+            return await _run_children(termination, group, wanted, address, client_file)
 
     shared = [each for each in differing_settings(configs[0]) if each.partition("=")[0] not in PER_BROKER]
     ports = [port for config in configs for port in ports_of(config)]
@@ -257,13 +262,17 @@ async def _run_children(
     group: ProcessGroup,
     settings: Sequence[Mapping[str, str]],
     zookeeper: str,
+    client_file: Path | None,
 ) -> int:
     watching: asyncio.Task[None] | None = None
     fault: BaseException | None = None
     try:
         addresses = await termination.unless_requested(group.start(settings))
         watching = asyncio.create_task(group.watch(), name="watch over the brokers")
-        termination.ready(f"bootstrap={','.join(addresses)} zookeeper={zookeeper}")
+        bootstrap = ",".join(addresses)
+        if client_file is not None:
+            write_bootstrap(client_file, bootstrap)
+        termination.ready(f"bootstrap={bootstrap} zookeeper={zookeeper}")
         fault = await termination.wait()
         if fault is not None:
             logger.critical("the cluster stops: %s", fault)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from kalda.broker.config import BrokerConfig
 from kalda.broker.process.errors import ProcessError
-from kalda.net.bind_probe import probe
+from kalda.net.bound_socket import probe
+from kalda.net.connect import address_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ def ports_of(config: BrokerConfig) -> list[WantedPort]:
     """Return the addresses that a broker with these settings listens on."""
     wanted = [WantedPort(f"listener {each.name}", each.host, each.port) for each in config.listeners]
     if config.metrics_port is not None:
-        wanted.append(WantedPort("`metrics.port`", config.listeners[0].host, config.metrics_port))
+        wanted.append(WantedPort("`metrics.port`", config.metrics_address, config.metrics_port))
     return wanted
 
 
@@ -43,4 +44,5 @@ def require_free(wanted: Iterable[WantedPort]) -> None:
             probe(each.host, each.port)
         except OSError as error:
             reason = error.strerror or str(error)
-            raise ProcessError(f"{each.what} cannot use {each.host}:{each.port}: {reason}") from None
+            address = address_text(each.host, each.port)
+            raise ProcessError(f"{each.what} cannot use {address}: {reason}") from None

@@ -7,22 +7,24 @@ Layout of the directory, beside what every start has::
     security/             the authority's key, the brokers' certificate, users, settings: only for brokers
 
 Later starts keep all of it; only the brokers' certificate is made again when it expires soon or lacks a name
-of this machine. Every file can be read by its owner alone. `security` appears in one step, so a start that
-was killed leaves all of it or nothing.
+of this machine, and `client.properties` gets the addresses of the brokers that run. Every file can be read by
+its owner alone. `security` appears in one step, so a start that was killed leaves all of it or nothing.
 """
 
 import json
+import logging
 import os
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import DEFAULT_HOST
 from kalda.common.sanitizer import sanitize
 from kalda.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
@@ -30,6 +32,8 @@ from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.tls.certificates import identity_of
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.scram_users import USERS, set_scram_user
+
+logger: Final = logging.getLogger(__name__)
 
 PROTOCOL: Final = "SASL_SSL"
 MECHANISM: Final = SCRAM_SHA_512
@@ -42,11 +46,14 @@ KEY_STORE_FILE: Final = "broker.pem"
 SETTINGS_FILE: Final = "server.properties"
 AUTHORIZER: Final = "kafka.security.authorizer.AclAuthorizer"
 
+_BOOTSTRAP: Final = "bootstrap.servers"
 _AUTHORITY_VALID: Final = timedelta(days=3650)
 _CERTIFICATE_VALID: Final = timedelta(days=825)
 """The longest that some platforms accept."""
 _RENEWED_BEFORE: Final = timedelta(days=30)
 _PASSWORD_BYTES: Final = 24
+_OTHERS: Final = 0o077
+_OWNER_ALONE: Final = 0o700
 _ITERATIONS: Final = 8192
 
 
@@ -93,6 +100,18 @@ def prepare(directory: Path, properties: Mapping[str, str]) -> SecureCluster:
     return SecureCluster(settings, home / SETTINGS_FILE, users, client_file, authority_file, is_new)
 
 
+def write_bootstrap(client_file: Path, bootstrap: str) -> None:
+    """Write the addresses of the brokers into `client.properties`; the ports may differ from those before."""
+    line = f"{_BOOTSTRAP}={bootstrap}"
+    try:
+        lines = client_file.read_text().splitlines()
+        others = [each for each in lines if each.partition("=")[0].strip() != _BOOTSTRAP]
+        if line not in lines:
+            write_private(client_file, "\n".join([*others, line, ""]))
+    except (OSError, ValueError) as error:
+        logger.warning("`%s` was not written into %s: %s", _BOOTSTRAP, client_file, error)
+
+
 async def ensure_users(store: ClusterStore, users: Mapping[str, str]) -> None:
     """Set the credentials of users that have none, before the first broker starts.
 
@@ -103,6 +122,32 @@ async def ensure_users(store: ClusterStore, users: Mapping[str, str]) -> None:
     for user, password in users.items():
         if not (await store.config(USERS, sanitize(user))).keys() & {SCRAM_SHA_256, SCRAM_SHA_512}:
             await set_scram_user(store, user, [SCRAM_SHA_256, SCRAM_SHA_512], password, _ITERATIONS)
+
+
+def close_to_others(directories: Iterable[Path]) -> None:
+    """Keep other users of the machine out of these directories, and of all that this process will create.
+
+    Raises:
+        OSError: the mode of a directory cannot be changed.
+    """
+    os.umask(_OTHERS)
+    for directory in directories:
+        if directory.is_dir() and directory.stat().st_mode & _OTHERS:
+            directory.chmod(_OWNER_ALONE)
+
+
+def open_doors(zookeeper: str, configs: Iterable[BrokerConfig]) -> str:
+    """Return which ports of a secured cluster can be used without a login, and for what."""
+    doors = [
+        f"the coordination server at {zookeeper} (read topics, their settings and ACLs; change nothing)",
+        *(
+            f"metrics at {config.metrics_address or '0.0.0.0'}:{config.metrics_port} (read names of topics, "
+            "groups and clients, unless `metrics.login` is set)"
+            for config in configs
+            if config.metrics_port is not None and config.metrics_login is None
+        ),
+    ]
+    return f"without a login can be used: {'; '.join(doors)}"
 
 
 def _make_home(home: Path) -> None:
@@ -165,6 +210,7 @@ def _client_properties(authority_file: Path, password: str) -> str:
     scram_login = login("scram.Scram", ADMINISTRATOR, password)
     return (
         "# How to connect as the administrator; for --command-config of Kalda's and Kafka's tools.\n"
+        f"# Each start writes {_BOOTSTRAP}.\n"
         f"security.protocol={PROTOCOL}\n"
         "ssl.truststore.type=PEM\n"
         f"ssl.truststore.location={_escaped(str(authority_file))}\n"

@@ -21,11 +21,11 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.config.summary import differing_settings
 from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.broker import close_session, make_broker, serve
-from kalda.broker.process.brokers_login import own_acl
+from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
-from kalda.broker.process.secure import ensure_users
+from kalda.broker.process.secure import ensure_users, open_doors
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
@@ -40,10 +40,12 @@ def run_standalone(
     config: BrokerConfig,
     zookeeper_port: int = 0,
     users: Mapping[str, str] = MappingProxyType({}),
+    client_file: Path | None = None,
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
-    `users` are passwords by user that exist before the broker starts.
+    `users` are passwords by user that exist before the broker starts. The start makes a secured cluster if
+    there is a `client_file`, into which the broker's address is written.
     """
 
     async def main(termination: Termination) -> int:
@@ -56,14 +58,17 @@ def run_standalone(
                 zookeeper_port,
                 executor,
                 termination.request,
-                own_acl if config.zookeeper_set_acl else None,
+                OwnAcl() if config.zookeeper_set_acl else None,
+                is_meant_secure=client_file is not None,
             ) as (embedded, address),
         ):
+            if client_file is not None:
+                logger.info("%s", open_doors(address, [config]))
             zookeeper = await embedded.connect()
             if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
             broker = make_broker(config, zookeeper, executor)
-            fault = await serve(broker, config, termination, address)
+            fault = await serve(broker, config, termination, address, client_file)
             if fault is None:
                 await close_session(zookeeper)
             else:

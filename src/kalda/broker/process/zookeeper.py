@@ -12,17 +12,19 @@ from typing import Final
 
 from kalda.broker.config.summary import differing
 from kalda.broker.process.announcement import Announcement
+from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort
 from kalda.common.clock import SystemClock
+from kalda.net.connect import address_text
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
+from kalda.zk.client.znode_audit import close_open_znodes
 from kalda.zk.server.config import WITHOUT_EFFECT, ZOOKEEPER_CONFIG, ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedServer
 from kalda.zk.server.listener import ZooKeeperListener
-from kalda.zk.server.txns import Acl
 
 logger: Final = logging.getLogger(__name__)
 
@@ -38,11 +40,14 @@ async def coordination_server(
     port: int | None,
     executor: EventLoopExecutor,
     on_broken: Callable[[BaseException], None],
-    own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
+    own_acl: OwnAcl | None = None,
+    *,
+    is_meant_secure: bool = False,
 ) -> AsyncIterator[tuple[EmbeddedServer, str]]:
     """Run the server and its listeners; yield the server and the address that clients connect to.
 
-    That is the address of the secure port if `port` is None. `own_acl` is that of `EmbeddedServer`.
+    That is the address of the secure port if `port` is None. `own_acl` is that of `EmbeddedServer`. With
+    `is_meant_secure` but without `own_acl` what everybody may change is logged.
 
     Raises:
         DirectoryInUseError, CorruptionError, OSError: see `EmbeddedServer.start`.
@@ -51,7 +56,7 @@ async def coordination_server(
     clock = SystemClock()
     embedded = EmbeddedServer(
         str(directory),
-        filesystem=OsFileSystem(),
+        filesystem=OsFileSystem(is_private=True),
         executor=executor,
         clock=clock,
         config=config,
@@ -60,6 +65,8 @@ async def coordination_server(
     embedded.start()
     embedded.add_broken_listener(on_broken)
     try:
+        if own_acl is not None or is_meant_secure:
+            await _close_open_znodes(embedded, own_acl)
         listener = ZooKeeperListener(embedded.server, config, clock)
         addresses = []
         try:
@@ -69,15 +76,26 @@ async def coordination_server(
                     bound = await listener.listen(each.host, each.port, is_secure=is_secure)
                 except OSError as error:
                     reason = error.strerror or str(error)
-                    raise ProcessError(f"{each.what} cannot use {each.host}:{each.port}: {reason}") from None
-                addresses.append(f"{each.host}:{bound}")
+                    wanted = address_text(each.host, each.port)
+                    raise ProcessError(f"{each.what} cannot use {wanted}: {reason}") from None
+                addresses.append(address_text(each.host, bound))
                 if is_secure:
-                    logger.info("%s listens on %s:%d", each.what, each.host, bound)
+                    logger.info("%s listens on %s", each.what, addresses[-1])
             yield embedded, addresses[0]
         finally:
             await listener.close()
     finally:
         await embedded.close()
+
+
+async def _close_open_znodes(embedded: EmbeddedServer, own_acl: OwnAcl | None) -> None:
+    """Close what earlier releases, or brokers without access lists, left open; before anyone can connect."""
+    client = await embedded.connect()
+    found = await close_open_znodes(
+        client, own=None if own_acl is None else own_acl.entry, closes=own_acl is not None
+    )
+    await client.close()
+    found.log()
 
 
 def _ports(config: ZooKeeperConfig, host: str, port: int | None) -> list[WantedPort]:

@@ -4,6 +4,7 @@ The data path looks a partition up by the bytes of the topic's name or id as the
 decodes no string.
 """
 
+import uuid
 from collections.abc import Callable
 from typing import Final
 
@@ -42,8 +43,13 @@ class HostedReplicas:
         assert topic_partition not in self.offline, f"{partition} is offline"
         self.partitions[topic_partition] = partition
         self.by_name.setdefault(partition.name_bytes, {})[topic_partition.partition] = partition
-        if partition.topic_id != ZERO_UUID:
-            self.by_id.setdefault(partition.topic_id.bytes, {})[topic_partition.partition] = partition
+        self._index_by_id(partition)
+
+    def adopt_topic_id(self, partition: Partition, topic_id: uuid.UUID) -> None:
+        """Give a hosted partition without a topic id the one that a controller sends now."""
+        assert partition.topic_id == ZERO_UUID, f"{partition} has topic id {partition.topic_id}"
+        partition.topic_id = topic_id
+        self._index_by_id(partition)
 
     def forget(self, partition: Partition) -> None:
         """Remove a partition."""
@@ -74,6 +80,11 @@ class HostedReplicas:
         if self._partition_is_known(topic_partition):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def _index_by_id(self, partition: Partition) -> None:
+        if partition.topic_id != ZERO_UUID:
+            siblings = self.by_id.setdefault(partition.topic_id.bytes, {})
+            siblings[partition.topic_partition.partition] = partition
 
     def check_invariants(self) -> None:
         """Assert that the tables have the same partitions, of which none is gone or offline."""

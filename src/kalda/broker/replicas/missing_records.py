@@ -36,6 +36,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.peer.peer_connection import DialOptions
+from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.messages.fetch import FetchResponse, PartitionData
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
@@ -329,8 +330,10 @@ class MissingRecords:
         """Request records from `offset` on; raises `ConnectionError`."""
         name = partition.topic_partition
         version = connection.version_of(ApiKey.FETCH)
+        if not partition.is_named_by_id:
+            version = min(version, TOPIC_IDS_FROM - 1)
         request = fetch_request(name, partition.topic_id, offset, version)
-        response = await connection.request(request, timeout_seconds=REQUEST_SECONDS)
+        response = await connection.request(request, timeout_seconds=REQUEST_SECONDS, version=version)
         assert isinstance(response, FetchResponse), f"a {type(response).__name__}"
         if response.error_code:
             raise ConnectionError(f"the response to a fetch has error {response.error_code}")

@@ -24,9 +24,9 @@ from kalda.broker.topics.topic_names import is_internal_topic
 from kalda.common import invariants
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import NO_PARTITION_LEADER, TopicPartition
+from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.storage.log_validator import UnpackedMessages
+from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
 from kalda.zk.client.schema import PartitionState
@@ -52,6 +52,7 @@ class Partition:
         "is_gone",
         "is_internal",
         "is_leader",
+        "is_named_by_id",
         "is_offline",
         "isr",
         "leader_epoch",
@@ -80,7 +81,10 @@ class Partition:
         topic_metrics: BrokerTopicMetrics | None = None,
     ) -> None:
         self.topic_partition: Final = topic_partition
-        self.topic_id: Final = topic_id
+        self.topic_id = topic_id
+        """`ZERO_UUID` until a controller sends one; once known it stays."""
+        self.is_named_by_id = topic_id != ZERO_UUID
+        """Whether the controller's last role had the topic id; else the leader may know only the name."""
         self.broker_id: Final = broker_id
         self.log = log
         """Another object after a move to another log directory: code that awaits reads it again."""
@@ -287,7 +291,7 @@ class Partition:
         records: memoryview,
         acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        unpacked: UnpackedMessages | None = None,
+        prepared: Prepared | None = None,
     ) -> LogAppendInfo:
         """Append one batch as the leader and move the high watermark as far as it may go.
 
@@ -309,7 +313,7 @@ class Partition:
                 f"min.insync.replicas={self.log.config.min_insync_replicas}.",
             )
         log = self.log
-        info = log.append_as_leader(records, self.leader_epoch, origin, unpacked)
+        info = log.append_as_leader(records, self.leader_epoch, origin, prepared)
         if not followers:
             log.advance_high_watermark(log.log_end_offset)
         elif len(self.maximal_isr) == 1:

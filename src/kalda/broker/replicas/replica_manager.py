@@ -24,10 +24,10 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import TopicPartition
 from kalda.protocol.fast.fetch import FetchAnswer, FetchEntry, FetchPartitionFields, PartitionFetchResult
-from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
+from kalda.storage.errors import LOG_ERRORS, HeavyBatchError, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
-from kalda.storage.log_validator import UnpackedMessages
+from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 from kalda.zk.client.schema import PartitionState
@@ -174,6 +174,10 @@ class ReplicaManager:
         """Return a hosted partition by the bytes of its topic's name, or None."""
         return self._by_name.get(name, NO_PARTITIONS).get(index)
 
+    def find_by_id(self, topic_id: bytes, index: int) -> Partition | None:
+        """Return a hosted partition by the bytes of its topic's id, or None."""
+        return self._by_id.get(topic_id, NO_PARTITIONS).get(index)
+
     def absence_error(self, topic_partition: TopicPartition) -> ErrorCode:
         """Return the error for a partition that is not hosted; see `HostedReplicas.absence_error`."""
         return self._hosted.absence_error(topic_partition)
@@ -237,14 +241,15 @@ class ReplicaManager:
         records: memoryview,
         acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        unpacked: UnpackedMessages | None = None,
+        prepared: Prepared | None = None,
     ) -> LogAppendInfo:
         """Append one batch to a partition that this broker leads, and complete the fetches that wait for it.
 
-        `unpacked` is what the log's validator unpacked of a message set before.
+        `prepared` is what the log's validator made of the batch before.
 
         Raises:
             ApiError: as `Partition.append_as_leader`.
+            HeavyBatchError: as `UnifiedLog.append_as_leader`.
             StorageError, RecordsError: the log refuses the batch; the `code` goes into the response.
         """
         log = partition.log
@@ -252,7 +257,11 @@ class ReplicaManager:
         metrics = partition.topic_metrics
         metrics.produces += 1
         try:
-            info = partition.append_as_leader(records, acks, origin, unpacked)
+            info = partition.append_as_leader(records, acks, origin, prepared)
+        except HeavyBatchError:
+            # It comes again.
+            metrics.produces -= 1
+            raise
         except (ApiError, *LOG_ERRORS):
             metrics.failed_produces += 1
             raise

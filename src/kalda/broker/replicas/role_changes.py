@@ -20,7 +20,7 @@ from kalda.broker.replicas.missing_records import MissingRecords
 from kalda.broker.replicas.partition import Partition
 from kalda.common import invariants
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition, is_other_topic
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.log_manager import LogManager
@@ -219,7 +219,7 @@ class RoleChanges:
         for leadership in request.partitions:
             topic_partition = leadership.topic_partition
             log = self._log_manager.get(topic_partition)
-            if log is None or log.topic_id is None or leadership.topic_id in (ZERO_UUID, log.topic_id):
+            if log is None or not is_other_topic(leadership.topic_id, log.topic_id or ZERO_UUID):
                 continue
             partition = self._replicas.partitions.get(topic_partition)
             if partition is not None:
@@ -242,9 +242,9 @@ class RoleChanges:
         the metadata stays: its deletion may be under way.
         """
         for topic_partition, log in tuple(self._log_manager.logs().items()):
-            if topic_partition in self._replicas.partitions or log.topic_id is None:
+            if topic_partition in self._replicas.partitions:
                 continue
-            if topic_id_of(topic_partition.topic) not in (ZERO_UUID, log.topic_id):
+            if is_other_topic(topic_id_of(topic_partition.topic), log.topic_id or ZERO_UUID):
                 self._set_aside(topic_partition)
 
     # One partition.
@@ -258,13 +258,17 @@ class RoleChanges:
         if topic_partition in replicas.offline:
             return ErrorCode.KAFKA_STORAGE_ERROR
         partition = replicas.partitions.get(topic_partition)
-        if partition is not None and leadership.topic_id not in (partition.topic_id, ZERO_UUID):
+        if partition is not None and is_other_topic(leadership.topic_id, self._id_of(partition)):
             return ErrorCode.INCONSISTENT_TOPIC_ID
         if leadership.leader_epoch < replicas.known_leader_epoch(topic_partition):
             return ErrorCode.STALE_CONTROLLER_EPOCH
         if partition is not None:
             if leadership.partition_epoch < partition.partition_epoch:
                 return ErrorCode.NONE
+            try:
+                self._note_topic_id(partition, leadership.topic_id, followed)
+            except LOG_ERRORS as error:
+                return self._refuse(leadership, error.code, error)
             is_same_epoch = leadership.leader_epoch == partition.leader_epoch
             if is_same_epoch and leadership.partition_epoch == partition.partition_epoch:
                 return ErrorCode.NONE
@@ -276,6 +280,25 @@ class RoleChanges:
             return self._refuse(leadership, error.code, error)
         replicas.refused.pop(topic_partition, None)
         return ErrorCode.NONE
+
+    @staticmethod
+    def _id_of(partition: Partition) -> uuid.UUID:
+        """Return the topic id of the role, else that of the log, which may have one from an earlier role."""
+        return partition.topic_id if partition.topic_id != ZERO_UUID else partition.log.topic_id or ZERO_UUID
+
+    def _note_topic_id(self, partition: Partition, topic_id: uuid.UUID, followed: list[Partition]) -> None:
+        """Adopt the topic id of a role, or follow by name if the role has none.
+
+        A controller that begins to send ids does so without a new leader epoch.
+        """
+        is_named_by_id = topic_id != ZERO_UUID
+        if is_named_by_id and partition.topic_id == ZERO_UUID:
+            self._log_manager.get_or_create(partition.topic_partition, topic_id)
+            self._replicas.adopt_topic_id(partition, topic_id)
+        if is_named_by_id != partition.is_named_by_id:
+            partition.is_named_by_id = is_named_by_id
+            if not partition.is_leader:
+                followed.append(partition)
 
     def _is_lost(self, topic_partition: TopicPartition) -> bool:
         """Return whether the log of an existing replica must be in a directory that could not be opened.

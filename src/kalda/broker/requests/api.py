@@ -9,7 +9,7 @@ Each API key has one handler, registered as data with its version range. A handl
 Produce and Fetch have raw handlers instead, which parse the frame and build the reply themselves.
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -37,6 +37,8 @@ __all__ = [
     "error_codes",
 ]
 
+NO_TOPIC_IDS: Final[Mapping[bytes, bytes]] = {}
+
 
 class RequestContext:
     """One request: its header fields, the connection that it came from and, once decoded, its message.
@@ -58,6 +60,7 @@ class RequestContext:
         "received_at",
         "throttle_seconds",
         "ticket",
+        "topic_ids",
     )
 
     amends: "list[Callable[[Any], None]] | None"
@@ -82,6 +85,8 @@ class RequestContext:
         self.client_id = client_id
         self.received_at = received_at
         """Monotonic seconds at which the last byte of the request was received."""
+        self.topic_ids: Mapping[bytes, bytes] = NO_TOPIC_IDS
+        """The ids that a Produce request gave, by the names of the topics; empty where it gave names."""
         self.message: object = None
         """The decoded request; None while it is not decoded, as in a raw handler."""
         self.parked_at = 0.0

@@ -38,6 +38,7 @@ _PASSING: Final = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     )
 )
@@ -64,7 +65,10 @@ class RefusedBatches:
         time is up stays, for `is_early`, until its producer has written or newer ones push it out."""
 
     def note(self, topic: bytes, index: int, records: memoryview | None, code: int) -> None:
-        """Note a refusal, unless an earlier batch of the producer is missing."""
+        """Note a refusal, unless an earlier batch of the producer is missing.
+
+        `topic` is the topic's name, or the bytes of its id if this broker does not know the id yet.
+        """
         if code not in _PASSING or records is None or len(records) < HEADER_SIZE:
             return
         producer_id, epoch, sequence = read_producer(records)
@@ -82,14 +86,18 @@ class RefusedBatches:
             return
         self._remember(key, _Refused(epoch, sequence, ErrorCode(code), now + KEPT_SECONDS))
 
-    def refusal(self, topic: bytes, index: int, records: memoryview, log: UnifiedLog) -> ErrorCode | None:
+    def refusal(self, partition: Partition, records: memoryview) -> ErrorCode | None:
         """Return the error for a batch after a missing one; None to let the log decide."""
         producer_id, epoch, sequence = read_producer(records)
-        key = topic, index, producer_id
+        index = partition.topic_partition.partition
+        key = partition.name_bytes, index, producer_id
         missing = self.by_producer.get(key)
         if missing is None:
+            key = partition.topic_id.bytes, index, producer_id
+            missing = self.by_producer.get(key)
+        if missing is None:
             return None
-        if _is_in(log, producer_id, missing):
+        if _is_in(partition.log, producer_id, missing):
             del self.by_producer[key]
             return None
         if missing.until <= self._clock.monotonic() or epoch != missing.epoch:

@@ -38,7 +38,7 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.replica_assignment import assign_replicas
-from kalda.common.types import ZERO_UUID, random_uuid, uuid_to_text
+from kalda.common.types import ZERO_UUID, is_other_topic, random_uuid, uuid_to_text
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
 from kalda.zk.client.cluster_store import ClusterStore, NewTopic
@@ -462,7 +462,7 @@ class TopicAdmin:
         known = self._cache.topic(topic.name)
         return (
             known is not None
-            and known.topic_id == topic.topic_id
+            and not is_other_topic(known.topic_id, topic.topic_id)
             and len(known.partitions) == len(topic.assignment)
             and all(partition.leader >= 0 for partition in known.partitions.values())
         )
@@ -477,7 +477,7 @@ class TopicAdmin:
 
     def _is_gone(self, name: str, topic_id: uuid.UUID) -> bool:
         known = self._cache.topic(name)
-        return known is None or known.topic_id != topic_id
+        return known is None or is_other_topic(known.topic_id, topic_id)
 
     async def _wait_for_marks(self, topics: Collection[str], deadline: float) -> None:
         """Wait until the controller has completed the deletion of the topics, or until the deadline.

@@ -77,6 +77,7 @@ def build_transactions(
         foundation.dialer,
         listener=listener,
         timeout_ms=timeout_ms,
+        deleted_topics=foundation.cluster_store.deleted_topics,
     )
     runtime_config = RuntimeConfig(
         name=TRANSACTION_STATE_TOPIC, load_buffer_bytes=config.transaction_state_log_load_buffer_size

@@ -94,13 +94,15 @@ class AsyncAdmin(
         self._owner: Final = LoopOwner("AsyncAdmin")
 
     @classmethod
-    def from_config(cls, config: PropertiesSource) -> Self:
-        """Create a client from Kafka's dotted names, or from the path of a ``client.properties`` file.
+    def from_config(cls, config: PropertiesSource, **options: Unpack[AdminOptions]) -> Self:
+        """Create a client from Kafka's dotted names, or the path of a ``client.properties`` file.
+
+        Settings in `options` win.
 
         Raises:
             ClientConfigError: as for the class.
         """
-        return cls(**cast(AdminOptions, AdminConfig.options_of(properties_of(config))))
+        return cls(**cast(AdminOptions, {**AdminConfig.options_of(properties_of(config)), **options}))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncAdmin cannot be pickled: it has connections; create one in each process")

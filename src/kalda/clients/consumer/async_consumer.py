@@ -488,6 +488,9 @@ class AsyncConsumer(ConsumerQueries):
             core.took()
             if taken:
                 return taken
+            if core.buffer.is_cut_short:
+                self._ready.set()
+                await asyncio.sleep(0)
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._ready.wait()

@@ -426,7 +426,8 @@ class Consumer:
             remaining = _WAIT_SECONDS_MAX if deadline is None else deadline - now
             if remaining <= 0:
                 return taken
-            self._signal.wait(remaining)
+            if not core.buffer.is_cut_short:
+                self._signal.wait(remaining)
 
     def _records(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
         """Yield records for ever; ends when the consumer is closed."""

@@ -31,6 +31,7 @@ from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, Rebala
 from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
 from kalda.clients.errors import ClientError
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.retry import Pacer
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -43,6 +44,8 @@ from kalda.protocol.messages.sync_group import SyncGroupResponse
 
 logger: Final = loop_logger(__name__)
 
+_TURNS_FREE: Final = 5
+"""Turns of a rebalance that follow each other at once: for a member id, after a revocation, and some more."""
 _JOIN_LAPSE_MS: Final = 5_000
 """What a JoinGroup may take beyond the rebalance time-out, for delays on the way (as in Java)."""
 _STATIC_JOIN: Final = 5
@@ -187,6 +190,7 @@ class ConsumerCoordinator(GroupMembership):
     # Rebalances
 
     async def _rebalance_group(self) -> None:
+        turns = Pacer(self._client.retry_backoff, _TURNS_FREE)
         failures = 0
         while self._needs_rejoin():
             if self._timing.is_poll_expired(self._client.clock.monotonic()):
@@ -207,6 +211,7 @@ class ConsumerCoordinator(GroupMembership):
                 await asyncio.sleep(self._client.retry_backoff.seconds(failures))
             else:
                 failures = 0
+                await asyncio.sleep(turns.seconds())
 
     async def _join_once(self) -> Next:
         """Take one turn of a rebalance: prepare, join, sync, and use the assignment."""

@@ -121,6 +121,10 @@ class ConsumerCore:
         self._wants_positions = False
         """Whether the user waits for records or a position, so that partitions without one get theirs."""
         self._positions_timer: asyncio.TimerHandle | None = None
+        self._committed_failures = 0
+        """How often in a row the committed offsets were not available."""
+        self._committed_not_before = 0.0
+        """The loop's time before which they are not asked for again, whatever wakes the task."""
         self._poll_timer: asyncio.TimerHandle | None = None
         self._positions_task: asyncio.Task[None] | None = None
 
@@ -416,6 +420,8 @@ class ConsumerCore:
         if not partitions or not self._wants_positions:
             # Between assign() and poll() the user may seek.
             return
+        if self._loop.time() < self._committed_not_before:
+            return
         self._wants_positions = False
         if self.group is not None:
             try:
@@ -425,8 +431,12 @@ class ConsumerCore:
                     raise
                 logger.info("Committed offsets are not available: %s; retrying.", error)
                 self._wants_positions = True
-                self._loop.call_later(self.config.retry_backoff_ms / 1000, self._positions_needed.set)
+                self._committed_failures += 1
+                wait = self.network.retry_backoff.seconds(self._committed_failures)
+                self._committed_not_before = self._loop.time() + wait
+                self._loop.call_at(self._committed_not_before, self._positions_needed.set)
                 return
+            self._committed_failures = 0
             subscription.seek_to_committed(
                 {
                     partition: self.seek_position(partition, found.offset, found.leader_epoch)

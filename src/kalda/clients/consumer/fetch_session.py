@@ -150,7 +150,7 @@ class FetchSession:
         forgotten: dict[TopicPartition, UUID] = {}
         for partition, target in known.items():
             now = wanted.get(partition)
-            if now is None or now.topic_id != target.topic_id:
+            if now is None or (self._uses_ids and now.topic_id != target.topic_id):
                 forgotten[partition] = target.topic_id
         changed = {
             partition: target for partition, target in wanted.items() if known.get(partition) != target

@@ -90,6 +90,8 @@ class OffsetCommits:
         self._pending: Final[set[asyncio.Task[None]]] = set()
         self._auto_commit: asyncio.Task[None] | None = None
         self._auto_commit_at: float | None = None
+        self._auto_commit_failures = 0
+        """Automatic commits in a row that failed and may succeed later."""
 
     @property
     def is_automatic(self) -> bool:
@@ -272,9 +274,12 @@ class OffsetCommits:
         client = self._requests.client
         try:
             await self._attempt(offsets)
+            self._auto_commit_failures = 0
         except ClientError as error:
             if error.is_retriable or isinstance(error, RebalanceInProgressError):
-                self._auto_commit_at = client.clock.monotonic() + client.retry_backoff.seconds(1)
+                self._auto_commit_failures += 1
+                wait = client.retry_backoff.seconds(self._auto_commit_failures)
+                self._auto_commit_at = client.clock.monotonic() + wait
                 logger.debug("Group %s: automatic commit failed: %s", self._requests.group_id, error)
             else:
                 logger.warning("Group %s: automatic commit failed: %s", self._requests.group_id, error)

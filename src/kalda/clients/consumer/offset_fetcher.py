@@ -47,7 +47,8 @@ class OffsetFetcher:
         self._network: Final = network
         self._subscription: Final = subscription
         self._isolation: Final = config.isolation
-        self._retry_seconds: Final = config.retry_backoff_ms / 1000
+        self._failures = 0
+        """Look-ups and validations in a row that did not succeed for all partitions."""
 
     async def offsets(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int
@@ -126,8 +127,10 @@ class OffsetFetcher:
             if subscription.complete_reset(partition, resets[partition], position):
                 logger.info("Position of %s is reset to %s: %s.", partition, resets[partition], position)
         rest = [key for key in resets if result.found.get(key) is None]
-        if rest:
-            subscription.retry_later(rest, loop.time() + self._retry_seconds)
+        if not rest:
+            self._failures = 0
+        else:
+            subscription.retry_later(rest, loop.time() + self._back_off())
             self._network.metadata.request_update()
         for partition, code in result.failed.items():
             raise self._refused(code, f"reset of the position in {partition}", partition)
@@ -188,7 +191,7 @@ class OffsetFetcher:
             return []
         except ClientError as error:
             logger.debug("Positions were not validated by broker %d: %s", leader, error)
-            subscription.retry_later(positions, loop.time() + self._retry_seconds)
+            subscription.retry_later(positions, loop.time() + self._back_off())
             self._network.metadata.request_update()
             return []
         result = read_epochs(response)
@@ -203,12 +206,19 @@ class OffsetFetcher:
             elif end_offset < asked.offset:
                 logger.warning("The log of %s was truncated before %s.", partition, asked)
         rest = [partition for partition in positions if partition not in result.ends]
-        if rest:
-            subscription.retry_later(rest, loop.time() + self._retry_seconds)
+        if not rest:
+            self._failures = 0
+        else:
+            subscription.retry_later(rest, loop.time() + self._back_off())
             self._network.metadata.request_update()
         for partition, code in result.failed.items():
             raise self._refused(code, f"validation of the position in {partition}", partition)
         return truncations
+
+    def _back_off(self) -> float:
+        """Count a failure; return the seconds before the next attempt."""
+        self._failures += 1
+        return self._network.retry_backoff.seconds(self._failures)
 
     def _refused(self, code: ErrorCode, what: str, partition: TopicPartition) -> ClientError:
         """Return the error of a partition's leader, which it names where it is known."""

@@ -11,12 +11,21 @@ whether it still holds the log up to the position (KIP-320).
 
 What a maintainer must not break: `generation` changes whenever records that were fetched before must not be
 returned any more. Fetched data carries the generation of its request.
+
+A position belongs to one topic id (KIP-516). When the metadata names another id, the topic was deleted and
+created again: its log has other records, and the position says nothing about them.
 """
 
 from enum import Enum
+from typing import Final
+from uuid import UUID
 
 from kalda.clients.consumer.fetch_position import NO_LEADER, NO_LEADER_EPOCH, FetchPosition, LeaderAndEpoch
-from kalda.clients.consumer.offset_reset import OffsetReset
+from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
+from kalda.common.types import ZERO_UUID
+
+_FORMER_POSITIONS_MAX: Final = 4
+"""Positions of earlier topics of the same name that are kept, for brokers whose metadata lags behind."""
 
 
 class FetchState(Enum):
@@ -33,6 +42,7 @@ class PartitionState:
 
     __slots__ = (
         "continued_from",
+        "former_positions",
         "generation",
         "high_watermark",
         "is_awaiting_callback",
@@ -46,15 +56,20 @@ class PartitionState:
         "reset",
         "retry_at",
         "state",
+        "topic_id",
     )
 
-    def __init__(self, generation: int) -> None:
+    def __init__(self, generation: int, topic_id: UUID = ZERO_UUID) -> None:
         self.generation = generation
         self.continued_from = generation
         """The first generation since the assignment or the last move by the user. From this one on, positions
         differ only by what was read and by what the log did."""
         self.state = FetchState.INITIALIZING
         self.position: FetchPosition | None = None
+        self.topic_id = topic_id
+        """The id of the topic that the position belongs to; zero while it is not known."""
+        self.former_positions: dict[UUID, FetchPosition] = {}
+        """The last positions under other topic ids: a broker that lags behind may name such an id again."""
         self.reset: OffsetReset | None = None
         """What AWAIT_RESET looks up; None in the other states."""
         self.retry_at = 0.0
@@ -116,6 +131,35 @@ class PartitionState:
             self.seek_unvalidated(moved, generation)
         else:
             self.seek(moved, generation)
+        return True
+
+    def change_topic_id(self, topic_id: UUID, default_reset: OffsetReset, generation: int) -> bool:
+        """Process the topic id that the metadata names; return whether the topic was created again.
+
+        The position of the deleted topic is given up for what `auto.offset.reset` says, as if nothing had
+        been read of the partition before; without a reset, the committed offset is looked up again.
+        """
+        known = self.topic_id
+        if topic_id in (ZERO_UUID, known):
+            return False
+        self.topic_id = topic_id
+        if known == ZERO_UUID:
+            return False
+        position, self.preferred_replica = self.position, None
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = None
+        self.generation = self.continued_from = generation
+        if position is not None:
+            self.former_positions[known] = position
+            if len(self.former_positions) > _FORMER_POSITIONS_MAX:
+                del self.former_positions[next(iter(self.former_positions))]
+        former = self.former_positions.pop(topic_id, None)
+        if former is not None:
+            self.seek_unvalidated(former, generation)
+        elif default_reset.kind is not ResetKind.NONE:
+            if self.state is not FetchState.INITIALIZING:
+                self.await_reset(self.reset or default_reset, generation)
+        else:
+            self.state, self.position, self.reset = FetchState.INITIALIZING, None, None
         return True
 
     def complete_validation(self) -> None:

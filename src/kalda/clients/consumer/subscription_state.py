@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+from uuid import UUID
 
 from kalda.clients.consumer.consumer_errors import NoOffsetForPartitionError
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
@@ -20,7 +21,7 @@ from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.consumer.partition_state import FetchState, PartitionState
 from kalda.clients.errors import IllegalStateError
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 
 
 class SubscriptionType(Enum):
@@ -69,6 +70,8 @@ class SubscriptionState:
     def __init__(self, default_reset: OffsetReset) -> None:
         """Start without a subscription; `default_reset` is `auto.offset.reset`."""
         self.default_reset: Final = default_reset
+        self.topic_id_of: Callable[[str], UUID] = lambda _: ZERO_UUID
+        """Returns the id of a topic as the metadata has it now; zero where that is not known."""
         self._lock: Final = threading.RLock()
         self._type = SubscriptionType.NONE
         self._topics: frozenset[str] = frozenset()
@@ -346,10 +349,16 @@ class SubscriptionState:
             return False
 
     def all_consumed(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the offsets to commit: the position of every partition that has a valid one."""
+        """Return the offsets to commit: the position of every partition that has a valid one.
+
+        Positions in topics that the metadata does not have any more are left out. The name may belong to a
+        new topic by the time of the commit, whose records up to that offset would be skipped.
+        """
         with self._lock:
             consumed: dict[TopicPartition, OffsetAndMetadata] = {}
             for partition, state in self._partitions.items():
+                if state.topic_id not in (ZERO_UUID, self.topic_id_of(partition.topic)):
+                    continue
                 if state.state is FetchState.FETCHING and state.position is not None:
                     epoch = state.position.offset_epoch
                     leader_epoch = None if epoch == NO_LEADER_EPOCH else epoch
@@ -451,6 +460,17 @@ class SubscriptionState:
                 and state.retry_at <= now
             }
 
+    def change_topic_id(self, partition: TopicPartition, topic_id: UUID) -> bool:
+        """Process the topic id in new metadata; return whether the topic was deleted and created again.
+
+        The position is given up then; see `PartitionState.change_topic_id`.
+        """
+        with self._lock:
+            state = self._partitions.get(partition)
+            if state is None:
+                return False
+            return state.change_topic_id(topic_id, self.default_reset, self._next_generation())
+
     def change_leader(self, partition: TopicPartition, leader: LeaderAndEpoch, *, can_validate: bool) -> bool:
         """Process the leader in new metadata; return whether the position has to be looked at again.
 
@@ -472,6 +492,9 @@ class SubscriptionState:
         only where `auto.offset.reset` is none: the user has to decide.
 
         Example: the position is offset 31 with epoch 4, the leader's epoch 4 ended at 20: go on at 20.
+
+        Where epoch 4 is that of the leader itself, no election can have truncated the log: it is another
+        topic of the same name, or lost its records. The position is out of range then.
         """
         with self._lock:
             state = self._partitions.get(partition)
@@ -484,7 +507,7 @@ class SubscriptionState:
             if not self.has_default_reset:
                 divergent = None if is_unknown else OffsetAndMetadata(end_offset, "", epoch)
                 return LogTruncation(partition, asked, divergent)
-            if is_unknown:
+            if is_unknown or epoch == asked.leader.epoch:
                 state.await_reset(self.default_reset, self._next_generation())
             else:
                 state.seek(FetchPosition(end_offset, epoch, asked.leader), self._next_generation())
@@ -618,7 +641,8 @@ class SubscriptionState:
     def _set_partitions(self, partitions: Iterable[TopicPartition]) -> None:
         kept = self._partitions
         self._partitions = {
-            partition: kept.get(partition) or PartitionState(self._next_generation())
+            partition: kept.get(partition)
+            or PartitionState(self._next_generation(), self.topic_id_of(partition.topic))
             for partition in partitions
         }
         for state in self._partitions.values():

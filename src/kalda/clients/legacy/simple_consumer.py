@@ -17,6 +17,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.settings import INT_MAX
 from kalda.common.types import TopicPartition, by_topic
+from kalda.net.connect import address_text
 from kalda.protocol.messages import fetch as wire_fetch
 from kalda.protocol.messages import list_offsets as wire_offsets
 from kalda.protocol.messages import offset_commit as wire_commit
@@ -91,13 +92,13 @@ class SimpleConsumer:
         self._seconds: Final = so_timeout / 1000
         config = CommonClientConfig.from_properties(
             {
-                "bootstrap.servers": f"{host}:{port}",
+                "bootstrap.servers": address_text(host, port),
                 "client.id": client_id,
                 "receive.buffer.bytes": buffer_size,
                 "request.timeout.ms": so_timeout,
             }
         )
-        self._thread: Final = LoopThread(f"simple consumer of {host}:{port}")
+        self._thread: Final = LoopThread(f"simple consumer of {address_text(host, port)}")
         self._node: Final = NodeConnection(host, port, config, lambda: None)
 
     def fetch(self, request: FetchRequest) -> ByteBufferMessageSet:

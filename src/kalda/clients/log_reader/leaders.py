@@ -5,7 +5,7 @@ from uuid import UUID
 from kalda.clients.errors import BrokerResponseError, UnknownTopicOrPartitionError, error_for
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import TopicPartition, is_other_topic
 
 
 def missing_leader(snapshot: ClusterMetadata, topic_partition: TopicPartition) -> BrokerResponseError:
@@ -25,7 +25,7 @@ def require_topic_id(snapshot: ClusterMetadata, topic: str, topic_id: UUID) -> N
         UnknownTopicOrPartitionError: the topic was deleted, and another one has its name.
     """
     known = snapshot.topic_id(topic)
-    if known != topic_id and ZERO_UUID not in (known, topic_id):
+    if is_other_topic(known, topic_id):
         raise UnknownTopicOrPartitionError(
             f"topic {topic}", f"It was deleted and created again: its id was {topic_id} and is {known}."
         )

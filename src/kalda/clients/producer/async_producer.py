@@ -85,6 +85,7 @@ class AsyncProducer(AsyncTransactionalProducer):
         value_serializer: Serializer | SerializerFunction | None = None,
         partitioner: Partitioner | PartitionChoice | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        **options: Unpack[ProducerOptions],
     ) -> Self:
         """Make a producer of Kafka's dotted names; see `Producer.from_config`."""
         objects = ProducerObjects(
@@ -95,7 +96,9 @@ class AsyncProducer(AsyncTransactionalProducer):
         )
         settings, objects = split_properties(properties_of(properties), objects)
         producer = cls.__new__(cls)
-        producer._set_up(ProducerConfig.from_properties(settings), objects)
+        producer._set_up(
+            ProducerConfig.from_options({**ProducerConfig.options_of(settings), **options}), objects
+        )
         return producer
 
     def _set_up(self, config: ProducerConfig, objects: ProducerObjects) -> None:

@@ -101,10 +101,11 @@ class Producer(TransactionalProducer):
         value_serializer: Serializer | SerializerFunction | None = None,
         partitioner: Partitioner | PartitionChoice | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
+        **options: Unpack[ProducerOptions],
     ) -> Self:
         """Make a producer of Kafka's dotted names: ``from_config({"bootstrap.servers": "localhost:9092"})``.
 
-        The path of a file does too: ``from_config("client.properties")``.
+        The path of a file does too: ``from_config("client.properties")``. Settings in `options` win.
 
         Java's own serializers may be named (``key.serializer``). Raises as the class does.
         """
@@ -116,7 +117,9 @@ class Producer(TransactionalProducer):
         )
         settings, objects = split_properties(properties_of(properties), objects)
         producer = cls.__new__(cls)
-        producer._start(ProducerConfig.from_properties(settings), objects)
+        producer._start(
+            ProducerConfig.from_options({**ProducerConfig.options_of(settings), **options}), objects
+        )
         return producer
 
     def _start(self, config: ProducerConfig, objects: ProducerObjects) -> None:

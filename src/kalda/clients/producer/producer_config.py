@@ -7,9 +7,9 @@ What a maintainer must not break: idempotence is on by default, and it is never 
 the program asked for it. A program that relies on it would get duplicates.
 """
 
-from collections.abc import Sequence
-from typing import Final, TypedDict
+from typing import Final
 
+from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import NON_EMPTY, at_least, between, one_of
@@ -216,47 +216,27 @@ class ProducerConfig(CommonClientConfig):
         self.enable_idempotence = False
 
 
-class ProducerOptions(TypedDict, total=False):
+class ProducerOptions(CommonClientOptions, total=False):
     """The settings as keyword arguments; `ProducerConfig` documents them."""
 
     acks: str | int
     batch_size: int
-    bootstrap_servers: str | Sequence[str]
     buffer_memory: int
-    client_dns_lookup: str
-    client_id: str
     compression_gzip_level: int
     compression_lz4_level: int
     compression_type: str
     compression_zstd_level: int
-    connections_max_idle_ms: int
     delivery_timeout_ms: int
     enable_idempotence: bool
-    enable_metrics_push: bool
     linger_ms: int
     max_block_ms: int
     max_in_flight_requests_per_connection: int
     max_request_size: int
-    metadata_max_age_ms: int
     metadata_max_idle_ms: int
-    metadata_recovery_rebootstrap_trigger_ms: int
-    metadata_recovery_strategy: str
-    metrics_num_samples: int
-    metrics_recording_level: str
-    metrics_sample_window_ms: int
     partitioner_adaptive_partitioning_enable: bool
     partitioner_availability_timeout_ms: int
     partitioner_ignore_keys: bool
-    receive_buffer_bytes: int
-    reconnect_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    request_timeout_ms: int
     retries: int
-    retry_backoff_max_ms: int
-    retry_backoff_ms: int
-    send_buffer_bytes: int
-    socket_connection_setup_timeout_max_ms: int
-    socket_connection_setup_timeout_ms: int
     transaction_timeout_ms: int
     transaction_two_phase_commit_enable: bool
     transactional_id: str | None

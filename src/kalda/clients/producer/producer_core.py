@@ -29,6 +29,7 @@ from kalda.clients.errors import (
     IllegalStateError,
     RecordTooLargeError,
     RequestTimedOutError,
+    UnknownTopicOrPartitionError,
     error_for,
 )
 from kalda.clients.metadata import ClusterMetadata, Metadata, TopicMetadata
@@ -58,6 +59,7 @@ from kalda.clients.producer.serializers import (
 )
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
@@ -73,6 +75,10 @@ if TYPE_CHECKING:
 
 _CLIENT_NUMBERS: Final = count(1)
 NO_HEADERS: Final[tuple[Header, ...]] = ()
+_METADATA_WAIT_MS: Final = 10
+"""The first wait for a topic that is being created; brokers take some 20 ms."""
+_ABSENT_PARTITION_SECONDS: Final = 0.5
+"""How long a partition may be missing in a topic that exists: brokers learn of a new one within that time."""
 _is_callable: Final[Callable[[object], bool]] = callable
 """For arguments that the type checker takes for callable already."""
 
@@ -171,6 +177,9 @@ class ProducerCore:
         )
         self.interceptors: Final = ProducerInterceptors(objects.interceptors)
         self.max_block_s: Final = config.max_block_ms / 1000
+        self._metadata_backoff: Final = ExponentialBackoff(
+            min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms
+        )
         self._key_serialize: Final[Serialize | None] = as_serialize(objects.key_serializer, "key")
         self._value_serialize: Final[Serialize | None] = as_serialize(objects.value_serializer, "value")
         self._partitioner: Final = (
@@ -232,7 +241,10 @@ class ProducerCore:
             return None
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000
-        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+        elif type(timestamp_ms) is not int:
+            return None
+        if timestamp_ms < 0:
+            # Also where the machine's clock is before 1970.
             return None
         if on_delivery is not None and not _is_callable(on_delivery):
             return None
@@ -327,6 +339,7 @@ class ProducerCore:
         Raises:
             RequestTimedOutError: the time is up.
             BrokerResponseError: the topic's name is not allowed, or the client may not see it.
+            UnknownTopicOrPartitionError: the topic exists and has no such partition.
         """
         with self.producer_metrics.timing("metadata-wait"):
             await self._wait_for_metadata(topic, partition, timeout_s)
@@ -334,6 +347,8 @@ class ProducerCore:
     async def _wait_for_metadata(self, topic: str, partition: int | None, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
+        absent_until = loop.time() + min(timeout_s, _ABSENT_PARTITION_SECONDS)
+        attempts = 0
         while not self.has_metadata(topic, partition):
             self.metadata.add_topic(topic, self.clock.monotonic())
             left_ms = round((deadline - loop.time()) * 1000)
@@ -346,6 +361,13 @@ class ProducerCore:
             found = snapshot.topics.get(topic)
             if found is not None and found.error is not ErrorCode.NONE and not found.error.retriable:
                 raise error_for(found.error, f"topic {topic}")
+            if self.has_metadata(topic, partition):
+                return
+            if partition is not None and self.has_metadata(topic, None) and loop.time() >= absent_until:
+                raise self._absent_partition(topic, partition)
+            attempts += 1
+            wait = self._metadata_backoff.seconds(attempts)
+            await asyncio.sleep(min(wait, max(deadline - loop.time(), 0.0)))
 
     def encode(self, record: ProducerRecord) -> PendingRecord:
         """Serialise a record and choose its partition; the metadata must be there.
@@ -591,17 +613,27 @@ class ProducerCore:
         partitions = snapshot.topics[topic].partitions
         return [number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers]
 
+    def _absent_partition(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
+        count = len(self.metadata.snapshot.topics[topic].partitions)
+        return UnknownTopicOrPartitionError(
+            f"partition {partition} of topic {topic}",
+            f"the topic has {count} partition{'s' if count != 1 else ''}, 0 to {count - 1}; name one of "
+            "them, or leave the partition out",
+        )
+
     def _metadata_timeout(
         self, topic: str, partition: int | None, timeout_s: float, cause: ClientError | None = None
-    ) -> RequestTimedOutError:
+    ) -> ClientError:
+        if partition is not None and self.has_metadata(topic, None):
+            return self._absent_partition(topic, partition)
         found = self.metadata.snapshot.topics.get(topic)
         if found is None:
             reason = "no broker sent metadata of it" if cause is None else str(cause)
             reason += "; see whether the brokers run, and whether `bootstrap.servers` names them"
-        elif found.error is not ErrorCode.NONE:
-            reason = f"{found.error.name}: {found.error.message}"
+        elif found.error is ErrorCode.NONE:
+            reason = "it has no partitions"
         else:
-            reason = f"it has partitions 0 to {len(found.partitions) - 1}"
+            reason = f"{found.error.name}: {found.error.message}"
         what = f"topic {topic}" if partition is None else f"partition {TopicPartition(topic, partition)}"
         return RequestTimedOutError(
             f"{what} is not in the metadata after {round(timeout_s * 1000)} ms; {reason}"

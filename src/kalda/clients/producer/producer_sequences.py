@@ -10,6 +10,7 @@ or double records. Nor does one while the first batch of an identity is not ackn
 
 from enum import Enum, auto
 from typing import Final
+from uuid import UUID
 
 from kalda.clients.producer.producer_identity import (
     NO_SEQUENCE,
@@ -26,7 +27,7 @@ from kalda.clients.producer.txn_partition_map import (
     last_sequence,
 )
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 
 UNKNOWN_LOG_START_OFFSET: Final = -1
 
@@ -92,6 +93,24 @@ class ProducerSequences:
         """Start the partition at sequence 0 again."""
         self._partitions.remove(partition)
         self._unresolved.pop(partition, None)
+
+    def follow_topic(self, partition: TopicPartition, topic_id: UUID) -> bool:
+        """Start at sequence 0 if the topic was deleted and created again; return whether batches may go now.
+
+        Batches of the deleted topic are renumbered, so none of them may be in a request any more. A broker
+        that serves topic ids has appended none of them to the new topic.
+        """
+        entry = self._partitions.get(partition)
+        if entry is None or topic_id in (ZERO_UUID, entry.topic_id):
+            return True
+        if entry.topic_id == ZERO_UUID:
+            entry.topic_id = topic_id
+            return True
+        if any(batch.is_in_request for batch in entry.in_flight):
+            return False
+        entry.start_new_topic(topic_id)
+        self._unresolved.pop(partition, None)
+        return True
 
     def completed(self, batch: SequencedBatch, base_offset: int) -> None:
         """Note an acknowledged batch; `base_offset` is -1 where the broker no longer knows it."""

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import ClusterMetadata
@@ -25,10 +26,13 @@ from kalda.clients.producer.producer_identity import NO_SEQUENCE, is_later_seque
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.retry import ExponentialBackoff
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.compression import Compression
 from kalda.records.record import Header, RecordBatchBuilder
+
+_ATTEMPTS_AT_NEW_LEADERS: Final = 5
+"""After so many attempts, a batch waits for its back-off also if there is a new leader."""
 
 _Record = tuple[bytes | None, bytes | None, int, Sequence[Header], Delivery | None]
 """The arguments of `ProducerBatch.try_append`."""
@@ -67,7 +71,7 @@ class PartitionQueue:
 class TopicQueues:
     """The queues of one topic, and where its records without a key go."""
 
-    __slots__ = ("by_partition", "name", "partitioner", "ratio", "sticky")
+    __slots__ = ("by_partition", "name", "partitioner", "ratio", "sticky", "topic_id")
 
     def __init__(self, name: str, partitioner: BuiltInPartitioner) -> None:
         self.name: Final = name
@@ -76,6 +80,8 @@ class TopicQueues:
         self.sticky: PartitionQueue | None = None
         """The queue of `partitioner.partition`."""
         self.ratio: Final = CompressionRatio()
+        self.topic_id = ZERO_UUID
+        """The id of the topic as the metadata had it last; zero while it is not known."""
 
     def queue(self, partition: int) -> PartitionQueue:
         """Return the queue of a partition, which may be new."""
@@ -299,7 +305,7 @@ class RecordAccumulator:
             IllegalStateError: the producer is closed.
         """
         with self.lock:
-            queues = self._topic(topic)
+            queues = self._topic(topic, snapshot)
             try:
                 if self._is_closed:
                     raise _closed()
@@ -457,6 +463,32 @@ class RecordAccumulator:
                     del self._waiting[queue.topic_partition]
         return taken
 
+    def take_vanished(self, snapshot: ClusterMetadata) -> list[ProducerBatch]:
+        """Remove the batches for partitions that a topic lost when it was deleted and created again.
+
+        Records without a key go to the partitions of the new topic from now on. A partition that is missing
+        under the same topic id stays: the metadata may come from a broker that lags behind.
+        """
+        taken: list[ProducerBatch] = []
+        with self.lock:
+            for queues in self._topics.values():
+                topic = snapshot.topics.get(queues.name)
+                if topic is None or not topic.partitions or topic.topic_id in (ZERO_UUID, queues.topic_id):
+                    continue
+                is_new_topic = queues.topic_id != ZERO_UUID
+                queues.topic_id = topic.topic_id
+                if not is_new_topic:
+                    continue
+                if (
+                    queues.sticky is not None
+                    and queues.sticky.topic_partition.partition not in topic.partitions
+                ):
+                    queues.sticky = None
+                for number, queue in queues.by_partition.items():
+                    while queue.batches and number not in topic.partitions:
+                        taken.append(self._pop(queue))
+        return taken
+
     def take_incomplete(self) -> list[ProducerBatch]:
         """Empty the queues and return all batches without a result, also those in flight."""
         self.take_undrained()
@@ -465,11 +497,13 @@ class RecordAccumulator:
 
     # Internals: with the lock held.
 
-    def _topic(self, name: str) -> TopicQueues:
+    def _topic(self, name: str, snapshot: ClusterMetadata | None = None) -> TopicQueues:
         queues = self._topics.get(name)
         if queues is None:
             partitioner = BuiltInPartitioner(self.settings.batch_size, self._random_below)
             queues = self._topics[name] = TopicQueues(name, partitioner)
+            if snapshot is not None:
+                queues.topic_id = snapshot.topic_id(name)
         return queues
 
     def _append(
@@ -481,7 +515,7 @@ class RecordAccumulator:
         now: float,
         snapshot: ClusterMetadata,
     ) -> Appended:
-        queues = self._topic(topic)
+        queues = self._topic(topic, snapshot)
         try:
             if self._is_closed:
                 raise _closed()
@@ -591,8 +625,9 @@ class RecordAccumulator:
     def _sendable_at(self, first: ProducerBatch, is_due: bool, leader_epoch: int) -> float:
         """Return when a batch at the front of its queue can be sent."""
         if first.attempts:
-            # A new leader is worth an attempt at once (KIP-951).
-            return 0.0 if leader_epoch > first.leader_epoch else first.retry_at
+            # A new leader is worth an attempt at once (KIP-951), unless each one names another.
+            is_moved = leader_epoch > first.leader_epoch and first.attempts <= _ATTEMPTS_AT_NEW_LEADERS
+            return 0.0 if is_moved else first.retry_at
         if is_due or first.is_closed:
             return 0.0
         return first.created + self.settings.linger_s
@@ -613,7 +648,8 @@ class RecordAccumulator:
             leader_epoch = -1 if partition is None else partition.leader_epoch
             if first.attempts and self._sendable_at(first, True, leader_epoch) > now:
                 continue
-            if self._state is not None and self._must_wait(first, self._state):
+            topic_id = snapshot.topic_id(queue.topic_partition.topic)
+            if self._state is not None and self._must_wait(first, topic_id, self._state):
                 continue
             self._close_batch(first, self._topic(queue.topic_partition.topic).ratio)
             size += first.size
@@ -622,18 +658,20 @@ class RecordAccumulator:
                 break
             self._pop(queue)
             if self._state is not None and not first.has_sequence:
-                self._assign_sequence(first, self._state)
+                self._assign_sequence(first, topic_id, self._state)
             first.leader_epoch = leader_epoch
             first.is_in_request = True
             drained.append(first)
         return drained
 
-    def _must_wait(self, first: ProducerBatch, state: TransactionManager) -> bool:
+    def _must_wait(self, first: ProducerBatch, topic_id: UUID, state: TransactionManager) -> bool:
         """Whether sending the batch now could break the order of sequence numbers."""
         partition = first.topic_partition
         if not state.has_producer_id or not state.is_send_to_partition_allowed(partition):
             return True
         sequences = state.sequences
+        if not sequences.follow_topic(partition, topic_id):
+            return True
         if not first.has_sequence:
             if sequences.has_in_flight(partition) and not sequences.is_on(partition, state.identity):
                 # A batch with sequence 0 of the new epoch would be written before those in flight.
@@ -642,9 +680,10 @@ class RecordAccumulator:
         # A retried batch waits until it is the first in flight: one in flight until the retries succeed.
         return sequences.first_in_flight_sequence(partition) not in (NO_SEQUENCE, first.base_sequence)
 
-    def _assign_sequence(self, batch: ProducerBatch, state: TransactionManager) -> None:
+    def _assign_sequence(self, batch: ProducerBatch, topic_id: UUID, state: TransactionManager) -> None:
         state.maybe_update_identity(batch.topic_partition)
         entry = state.sequences.entry(batch.topic_partition)
+        entry.topic_id = topic_id
         batch.set_producer_state(entry.identity, entry.next_sequence, is_transactional=state.is_transactional)
         entry.increment_sequence(batch.record_count)
         entry.add_in_flight(batch)

@@ -13,12 +13,14 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from kalda.clients.errors import (
     ClientError,
     FatalTransactionError,
     RequestTimedOutError,
     TransactionAbortedError,
+    UnknownTopicOrPartitionError,
     UnsupportedApiError,
 )
 from kalda.clients.metadata import ClusterMetadata
@@ -31,7 +33,7 @@ from kalda.clients.producer.transaction_driver import TransactionDriver
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.produce import (
@@ -49,10 +51,13 @@ PRODUCE_VERSION_MIN: Final = 3
 """The first version with record batches of format 2 (Kafka 0.11)."""
 PRODUCE_VERSION_MIN_ZSTD: Final = 7
 """Before it, brokers refuse zstd (KIP-110)."""
+PRODUCE_VERSION_TOPIC_IDS: Final = 13
+"""The first version that names topics by id (KIP-516); the one before is the last with names."""
 PRODUCE_VERSION_MAX_TRANSACTION_V1: Final = 11
 """From version 12 on, Produce adds its partitions to the transaction, which only V2 may use (KIP-890)."""
 
 InFlight = dict[TopicPartition, ProducerBatch]
+_NO_IDS: Final[Mapping[UUID, str]] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +179,17 @@ class Sender:
             and (self._driver.is_busy or self._transactions.has_pending_requests)
         )
 
-    def _on_metadata(self, _: ClusterMetadata) -> None:
+    def _on_metadata(self, snapshot: ClusterMetadata) -> None:
+        for batch in self._accumulator.take_vanished(snapshot):
+            topic = batch.topic_partition.topic
+            self._results.abort(
+                batch,
+                UnknownTopicOrPartitionError(
+                    f"{batch.record_count} records for {batch.topic_partition}",
+                    f"topic {topic} was deleted and created again with "
+                    f"{len(snapshot.topics[topic].partitions)} partitions",
+                ),
+            )
         if self._accumulator.has_undrained:
             self.wakeup()
 
@@ -232,7 +247,7 @@ class Sender:
                 nodes = [node for node in check.nodes if self._can_send(node, now)]
                 drained = self._accumulator.drain(check, nodes, snapshot, now) if nodes else {}
                 for node, batches in drained.items():
-                    if self._send(node, batches, now):
+                    if self._send(node, batches, snapshot, now):
                         sent.append(batches)
                     if node not in held:
                         # The broker works on the first request while the others are built.
@@ -309,7 +324,7 @@ class Sender:
             del self._connecting[node]
             self.wakeup()
 
-    def _send(self, node: int, batches: list[ProducerBatch], now: float) -> bool:
+    def _send(self, node: int, batches: list[ProducerBatch], snapshot: ClusterMetadata, now: float) -> bool:
         """Send one request; return whether it is in flight."""
         in_flight: InFlight = {batch.topic_partition: batch for batch in batches}
         if self._keeps_order:
@@ -317,12 +332,19 @@ class Sender:
                 self._accumulator.mute(batch.topic_partition, is_muted=True)
         try:
             version = self._version(node)
+            request = self._request(batches, snapshot)
+            names = _NO_IDS
+            if version >= PRODUCE_VERSION_TOPIC_IDS:
+                names = {each.topic_id: each.name for each in request.topic_data}
+                if ZERO_UUID in names:
+                    # The metadata came from a broker that has no ids.
+                    version, names = PRODUCE_VERSION_TOPIC_IDS - 1, _NO_IDS
             self._client.send_nowait(
                 node,
-                self._request(batches),
+                request,
                 version,
                 self._settings.request_timeout_ms,
-                lambda done: self._on_response(node, in_flight, done, now),
+                lambda done: self._on_response(node, in_flight, names, done, now),
             )
         except ClientError as error:
             self._apply_failure(node, in_flight, error, now)
@@ -347,13 +369,14 @@ class Sender:
             return None
         return PRODUCE_VERSION_MAX_TRANSACTION_V1
 
-    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
+    def _request(self, batches: list[ProducerBatch], snapshot: ClusterMetadata) -> ProduceRequest:
         topics: dict[str, TopicProduceData] = {}
         for batch in batches:
             topic, partition = batch.topic_partition
             data = topics.get(topic)
             if data is None:
-                data = topics[topic] = TopicProduceData(name=topic, partition_data=[])
+                topic_id = snapshot.topic_id(topic)
+                data = topics[topic] = TopicProduceData(name=topic, topic_id=topic_id, partition_data=[])
             data.partition_data.append(PartitionProduceData(index=partition, records=batch.build()))
         return ProduceRequest(
             transactional_id=self._settings.transactional_id,
@@ -363,7 +386,12 @@ class Sender:
         )
 
     def _on_response(
-        self, node: int, in_flight: InFlight, done: "asyncio.Future[Message]", sent_at: float
+        self,
+        node: int,
+        in_flight: InFlight,
+        names: Mapping[UUID, str],
+        done: "asyncio.Future[Message]",
+        sent_at: float,
     ) -> None:
         self._in_flight.remove(in_flight)
         if done.cancelled():
@@ -385,19 +413,27 @@ class Sender:
             assert isinstance(response, ProduceResponse), f"a {type(response).__name__} answers Produce"
             if self._metrics is not None:
                 self._metrics.response_received(now - sent_at, response.throttle_time_ms)
-            self._apply_response(node, in_flight, response, now)
+            self._apply_response(node, in_flight, names, response, now)
         if self._accumulator.has_undrained or self._idle_waiters or self._transactions is not None:
             if error is None and self._settings.acks != 0:
                 self._is_due_after_read = True
             else:
                 self.wakeup()
 
-    def _apply_response(self, node: int, in_flight: InFlight, response: ProduceResponse, now: float) -> None:
+    def _apply_response(
+        self,
+        node: int,
+        in_flight: InFlight,
+        names: Mapping[UUID, str],
+        response: ProduceResponse,
+        now: float,
+    ) -> None:
         leaders: dict[TopicPartition, tuple[int, int]] = {}
         missing = dict(in_flight)
         for topic in response.responses:
+            name = names.get(topic.topic_id, str(topic.topic_id)) if names else topic.name
             for partition in topic.partition_responses:
-                topic_partition = TopicPartition(topic.name, partition.index)
+                topic_partition = TopicPartition(name, partition.index)
                 batch = missing.pop(topic_partition, None)
                 if batch is None:
                     logger.warning(

@@ -24,6 +24,8 @@ logger: Final = loop_logger(__name__)
 
 CONCURRENT_TRANSACTIONS_BACKOFF_S: Final = 0.02
 """The wait before a transaction's first request is repeated while the previous one is being completed."""
+_RETRIES_AT_ONCE: Final = 10
+"""After so many of these waits, the usual back-off begins."""
 EPOCH_BUMP_VERSION: Final = 3
 """The version of InitProducerId from which a producer can raise its epoch (KIP-360)."""
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -132,7 +134,7 @@ class TransactionDriver:
             manager.handle_response(request, response)
 
     def _backoff(self, request: TransactionRequest) -> float:
-        if request.retries_at_once:
+        if request.retries_at_once and request.attempts <= _RETRIES_AT_ONCE:
             return CONCURRENT_TRANSACTIONS_BACKOFF_S
         return self._network.retry_backoff.seconds(request.attempts)
 

@@ -467,7 +467,7 @@ class TransactionManager(ProducerState):
             return None
         return (
             "the broker allows no two-phase commit for this id; set `transaction.two.phase.commit.enable` to "
-            "true on the brokers, or leave it out here"
+            "true on the brokers and allow Write and TwoPhaseCommit on the id, or leave it out here"
         )
 
     def _on_fatal(self, error: FatalTransactionError) -> None:

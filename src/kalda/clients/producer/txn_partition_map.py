@@ -8,6 +8,7 @@ first batch after a gap.
 from bisect import insort
 from collections.abc import Sequence
 from typing import Final, Protocol
+from uuid import UUID
 
 from kalda.clients.producer.producer_identity import (
     NO_PRODUCER,
@@ -17,7 +18,7 @@ from kalda.clients.producer.producer_identity import (
     increment_sequence,
     is_later_sequence,
 )
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 
 NO_LAST_ACKED_SEQUENCE: Final = -1
 NO_LAST_ACKED_OFFSET: Final = -1
@@ -56,6 +57,11 @@ class SequencedBatch(Protocol):
         """Whether `reset_producer_state` was called."""
         ...
 
+    @property
+    def is_in_request(self) -> bool:
+        """Whether it was drained and the result of that attempt is not known."""
+        ...
+
     def reset_producer_state(self, identity: ProducerIdAndEpoch, base_sequence: int) -> None:
         """Write another identity and base sequence into the batch before it is sent again."""
         ...
@@ -69,11 +75,20 @@ def last_sequence(batch: SequencedBatch) -> int:
 class TxnPartitionEntry:
     """The state of one partition."""
 
-    __slots__ = ("_in_flight", "identity", "last_acked_offset", "last_acked_sequence", "next_sequence")
+    __slots__ = (
+        "_in_flight",
+        "identity",
+        "last_acked_offset",
+        "last_acked_sequence",
+        "next_sequence",
+        "topic_id",
+    )
 
     def __init__(self) -> None:
         self.identity = NO_PRODUCER
         """The identity that the next batch carries; the producer's, once the partition has drained."""
+        self.topic_id = ZERO_UUID
+        """The id of the topic that the sequences belong to; zero while it is not known."""
         self.next_sequence = 0
         """The base sequence of the next batch."""
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE
@@ -120,6 +135,12 @@ class TxnPartitionEntry:
         self.identity = identity
         self.next_sequence = sequence
         self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE
+
+    def start_new_topic(self, topic_id: UUID) -> None:
+        """Start at sequence 0 in a topic that replaces one of the same name; its log has no sequences yet."""
+        self.start_sequences_at_beginning(self.identity)
+        self.last_acked_offset = NO_LAST_ACKED_OFFSET
+        self.topic_id = topic_id
 
     def update_last_acked_sequence(self, sequence: int) -> None:
         """Note an acknowledged sequence; an earlier one than the last is ignored."""

@@ -28,6 +28,8 @@ _RENEW_TO: Final = 0.95
 """The parts of a session's life between which a client logs in again, as Kafka's clients do."""
 
 _HANDSHAKE_VERSION: Final = 1
+_ROUNDS_MAX: Final = 16
+"""Messages of one login; no mechanism needs more than some four, and a token must not be sent for ever."""
 
 
 async def log_in(
@@ -57,7 +59,7 @@ async def log_in(
     challenge = b""
     lifetime_ms = 0
     try:
-        while True:
+        for _ in range(_ROUNDS_MAX):
             message = await asyncio.to_thread(client.respond, challenge)
             if client.is_complete and not message:
                 break
@@ -67,8 +69,12 @@ async def log_in(
                 reason = response.error_message or ErrorCode.of(response.error_code).message
                 raise SaslAuthenticationError(f"broker {peer} refused the login: {reason}")
             challenge, lifetime_ms = response.auth_bytes, response.session_lifetime_ms
-            if client.is_complete and not challenge:
+            if client.is_complete:
                 break
+        else:
+            raise SaslAuthenticationError(
+                f"broker {peer} has not ended the {client.mechanism} login after {_ROUNDS_MAX} messages"
+            )
     except SaslError as error:
         raise SaslAuthenticationError(f"the login at broker {peer} failed: {error}") from None
     return renewal_seconds(lifetime_ms / 1000) if lifetime_ms > 0 else None

@@ -25,6 +25,7 @@ from kalda.net.client.api_versions import (
 from kalda.net.client.client_errors import AuthenticationError, BrokerResponseError
 from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import StreamSocket, connect_stream, has_input
+from kalda.net.connect import address_text
 from kalda.net.event_loop import readers_of
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
 from kalda.protocol.client_connection import ClientConnection
@@ -114,7 +115,7 @@ class PeerConnection:
         Raises:
             ConnectionError: the name is not known, the broker refuses, TLS fails, or the time is up.
         """
-        peer = f"{host}:{port}"
+        peer = address_text(host, port)
         timeout_seconds = options.timeout_seconds
         try:
             async with asyncio.timeout(timeout_seconds):

@@ -10,8 +10,10 @@ from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kalda.common.types import TopicPartition
+from kalda.formats.decoded import DecodeFailure as FormatFailure
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, RowStep, apply_steps, without_offsets
 from kalda.records.columnar import ColumnarBatch
 from kalda.spark.source.arrow_rows import source_column
@@ -27,6 +29,14 @@ SOURCE_TYPES: Final[Mapping[str, pa.DataType]] = {
     "headers": pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())])),
 }
 """The columns of the source and their types."""
+
+
+MALFORMED_TIMESTAMP: Final = "MalformedTimestamp"
+"""The class of a record whose timestamp is kept and fits no column."""
+_TIMESTAMP_MESSAGE: Final = (
+    "the record's timestamp is no count of milliseconds that a timestamp column holds; its producer may "
+    "count in nanoseconds: mend it, or leave timestamp out of keep"
+)
 
 
 class RowPlanError(ValueError):
@@ -166,13 +176,35 @@ class RowPlan:
             fields = values.columns.type
             columns += values.columns.flatten()
             names += [fields.field(index).name for index in range(fields.num_fields)]
-        columns += [source_column(name, decoded, topic_partition) for name in self.keep]
+        kept = [source_column(name, decoded, topic_partition) for name in self.keep]
+        failures = self.with_kept_failures(failures, kept)
+        columns += kept
         names += [*self.keep, OFFSET_COLUMN]
         columns.append(decoded.offsets)
         rows = pa.RecordBatch.from_arrays(columns, names=names)
         if failures:
             rows = rows.filter(_all_but(rows, failures))
         return DecodedRows(rows, failures)
+
+    def with_kept_failures(
+        self, failures: Sequence[DecodeFailure], kept: Sequence[pa.Array]
+    ) -> Sequence[DecodeFailure]:
+        """Return the failures of values and those of the kept columns, ordered by row.
+
+        A record always has a timestamp, so a null is one that no column holds.
+        """
+        if "timestamp" not in self.keep:
+            return failures
+        timestamps = kept[self.keep.index("timestamp")]
+        if not timestamps.null_count:
+            return failures
+        known = {each.row for each in failures}
+        more = [
+            FormatFailure(row, MALFORMED_TIMESTAMP, _TIMESTAMP_MESSAGE)
+            for row in pc.indices_nonzero(timestamps.is_null()).to_pylist()
+            if row not in known
+        ]
+        return sorted([*failures, *more], key=lambda each: each.row)
 
     def transform(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
         """Return the rows behind the steps and how many were dropped; raises as `apply_steps`."""

@@ -26,6 +26,7 @@ from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog, PlannedBatch
 from kalda.pipelines.engine.breaker import check_breaker
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.engine.errors import PipelineStoppedError
+from kalda.pipelines.engine.passed import PassedRecords
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
 from kalda.pipelines.engine.spark_tasks import CountTarget
@@ -77,6 +78,7 @@ class BatchRunner:
         self._spec: Final = plan.spec
         self._checkpoint: Final = Checkpoint(file.checkpoint(plan.spec.name))
         self._log: Final = BatchLog(file.storage, plan.spec.name)
+        self._passed: Final = PassedRecords(file.storage, plan.spec.name)
         self._refill_log: Final = BatchLog(file.refill_storage, plan.spec.name)
         self._cluster: Final = file.cluster(plan.cluster)
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
@@ -295,11 +297,14 @@ class BatchRunner:
             event_time=target.event_time if isinstance(target, TableSpec) else None,
             expectations=Expectations(spec.expect) if spec.expect and plan.is_direct else None,
             upsert=self._target.upsert_marks(is_spark=not plan.is_direct),
+            passed=self._passed.read(),
         )
 
     def _results(self, frame: "DataFrame", job: RangeJob, ranges: Sequence[OffsetRange]) -> SparkResults:
+        is_inferred = self._schema is None
+
         def open_target(schema: pa.Schema) -> RowsTarget:
-            return self._target.rows_target(schema, job.query_id, job.batch_id)
+            return self._target.rows_target(schema, job.query_id, job.batch_id, is_inferred=is_inferred)
 
         schema = self._schema if self._schema is not None else self._sampled(ranges)
         if not self._plan.is_direct:

@@ -33,6 +33,7 @@ def source_options(spec: PipelineSpec, cluster: Cluster) -> dict[str, str]:
     options.setdefault("kafka.isolation.level", "read_committed")
     options.setdefault("kafka.client.id", spec.group_id)
     options["kafka.group.id"] = spec.group_id
+    options["malformedTimestamps"] = "null"  # the task makes a dead letter of the record
     replayed = (spec.retry_topic,) if spec.has_dead_letters else ()
     if source.pattern is not None:
         # The source looks for a pattern anywhere in a name.

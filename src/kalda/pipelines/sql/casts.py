@@ -6,12 +6,14 @@ Java and Arrow (a double as text) are refused when the expression is compiled.
 
 import re
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.nodes import SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.values import FLOATS, INTEGERS, TIMESTAMP, Compiled, applied, constant, type_name
 
@@ -21,12 +23,31 @@ _DOUBLE: Final = re.compile(
 )
 _TRUE: Final = frozenset(("t", "true", "y", "yes", "1"))
 _FALSE: Final = frozenset(("f", "false", "n", "no", "0"))
+_DATE: Final = re.compile(r"([+-]?)(\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?", re.ASCII | re.DOTALL)
 _MOMENT: Final = re.compile(
-    r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](?:(\d{1,2}):(\d{1,2})(?::(\d{1,2})(?:\.(\d{1,9}))?)?"
-    r"\s*(?:(Z|UTC)|([+-])(\d{1,2}):?(\d\d)?)?)?)?)?)?",
+    r"([+-]?)(\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T](\d{1,2})"
+    r"(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?(\D.*)?)?)?)?)?)?",
     re.ASCII,
 )
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_OFFSET: Final = re.compile(
+    r"(?:UTC|GMT|UT)?(?:([+-])(?:(\d\d?)(?::(\d\d?)(?::(\d\d))?)?|(\d\d)(\d\d)(\d\d)?))?", re.ASCII
+)
+_SHORT_ZONES: Final = {"EST": "-05:00", "MST": "-07:00", "HST": "-10:00"}
+_REGIONS: Final = frozenset(
+    (
+        "Africa",
+        "America",
+        "Antarctica",
+        "Arctic",
+        "Asia",
+        "Atlantic",
+        "Australia",
+        "Europe",
+        "Indian",
+        "Pacific",
+    )
+)
+_ZONE_SECONDS_MAX: Final = 18 * 3600
 _BLANKS: Final = "".join(map(chr, range(33)))
 
 Convert = Callable[[str], object | None]
@@ -75,11 +96,11 @@ def _conversion(source: pa.DataType, kind: pa.DataType, lenient: bool) -> Callab
     if types.is_binary(kind) and types.is_string(source):
         return lambda values: values.cast(kind)
     if source == pa.date32() and kind == TIMESTAMP:
-        return lambda values: pc.assume_timezone(values.cast(pa.timestamp("us")), "UTC")
+        return calendar.timestamps_of
     if source == TIMESTAMP and kind == pa.date32():
-        return lambda values: values.cast(pa.timestamp("us")).cast(kind)
+        return calendar.dates_of
     if source == TIMESTAMP and kind == pa.int64():
-        return _floor_seconds
+        return lambda values: calendar.floor_divided(values, 1_000_000)
     if source in INTEGERS and kind == TIMESTAMP:
         return _from_seconds
     raise UnsupportedSqlError(f"cast from {type_name(source)} to {type_name(kind)} is not evaluated by Kalda")
@@ -125,8 +146,10 @@ def _truncated(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Arra
 
 
 def _to_string(source: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    if source in INTEGERS or pa.types.is_boolean(source) or source == pa.date32():
+    if source in INTEGERS or pa.types.is_boolean(source):
         return lambda values: values.cast(pa.string())
+    if source in (pa.date32(), TIMESTAMP):
+        return calendar.text
     if source == pa.binary():
 
         def decode(values: pa.Array) -> pa.Array:
@@ -136,29 +159,16 @@ def _to_string(source: pa.DataType) -> Callable[[pa.Array], pa.Array]:
                 raise SqlError(f"bytes are not UTF-8 text: {error}") from error
 
         return decode
-    if source == TIMESTAMP:
-
-        def text(values: pa.Array) -> pa.Array:
-            texts = values.cast(pa.timestamp("us")).cast(pa.string())
-            return pc.replace_substring_regex(pc.utf8_rtrim(texts, "0"), r"(:\d)?\.$", r"\1")
-
-        return text
     raise UnsupportedSqlError(f"{type_name(source)} as text is not evaluated by Kalda")
 
 
-def _floor_seconds(values: pa.Array) -> pa.Array:
-    return (
-        pc.floor_temporal(values.cast(pa.timestamp("us")), unit="second")
-        .cast(pa.timestamp("s"))
-        .cast(pa.int64())
-    )
-
-
 def _from_seconds(values: pa.Array) -> pa.Array:
-    try:
-        return pc.multiply_checked(values.cast(pa.int64()), 1_000_000).cast(TIMESTAMP)
-    except pa.ArrowInvalid as error:
-        raise SqlError(f"seconds do not fit timestamp: {error}") from error
+    """Return seconds since 1970 as timestamps; what is too far is the first or the last one, as in Spark."""
+    limit = (1 << 63) // 1_000_000
+    seconds = values.cast(pa.int64())
+    micros = pc.multiply(pc.max_element_wise(pc.min_element_wise(seconds, limit), -limit), 1_000_000)
+    micros = pc.if_else(pc.greater(seconds, limit), (1 << 63) - 1, micros)
+    return pc.if_else(pc.less(seconds, -limit), -(1 << 63), micros).cast(TIMESTAMP)
 
 
 def _from_string(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
@@ -223,32 +233,56 @@ def _boolean(text: str) -> object | None:
 
 
 def _timestamp(text: str) -> object | None:
+    """Return microseconds since 1970; a text without a date, which means today in Spark, is refused."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         return None
-    year, month, day, hour, minute, second, fraction, _, sign, zone_hours, zone_minutes = match.groups()
-    try:
-        moment = datetime(
-            int(year),
-            int(month or 1),
-            int(day or 1),
-            int(hour or 0),
-            int(minute or 0),
-            int(second or 0),
-            tzinfo=UTC,
-        )
-    except ValueError:
+    sign, year, month, day, hour, minute, second, fraction, zone = match.groups()
+    days = _days(sign, year, month, day)
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    if days is None or hours > 23 or minutes > 59 or seconds > 59:
         return None
-    delta = moment - _EPOCH
-    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000 + int((fraction or "0")[:6].ljust(6, "0"))
-    if sign:
-        minutes = int(zone_hours) * 60 + int(zone_minutes or 0)
-        if minutes > 18 * 60:
+    local = days * 86_400 + hours * 3600 + minutes * 60 + seconds
+    offset = 0 if zone is None else _zone_seconds(zone.strip(_BLANKS), local)
+    if offset is None:
+        return None
+    micros = (local - offset) * 1_000_000 + int((fraction or "")[:6].ljust(6, "0"))
+    return micros if -(1 << 63) <= micros < 1 << 63 else None
+
+
+def _zone_seconds(zone: str, local: int) -> int | None:
+    """Return how much the local time of a zone is ahead of UTC; None for no zone."""
+    zone = _SHORT_ZONES.get(zone, zone)
+    match = _OFFSET.fullmatch("" if zone == "Z" else zone)
+    if match is None:
+        if zone.partition("/")[0] not in _REGIONS:
             return None
-        micros -= minutes * 60_000_000 * (1 if sign == "+" else -1)
-    return micros
+        try:
+            there = datetime(1970, 1, 1) + timedelta(seconds=local)  # noqa: DTZ001  # the zone comes next
+            delta = there.replace(tzinfo=ZoneInfo(zone)).utcoffset()
+        except (ValueError, OSError, OverflowError, ZoneInfoNotFoundError):
+            return None
+        return None if delta is None else delta.days * 86_400 + delta.seconds
+    sign, *parts = match.groups()
+    hours, minutes, seconds = (
+        int(one or other or 0) for one, other in zip(parts[:3], parts[3:], strict=True)
+    )
+    total = hours * 3600 + minutes * 60 + seconds
+    if minutes > 59 or seconds > 59 or total > _ZONE_SECONDS_MAX:
+        return None
+    return -total if sign == "-" else total
 
 
 def _date(text: str) -> object | None:
-    micros = _timestamp(re.split("[ T]", text, maxsplit=1)[0])
-    return date(1970, 1, 1) + timedelta(days=micros // 86_400_000_000) if isinstance(micros, int) else None
+    match = _DATE.fullmatch(text)
+    days = None if match is None else _days(*match.groups())
+    return days if days is not None and -(1 << 31) <= days < 1 << 31 else None
+
+
+def _days(sign: str, year: str, month: str | None, day: str | None) -> int | None:
+    """Return the days since 1970 of a date; None when there is no such day."""
+    whole = (-1 if sign == "-" else 1) * int(year), int(month or 1), int(day or 1)
+    if not (1 <= whole[1] <= 12 and 1 <= whole[2] <= 31):
+        return None
+    days = calendar.days_of(*whole)
+    return days if calendar.date_of(days) == whole else None

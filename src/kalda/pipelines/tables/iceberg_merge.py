@@ -21,7 +21,7 @@ from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.tables.iceberg_reading import read_task
 from kalda.pipelines.tables.model import DataFile, TaskId
 from kalda.pipelines.tables.schemas import conform
-from kalda.pipelines.tables.upsert import DELETE
+from kalda.pipelines.tables.upsert import DELETE, REPLACES, with_order
 from kalda.pipelines.tables.writer import ParquetTaskWriter
 
 _SOURCE: Final = "__kalda_source"
@@ -43,10 +43,10 @@ def merge_files(
 ) -> Merge:
     """Write the files of a merge of `rows`, one for each key, with the hidden columns of `upsert`."""
     keys = [*spec.keys]
-    order = [spec.order_by] if spec.order_by else []
+    order = [spec.order_by] if spec.order_by and spec.order_by not in keys else []
     schema = writer.schema
     projection = table.schema().select(*keys, *order)
-    source = rows.select([*keys, *order]).append_column(_SOURCE, pa.array(np.arange(rows.num_rows)))
+    source = rows.select([*keys, *order, REPLACES]).append_column(_SOURCE, pa.array(np.arange(rows.num_rows)))
     stale = np.zeros(rows.num_rows, dtype=bool)
     matched = np.zeros(rows.num_rows, dtype=bool)
     replaced: list[IcebergFile] = []
@@ -103,16 +103,16 @@ def _matches(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return pairs of equal keys: places in the rows and in the file, and if the file's row is newer."""
     target = found.append_column(_TARGET, pa.array(np.arange(found.num_rows)))
-    if order and order[0] not in keys:
+    if order:
         target = target.rename_columns([_ORDER if name == order[0] else name for name in target.column_names])
     joined = target.join(source, keys=keys, join_type="inner")
     ours = joined.column(_SOURCE).to_numpy()
     theirs = joined.column(_TARGET).to_numpy()
-    if not order or order[0] in keys:
+    if not order:
         return ours, theirs, np.zeros(len(ours), dtype=bool)
-    # As for Delta: a row of the table without an order is replaced, one with an order stays against a null.
-    own, new = joined.column(_ORDER), joined.column(order[0])
-    newer = pc.and_(pc.is_valid(own), pc.fill_null(pc.greater(own, new), True))
+    # A row of the table without an order is replaced.
+    own, new = with_order(joined.column(_ORDER)), with_order(joined.column(order[0]))
+    newer = pc.and_not(pc.fill_null(pc.greater(own, new), False), joined.column(REPLACES))
     return ours, theirs, newer.to_numpy().astype(bool)
 
 

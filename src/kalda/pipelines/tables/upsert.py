@@ -1,8 +1,10 @@
 """Rows that replace each other by key: the hidden columns they come with, and the last row of each key.
 
 Decides alone, no I/O. Tasks write rows with a topic partition, an offset and a mark of deletion beside the
-table's columns; of the rows of one key in a batch the last by (order_by, partition, offset) counts. Do not
-break: of two rows of one key the one with the greater `order_by` stays, in whatever order they come.
+table's columns; of the rows of one key in a batch the last by (order_by, partition, offset) counts. A row
+without an `order_by`, as a tombstone is, has its record's position alone: it replaces what came before, and
+what comes after replaces it. Do not break: of two rows of one key with an `order_by` the one with the greater
+stays, in whatever order they come, and a batch has the effect that its rows would have one by one.
 """
 
 from collections.abc import Sequence
@@ -20,6 +22,8 @@ OFFSET: Final = "__kalda_offset"
 DELETE: Final = "__kalda_delete"
 HIDDEN: Final = pa.schema([(PARTITION, pa.int32()), (OFFSET, pa.int64()), (DELETE, pa.bool_())])
 """Columns of rows for an upsert. The table has none of them; a missing mark of deletion means false."""
+REPLACES: Final = "__kalda_replaces"
+"""Whether a row replaces one of the table with any `order_by`; `last_rows` adds it."""
 
 
 def check_upsert(spec: TableSpec, schema: pa.Schema) -> None:
@@ -52,7 +56,10 @@ def without_hidden(schema: pa.Schema) -> pa.Schema:
 
 
 def last_rows(rows: pa.Table, keys: Sequence[str], order_by: str | None, table: str) -> pa.Table:
-    """Return the last row of each key, with a mark of deletion that is never null.
+    """Return the row of each key that counts, with a mark of deletion that is never null and with `REPLACES`.
+
+    Example, with rows (order, offset) of one key: (5, 0), (3, 1) → (5, 0). With a tombstone, which has no
+    order: (5, 0), (null, 1), (3, 2) → (3, 2), and it replaces whatever the table has.
 
     Raises:
         UpsertRefusedError: A key is null.
@@ -64,26 +71,53 @@ def last_rows(rows: pa.Table, keys: Sequence[str], order_by: str | None, table: 
                 f"{nulls} of {rows.num_rows} rows for the table {table} have no {name!r}, which is a key; "
                 f"drop them or send them to the dead-letter queue by an expectation: `{name} is not null`"
             )
-    # A null sorts last in Arrow, but a row without an order is older than all others of its key.
-    known = pc.is_valid(rows.column(order_by)) if order_by else pa.repeat(True, rows.num_rows)
-    order = [
-        (name, "ascending") for name in ("__known", *([order_by] if order_by else []), PARTITION, OFFSET)
-    ]
-    indices = pc.sort_indices(rows.append_column("__known", known.cast(pa.int8())), sort_keys=order)
-    place = _ranks(indices)
-    found = (
-        rows.select(list(keys))
-        .append_column("__rank", place)
-        .group_by(list(keys))
-        .aggregate([("__rank", "max")])
-    )
-    last = rows.take(indices.take(found.column("__rank_max").combine_chunks()))
-    deletes = pc.fill_null(last.column(DELETE), False)
-    return last.set_column(last.schema.get_field_index(DELETE), pa.field(DELETE, pa.bool_()), deletes)
+    by_place = [(name, "ascending") for name in (*keys, PARTITION, OFFSET)]
+    ordered = rows.take(pc.sort_indices(rows, sort_keys=by_place))
+    last, replaces = _last_places(ordered.select(list(keys)), _order_ranks(ordered, order_by))
+    found = ordered.take(pa.array(last))
+    deletes = pc.fill_null(found.column(DELETE), False)
+    found = found.set_column(found.schema.get_field_index(DELETE), pa.field(DELETE, pa.bool_()), deletes)
+    return found.append_column(REPLACES, pa.array(replaces))
 
 
-def _ranks(indices: pa.UInt64Array) -> pa.Int64Array:
-    """Return the place of each row in the order that `indices` give."""
-    ranks = np.empty(len(indices), dtype=np.int64)
-    ranks[indices.to_numpy()] = np.arange(len(indices))
-    return pa.array(ranks)
+def _order_ranks(rows: pa.Table, order_by: str | None) -> np.ndarray:
+    """Return a number for each row that rises with its order: -1 without one; 0 without `order_by`."""
+    if order_by is None or not rows.num_rows:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    column = with_order(rows.column(order_by))
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    ranks: np.ndarray = pc.rank(column.combine_chunks(), tiebreaker="dense").to_numpy().astype(np.int64)
+    ranks[column.is_null().to_numpy()] = -1
+    return ranks
+
+
+def with_order(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return the values of `order_by` with null in place of NaN, which engines order differently."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+
+
+def _last_places(keys: pa.Table, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the place of the row of each key that counts, and whether it replaces any row of the table.
+
+    Args:
+        keys: sorted by themselves, and those that are equal by the position of their record.
+        ranks: what `_order_ranks` gives for them.
+    """
+    count = len(ranks)
+    if not count:
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
+    begins = np.zeros(count, dtype=bool)
+    begins[0] = True
+    for column in keys.itercolumns():
+        begins[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy()
+    starts, group = np.flatnonzero(begins), np.cumsum(begins) - 1
+    places = np.arange(count)
+    # What comes before a row without an order does not count.
+    since = np.maximum.reduceat(np.where(ranks < 0, places, -1), starts)
+    ranks = np.where(places >= since[group], ranks, -2)
+    greatest = np.maximum.reduceat(ranks, starts)
+    last = np.maximum.reduceat(np.where(ranks == greatest[group], places, -1), starts)
+    return last, since >= 0

@@ -8,7 +8,7 @@ INTERFACE: Final[int]
 
 def read_header(frame: memoryview, client_id: bytes | None) -> tuple[int, int, int, int] | None: ...
 def parse_produce(
-    frame: memoryview, position: int, is_flexible: bool
+    frame: memoryview, position: int, version: int
 ) -> tuple[int, int, bytes, int, memoryview, bool] | None: ...
 def single_success(
     correlation_id: int,

@@ -15,7 +15,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-INTERFACE = 3
+INTERFACE = 4
 
 cdef int64_t ELEMENTS_MAX = 1000000
 """That of `wire_format`: no request that names more topics and partitions is a usual one."""
@@ -105,8 +105,8 @@ cdef bint read_plain(const uint8_t *data, int64_t at, int64_t end, Produce *foun
     return read_int32(data + at) == 1 and 0 <= found.records_size <= end - found.records
 
 
-cdef bint read_flexible(const uint8_t *data, int64_t at, int64_t end, Produce *found) noexcept nogil:
-    """Read a request of versions 9-12 without tagged fields."""
+cdef bint read_flexible(const uint8_t *data, int64_t at, int64_t end, bint has_id, Produce *found) noexcept nogil:
+    """Read a request of versions 9-13 without tagged fields; `has_id` from version 13 on."""
     cdef int64_t size = 0
     cdef int shift = 0
     if end - at < 9:
@@ -114,10 +114,16 @@ cdef bint read_flexible(const uint8_t *data, int64_t at, int64_t end, Produce *f
     found.acks = read_int16(data + at + 1)
     found.timeout_ms = read_int32(data + at + 3)
     # Counts and lengths are one more than they mean; a name of 127 bytes or more has a longer varint.
-    if data[at] or data[at + 7] != 2 or not 0 < data[at + 8] < 0x80:
+    if data[at] or data[at + 7] != 2:
         return False
-    found.name_size = data[at + 8] - 1
-    found.name = at + 9
+    if has_id:
+        found.name_size = 16
+        found.name = at + 8
+    else:
+        if not 0 < data[at + 8] < 0x80:
+            return False
+        found.name_size = data[at + 8] - 1
+        found.name = at + 9
     at = found.name + found.name_size
     if end - at < 6 or data[at] != 2:
         return False
@@ -152,7 +158,7 @@ cdef bint is_plain_batch(const uint8_t *data, int64_t size) noexcept nogil:
     )
 
 
-def parse_produce(frame not None, int64_t position, bint is_flexible):
+def parse_produce(frame not None, int64_t position, int version):
     """Return what `produce.parse_usual` does for a body that begins at `position`; None for any other request."""
     cdef Py_buffer view
     cdef Produce found
@@ -161,8 +167,8 @@ def parse_produce(frame not None, int64_t position, bint is_flexible):
     try:
         if not 0 <= position <= view.len:
             return None
-        if is_flexible:
-            is_usual = read_flexible(<const uint8_t *>view.buf, position, view.len, &found)
+        if version >= 9:
+            is_usual = read_flexible(<const uint8_t *>view.buf, position, view.len, version >= 13, &found)
         else:
             is_usual = read_plain(<const uint8_t *>view.buf, position, view.len, &found)
         if not is_usual:
@@ -184,12 +190,12 @@ def single_success(
     int64_t log_append_time_ms,
     int64_t log_start_offset,
 ):
-    """Return what `single_success_response` does for versions 5-12; None for another, or for a long name."""
+    """Return what `single_success_response` does for versions 5-13; None for another, or for a long name."""
     cdef Py_ssize_t length = PyBytes_GET_SIZE(topic), size
     cdef uint8_t *at
-    if not 5 <= version <= 12 or length > (0x7E if version >= 9 else 0x7FFF):
+    if not 5 <= version <= 13 or length > (0x7E if version >= 9 else 0x7FFF):
         return None
-    size = length + (51 if version >= 9 else 58 if version >= 8 else 52)
+    size = length + (50 if version >= 13 else 51 if version >= 9 else 58 if version >= 8 else 52)
     reply = PyBytes_FromStringAndSize(NULL, size)
     at = <uint8_t *>PyBytes_AS_STRING(reply)
     at = write_int32(write_int32(at, <uint32_t>(size - 4)), <uint32_t>correlation_id)
@@ -197,8 +203,11 @@ def single_success(
         # No tagged fields in the header, one topic, its name and one partition.
         at[0] = 0
         at[1] = 2
-        at[2] = <uint8_t>(length + 1)
-        at += 3
+        at += 2
+        if version < 13:
+            # From version 13 on, the topic is an id, which has no length.
+            at[0] = <uint8_t>(length + 1)
+            at += 1
     else:
         at = write_int16(write_int32(at, 1), <uint32_t>length)
     memcpy(at, PyBytes_AS_STRING(topic), length)

@@ -1,4 +1,4 @@
-"""Reads Fetch responses (key 1), versions 13-17, without message objects; followers use it.
+"""Reads Fetch responses (key 1), versions 12-17, without message objects; followers use it.
 
 The records of a partition are a slice of the frame, not a copy. Fields that a follower does not need (last
 stable offset, aborted transactions, preferred replica, leader and endpoint hints) are skipped.
@@ -21,9 +21,9 @@ from kalda.protocol.protocol_errors import ProtocolError
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
 
-LOWEST_VERSION: Final = TOPIC_IDS_FROM
+LOWEST_VERSION: Final = 12
 HIGHEST_VERSION: Final = 17
-"""The versions that this module reads; the fields have the same layout in all of them."""
+"""The versions that this module reads. Version 12 names topics by name, later ones by id."""
 
 _TOP: Final = Struct(">ihi")
 _PARTITION: Final = Struct(">ihqqq")
@@ -37,7 +37,8 @@ _TOPIC_ID_BYTES: Final = 16
 class FetchedPartition(NamedTuple):
     """The answer for one partition."""
 
-    topic_id: bytes
+    topic: bytes
+    """The topic's id; its name in version 12."""
     partition: int
     error_code: int
     high_watermark: int
@@ -57,20 +58,23 @@ class FetchResponseFields(NamedTuple):
     partitions: list[FetchedPartition]
 
 
-def parse_fetch_response(frame: memoryview, position: int = 0) -> FetchResponseFields:
+def parse_fetch_response(
+    frame: memoryview, position: int = 0, version: int = HIGHEST_VERSION
+) -> FetchResponseFields:
     """Read the body of a Fetch response that begins at `position`; bytes behind it are passed over.
 
     Raises:
-        ProtocolError: the bytes are no response of versions 13-17.
+        ProtocolError: the bytes are no response of this version.
     """
-    if is_compiled:
+    is_by_id = version >= TOPIC_IDS_FROM
+    if is_compiled and is_by_id:
         found = _requests.parse_fetched(frame, position, FetchedPartition._make)
         if found is not None:
             return FetchResponseFields._make(found)
-    return _parse(frame, position)
+    return _parse(frame, position, is_by_id)
 
 
-def _parse(frame: memoryview, position: int) -> FetchResponseFields:
+def _parse(frame: memoryview, position: int, is_by_id: bool) -> FetchResponseFields:
     """Read any response."""
     limit = len(frame)
     partitions: list[FetchedPartition] = []
@@ -78,11 +82,17 @@ def _parse(frame: memoryview, position: int) -> FetchResponseFields:
         throttle_time_ms, error_code, session_id = _TOP.unpack_from(frame, position)
         topic_count, position = read_array_count(frame, position + _TOP.size, limit, True)
         for _ in range(topic_count):
-            end = position + _TOPIC_ID_BYTES
-            topic_id = bytes(frame[position:end])
+            if is_by_id:
+                end = position + _TOPIC_ID_BYTES
+            else:
+                size, position = read_unsigned_varint(frame, position)
+                if size < 1:
+                    raise ProtocolError("a topic of the fetch response has no name")
+                end = position + size - 1
+            topic = bytes(frame[position:end])
             partition_count, position = read_array_count(frame, end, limit, True)
             for _ in range(partition_count):
-                partition, position = _read_partition(frame, position, limit, topic_id)
+                partition, position = _read_partition(frame, position, limit, topic)
                 partitions.append(partition)
             position, _ = skip_tagged_fields(frame, position, limit)
         skip_tagged_fields(frame, position, limit)
@@ -92,7 +102,7 @@ def _parse(frame: memoryview, position: int) -> FetchResponseFields:
 
 
 def _read_partition(
-    frame: memoryview, position: int, limit: int, topic_id: bytes
+    frame: memoryview, position: int, limit: int, topic: bytes
 ) -> tuple[FetchedPartition, int]:
     index, error_code, high_watermark, _, log_start_offset = _PARTITION.unpack_from(frame, position)
     position += _PARTITION.size
@@ -115,7 +125,7 @@ def _read_partition(
     else:
         position += 1
     return (
-        FetchedPartition(topic_id, index, error_code, high_watermark, log_start_offset, diverging, records),
+        FetchedPartition(topic, index, error_code, high_watermark, log_start_offset, diverging, records),
         position,
     )
 

@@ -1,11 +1,12 @@
-"""Produce (key 0), versions 0-12, without message objects.
+"""Produce (key 0), versions 0-13, without message objects.
 
 A request becomes a `ProduceRequestFields` whose records are views into the frame, which the log patches and
-writes in place. Topic names stay bytes: the broker looks partitions up by them.
+writes in place. Topic names stay bytes, and so do the ids that replace them: the broker looks partitions up
+by them.
 
-What the versions changed: 3 adds the transactional id; 9 is flexible. Responses: 1 throttle time, 2 log
-append time, 5 log start offset, 8 record errors and message (KIP-467), 9 flexible, 10 current leader and
-node endpoints as tagged fields (KIP-951).
+What the versions changed: 3 adds the transactional id; 9 is flexible; 13 has topic ids (KIP-516). Responses:
+1 throttle time, 2 log append time, 5 log start offset, 8 record errors and message (KIP-467), 9 flexible, 10
+current leader and node endpoints as tagged fields (KIP-951).
 """
 
 import struct
@@ -35,6 +36,9 @@ if TYPE_CHECKING or is_compiled:
 TRANSACTIONAL_ID_FROM: Final = 3
 FLEXIBLE_FROM: Final = 9
 """The first version with compact strings and tagged fields, and so with a version 1 response header."""
+TOPIC_IDS_FROM: Final = 13
+"""The first version that names topics by id."""
+TOPIC_ID_SIZE: Final = 16
 
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
@@ -43,7 +47,7 @@ _INDEX_SIZE: Final = Struct(">ii")
 class ProduceRequestFields:
     """One Produce request.
 
-    `topics` holds ``(name, [(partition index, records or None), ...])`` in the request's order.
+    `topics` holds ``(name or id, [(partition index, records or None), ...])`` in the request's order.
     """
 
     __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
@@ -79,7 +83,7 @@ class PartitionProduceResult(NamedTuple):
 Usual: TypeAlias = tuple[int, int, bytes, int, memoryview, bool]
 """A request with one partition and without a transactional id: acks, timeout in milliseconds, topic, index of
 the partition, records, and whether these are known to be one batch of format 2, neither transactional nor
-compressed by zstd (plain Python does not look)."""
+compressed by zstd (plain Python does not look). From version 13 on, the topic is the 16 bytes of its id."""
 
 
 def parse_produce_request(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
@@ -95,7 +99,7 @@ def parse_produce_request(frame: memoryview, position: int, version: int) -> Pro
 def parse_general(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
     """Read any request as `parse_produce_request` does; for callers that tried `parse_usual` before."""
     try:
-        return _parse(frame, position, version >= FLEXIBLE_FROM, version >= TRANSACTIONAL_ID_FROM)
+        return _parse(frame, position, version)
     except (struct.error, IndexError) as error:
         raise ProtocolError(f"produce request v{version} ends too early: {error}") from None
 
@@ -109,9 +113,11 @@ def parse_usual(frame: memoryview, position: int, version: int) -> Usual | None:
     if version < TRANSACTIONAL_ID_FROM:
         return None
     if is_compiled:
-        return _requests.parse_produce(frame, position, version >= FLEXIBLE_FROM)
+        return _requests.parse_produce(frame, position, version)
     try:
-        return (_parse_usual_flexible if version >= FLEXIBLE_FROM else _parse_usual)(frame, position)
+        if version >= FLEXIBLE_FROM:
+            return _parse_usual_flexible(frame, position, version)
+        return _parse_usual(frame, position)
     except (struct.error, IndexError):
         # What is missing is found again by the parser of all requests.
         return None
@@ -126,7 +132,7 @@ def as_fields(usual: Usual) -> ProduceRequestFields:
 # No transactional id, acks, timeout, one topic, length of its name; then one partition, its index and size.
 _USUAL_HEAD: Final = Struct(">hhiih")
 _USUAL_TOPIC: Final = Struct(">iii")
-_USUAL_FLEXIBLE_HEAD: Final = Struct(">BhiBB")
+_USUAL_FLEXIBLE_HEAD: Final = Struct(">BhiB")
 _USUAL_FLEXIBLE_TOPIC: Final = Struct(">Bi")
 
 
@@ -149,18 +155,25 @@ def _parse_usual(frame: memoryview, position: int) -> Usual | None:
     return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop], False
 
 
-def _parse_usual_flexible(frame: memoryview, position: int) -> Usual | None:
+def _parse_usual_flexible(frame: memoryview, position: int, version: int) -> Usual | None:
     """Parse a flexible request with one partition and without a transactional id; None for any other.
 
     Raises:
         struct.error, IndexError: the frame ends too early.
     """
-    absent, acks, timeout_ms, topics, length = _USUAL_FLEXIBLE_HEAD.unpack_from(frame, position)
+    absent, acks, timeout_ms, topics = _USUAL_FLEXIBLE_HEAD.unpack_from(frame, position)
     # Counts and lengths are one more than they mean, and varints of one byte here.
-    if absent or topics != 2 or not 0 < length < 0x80:
+    if absent or topics != 2:
         return None
-    begin = position + 9
-    end = begin + length - 1
+    if version >= TOPIC_IDS_FROM:
+        begin = position + 8
+        end = begin + TOPIC_ID_SIZE
+    else:
+        length = frame[position + 8]
+        if not 0 < length < 0x80:
+            return None
+        begin = position + 9
+        end = begin + length - 1
     partitions, index = _USUAL_FLEXIBLE_TOPIC.unpack_from(frame, end)
     size, start = read_unsigned_varint(frame, end + 5)
     stop = start + size - 1
@@ -170,12 +183,11 @@ def _parse_usual_flexible(frame: memoryview, position: int) -> Usual | None:
     return acks, timeout_ms, bytes(frame[begin:end]), index, frame[start:stop], False
 
 
-def _parse(
-    frame: memoryview, position: int, flexible: bool, has_transactional_id: bool
-) -> ProduceRequestFields:
+def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
     limit = len(frame)
+    flexible = version >= FLEXIBLE_FROM
     transactional_id = None
-    if has_transactional_id:
+    if version >= TRANSACTIONAL_ID_FROM:
         transactional_id, position = read_string(frame, position, limit, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_array_count(frame, position + 6, limit, flexible)
@@ -183,7 +195,10 @@ def _parse(
     topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]] = []
     read_partition = _flexible_partition if flexible else _partition
     for _ in range(topic_count):
-        name, position = read_text(frame, position, limit, flexible)
+        if version >= TOPIC_IDS_FROM:
+            name, position = _topic_id(frame, position, limit)
+        else:
+            name, position = read_text(frame, position, limit, flexible)
         partition_count, position = read_array_count(frame, position, limit, flexible)
         room = take_elements(room, partition_count)
         partitions: list[tuple[int, memoryview | None]] = []
@@ -198,6 +213,13 @@ def _parse(
     if flexible:
         skip_tagged_fields(frame, position, limit, room)
     return ProduceRequestFields(transactional_id, acks, timeout_ms, topics)
+
+
+def _topic_id(frame: memoryview, position: int, limit: int) -> tuple[bytes, int]:
+    end = position + TOPIC_ID_SIZE
+    if end > limit:
+        raise ProtocolError("a topic id passes the end of the request")
+    return bytes(frame[position:end]), end
 
 
 def _partition(frame: memoryview, position: int, limit: int) -> tuple[tuple[int, memoryview | None], int]:
@@ -239,6 +261,8 @@ _SINGLE_TAIL: Final = {
 }
 _SINGLE_HEAD: Final = Struct(">iiih")
 _SINGLE_FLEXIBLE_HEAD: Final = Struct(">iiBB")
+_NO_LENGTH: Final = b""
+"""What stands before a topic id, where a name has its length."""
 _SINGLE_FLEXIBLE_TAIL: Final = Struct(">BihqqqBBBBiB")
 
 
@@ -251,7 +275,10 @@ def single_success_response(
     log_append_time_ms: int,
     log_start_offset: int,
 ) -> bytes:
-    """Build the whole response frame, size included, of a request with one partition that succeeded."""
+    """Build the whole response frame, size included, of a request with one partition that succeeded.
+
+    `topic` is what the request named: a name, or the bytes of an id from version 13 on.
+    """
     if is_compiled:
         reply = _requests.single_success(
             correlation_id, version, topic, index, base_offset, log_append_time_ms, log_start_offset
@@ -260,7 +287,7 @@ def single_success_response(
             return reply
     length = len(topic)
     if version >= 9:
-        name_length = write_unsigned_varint(length + 1)
+        name_length = write_unsigned_varint(length + 1) if version < TOPIC_IDS_FROM else _NO_LENGTH
         head = _SINGLE_FLEXIBLE_HEAD.pack(46 + len(name_length) + length, correlation_id, 0, 2)
         tail = _SINGLE_FLEXIBLE_TAIL.pack(
             2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0
@@ -298,7 +325,8 @@ def produce_response(
         out += INT32.pack(len(topics))
     for name, partitions in topics:
         if flexible:
-            out += write_unsigned_varint(len(name) + 1)
+            if version < TOPIC_IDS_FROM:
+                out += write_unsigned_varint(len(name) + 1)
             out += name
             out += write_unsigned_varint(len(partitions) + 1)
         else:

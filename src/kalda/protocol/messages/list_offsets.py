@@ -3,9 +3,8 @@
 v0 returns up to `max_num_offsets` segment starts. From v1 one offset with its timestamp. v2 adds the
 isolation level and the throttle time. v3 throttles after the response. v4 fences by leader epoch
 (KIP-320). v5 may answer OFFSET_NOT_AVAILABLE. v6 is flexible. v7 adds `MAX_TIMESTAMP` (KIP-734), v8
-`EARLIEST_LOCAL_TIMESTAMP` (KIP-405), v9 `LATEST_TIERED_TIMESTAMP` (KIP-1005).
-
-Version 10 (a time-out for remote look-ups) is not declared.
+`EARLIEST_LOCAL_TIMESTAMP` (KIP-405), v9 `LATEST_TIERED_TIMESTAMP` (KIP-1005). v10 adds a time-out for
+look-ups in tiered storage (KIP-1075).
 """
 
 from typing import Final
@@ -45,12 +44,13 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = wire(array(ListOffsetsPartition), "0+")
 
 
-class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-9", flexible="6+"):
-    """Asks for one offset per partition; `replica_id` is -1 for clients."""
+class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-10", flexible="6+"):
+    """Asks for one offset per partition; `replica_id` is -1 for clients, `timeout_ms` bounds remote reads."""
 
     replica_id: int = wire(INT32, "0+")
     isolation_level: int = wire(INT8, "2+")
     topics: list[ListOffsetsTopic] = wire(array(ListOffsetsTopic), "0+")
+    timeout_ms: int = wire(INT32, "10+", ignorable=True)
 
 
 class ListOffsetsPartitionResponse(Struct):
@@ -75,7 +75,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = wire(array(ListOffsetsPartitionResponse), "0+")
 
 
-class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-9", flexible="6+"):
+class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-10", flexible="6+"):
     """The offsets found."""
 
     throttle_time_ms: int = wire(INT32, "2+", ignorable=True)

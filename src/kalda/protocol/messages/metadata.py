@@ -5,7 +5,7 @@ racks, the controller and whether topics are internal. v2 adds the cluster id, v
 lets the client forbid auto-creation. v5 adds offline replicas. v6 throttles after the response. v7 adds
 leader epochs (KIP-320). v8 adds authorised operations on request (KIP-430). v9 is flexible. v10 adds topic
 ids to responses (KIP-516). v11 moves the cluster's authorised operations to DescribeCluster (KIP-700). v12
-lets a request name topics by id.
+lets a request name topics by id. v13 adds an error for the whole response (KIP-1102).
 """
 
 from uuid import UUID
@@ -22,7 +22,7 @@ class MetadataRequestTopic(Struct):
     name: str | None = wire(STRING, "0+", nullable="10+")
 
 
-class MetadataRequest(Message, api_key=ApiKey.METADATA, versions="0-12", flexible="9+"):
+class MetadataRequest(Message, api_key=ApiKey.METADATA, versions="0-13", flexible="9+"):
     """Asks for topics by name (or, from v12, by id); None means every topic.
 
     `allow_auto_topic_creation` is always true below v4, which does not have the field.
@@ -66,11 +66,11 @@ class MetadataResponseTopic(Struct):
     topic_authorized_operations: int = wire(INT32, "8+", default=AUTHORIZED_OPERATIONS_UNKNOWN)
 
 
-class MetadataResponse(Message, api_key=ApiKey.METADATA, versions="0-12", flexible="9+"):
+class MetadataResponse(Message, api_key=ApiKey.METADATA, versions="0-13", flexible="9+"):
     """The cluster according to the broker's metadata cache.
 
     Authorised operations are bit sets over the ACL operations; `AUTHORIZED_OPERATIONS_UNKNOWN` when not
-    asked for.
+    asked for. `error_code` is REBOOTSTRAP_REQUIRED where the client has to ask its bootstrap servers again.
     """
 
     throttle_time_ms: int = wire(INT32, "3+", ignorable=True)
@@ -79,3 +79,4 @@ class MetadataResponse(Message, api_key=ApiKey.METADATA, versions="0-12", flexib
     controller_id: int = wire(INT32, "1+", default=-1, ignorable=True)
     topics: list[MetadataResponseTopic] = wire(array(MetadataResponseTopic), "0+")
     cluster_authorized_operations: int = wire(INT32, "8-10", default=AUTHORIZED_OPERATIONS_UNKNOWN)
+    error_code: int = wire(INT16, "13+", ignorable=True)

@@ -5,13 +5,25 @@ and a transactional id (KIP-98); below it the records are message sets of magic 
 KAFKA_STORAGE_ERROR. v5 adds the log start offset. v6 throttles after the response. v7 allows zstd
 (KIP-110). v8 adds the refused records with the reasons (KIP-467). v9 is flexible. v10 adds the new leader
 to NOT_LEADER_OR_FOLLOWER (KIP-951). v11 may answer TRANSACTION_ABORTABLE (KIP-890). v12 adds its partitions
-to the transaction by itself, where ``transaction.version`` is 2.
-
-Version 13 (topic ids) is not declared.
+to the transaction by itself, where ``transaction.version`` is 2. v13 names topics by id (KIP-516).
 """
 
+from uuid import UUID
+
 from kalda.common.api_keys import ApiKey
-from kalda.protocol.schema import INT16, INT32, INT64, RECORDS, STRING, Message, Records, Struct, array, wire
+from kalda.protocol.schema import (
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UUID_KIND,
+    Message,
+    Records,
+    Struct,
+    array,
+    wire,
+)
 
 
 class PartitionProduceData(Struct):
@@ -24,11 +36,12 @@ class PartitionProduceData(Struct):
 class TopicProduceData(Struct):
     """The records for one topic."""
 
-    name: str = wire(STRING, "0+")
+    name: str = wire(STRING, "0-12", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "13+", ignorable=True)
     partition_data: list[PartitionProduceData] = wire(array(PartitionProduceData), "0+")
 
 
-class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions="0-12", flexible="9+"):
+class ProduceRequest(Message, api_key=ApiKey.PRODUCE, versions="0-13", flexible="9+"):
     """Records for partitions.
 
     `acks` is 0 (no response at all), 1 (the leader has written) or -1 (every in-sync replica has);
@@ -77,7 +90,8 @@ class PartitionProduceResponse(Struct):
 class TopicProduceResponse(Struct):
     """The results for one topic."""
 
-    name: str = wire(STRING, "0+")
+    name: str = wire(STRING, "0-12", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "13+", ignorable=True)
     partition_responses: list[PartitionProduceResponse] = wire(array(PartitionProduceResponse), "0+")
 
 
@@ -90,7 +104,7 @@ class NodeEndpoint(Struct):
     rack: str | None = wire(STRING, "10+", nullable="10+", default=None)
 
 
-class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions="0-12", flexible="9+"):
+class ProduceResponse(Message, api_key=ApiKey.PRODUCE, versions="0-13", flexible="9+"):
     """The result for each partition; never sent for `acks` 0."""
 
     responses: list[TopicProduceResponse] = wire(array(TopicProduceResponse), "0+")

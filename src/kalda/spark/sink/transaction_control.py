@@ -341,7 +341,10 @@ class TransactionControl:
                 for topic, found in by_topic(partitions).items()
             ],
         )
-        versioned = VersionedRequest(ApiKey.PRODUCE, lambda _: request, version_min=PRODUCE_VERSION_V2)
+        # A barrier is for the partitions that are there now, whatever the ids of their topics (version 13).
+        versioned = VersionedRequest(
+            ApiKey.PRODUCE, lambda _: request, version_max=PRODUCE_VERSION_V2, version_min=PRODUCE_VERSION_V2
+        )
         response = await self._client.send(leader_id, versioned, ProduceResponse)
         return {
             TopicPartition(topic.name, each.index): ErrorCode(each.error_code)

@@ -8,7 +8,7 @@ difference, and it checks no batch after that; so every batch is built against t
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Final, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,11 @@ ROWS_MAX: Final = 10_000
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 _MICROSECONDS: Final = 1_000
+_MILLISECONDS_MAX: Final = (1 << 63) // _MICROSECONDS
+
+
+class MalformedTimestampError(ValueError):
+    """The timestamp of a record is none that a column of microseconds holds."""
 
 
 def range_row(offset_range: OffsetRange) -> pa.RecordBatch:
@@ -51,14 +56,22 @@ def source_column(name: str, decoded: ColumnarBatch, topic_partition: TopicParti
 class RowBatches:
     """Turns the decoded records of one partition into Arrow batches of a requested schema."""
 
-    def __init__(self, schema: StructType, topic_partition: TopicPartition) -> None:
+    def __init__(
+        self, schema: StructType, topic_partition: TopicPartition, *, null_timestamps: bool = False
+    ) -> None:
+        """Take the columns, and whether a timestamp that fits none is null instead of an error."""
+        self._null_timestamps: Final = null_timestamps
         self._schema: Final = to_arrow_schema(schema, timezone="UTC")
         self._topic_partition: Final = topic_partition
         self._constants: Final[dict[str, pa.Array]] = {}
         """Columns of one value: the longest that was needed so far; each batch takes a part of it."""
 
     def of(self, decoded: ColumnarBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows in batches of at most `ROWS_MAX`."""
+        """Yield the rows in batches of at most `ROWS_MAX`.
+
+        Raises:
+            MalformedTimestampError: a record's timestamp fits no column.
+        """
         count = len(decoded)
         if not count:
             return
@@ -69,11 +82,23 @@ class RowBatches:
 
     def _column(self, name: str, decoded: ColumnarBatch) -> pa.Array:
         if name not in _CONSTANTS:
-            return _COLUMNS[name](decoded, self._topic_partition)
+            found = _COLUMNS[name](decoded, self._topic_partition)
+            if name == "timestamp" and found.null_count and not self._null_timestamps:
+                self._refuse_timestamp(decoded, found)
+            return found
         column = self._constants.get(name)
         if column is None or len(column) < len(decoded):
             column = self._constants[name] = _COLUMNS[name](decoded, self._topic_partition)
         return column.slice(0, len(decoded))
+
+    def _refuse_timestamp(self, decoded: ColumnarBatch, timestamps: pa.Array) -> NoReturn:
+        row = pc.index(timestamps.is_null(), pa.scalar(True)).as_py()
+        raise MalformedTimestampError(
+            f"{self._topic_partition} at offset {decoded.offsets[row].as_py()}: the timestamp "
+            f"{decoded.timestamps_ms[row].as_py()} of the record is no count of milliseconds that a "
+            "timestamp column holds; its producer may count in nanoseconds. Mend the producer, and read such "
+            "records with `malformedTimestamps` set to null, or without the column (option `columns`)"
+        )
 
 
 def _topics(decoded: ColumnarBatch, topic_partition: TopicPartition) -> pa.Array:
@@ -91,8 +116,16 @@ def _partitions(decoded: ColumnarBatch, topic_partition: TopicPartition) -> pa.A
 
 
 def _timestamps(decoded: ColumnarBatch, topic_partition: TopicPartition) -> pa.Array:
-    times = decoded.timestamps_ms.to_numpy() * _MICROSECONDS
-    return pa.Array.from_buffers(_TIMESTAMP, len(times), [None, pa.py_buffer(times)], 0)
+    """Return the timestamps; one whose microseconds do not fit is null."""
+    milliseconds = decoded.timestamps_ms.to_numpy()
+    times = milliseconds * _MICROSECONDS
+    column = pa.Array.from_buffers(_TIMESTAMP, len(times), [None, pa.py_buffer(times)], 0)
+    if len(milliseconds) and not (
+        milliseconds.min() >= -_MILLISECONDS_MAX and milliseconds.max() <= _MILLISECONDS_MAX
+    ):
+        fits = (milliseconds >= -_MILLISECONDS_MAX) & (milliseconds <= _MILLISECONDS_MAX)
+        return pc.if_else(pa.array(fits), column, pa.nulls(len(column), _TIMESTAMP))
+    return column
 
 
 def _headers(decoded: ColumnarBatch, topic_partition: TopicPartition) -> pa.Array:

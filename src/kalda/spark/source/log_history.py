@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition, is_other_topic
 from kalda.spark.source.data_loss import RecordsGoneError, report_data_loss
 from kalda.spark.source.group_offsets import Committed
 from kalda.spark.source.offsets import PartitionOffsets
@@ -46,7 +46,7 @@ class LogHistory:
         former = {
             topic: known
             for topic, present in topic_ids.items()
-            if (known := self._topic_ids.get(topic, present)) != present and ZERO_UUID not in (known, present)
+            if is_other_topic(known := self._topic_ids.get(topic, present), present)
         }
         self._topic_ids.update(
             {topic: present for topic, present in topic_ids.items() if present != ZERO_UUID}
@@ -125,7 +125,7 @@ def check_reincarnations(
     )
     for topic, known in sorted(former.items()):
         now = present.get(topic, ZERO_UUID)
-        if now != known and ZERO_UUID not in (now, known):
+        if is_other_topic(now, known):
             report_data_loss(
                 f"topic {topic} was deleted and created again (its id was {known} and is {now}): the offsets "
                 f"of {'this query' if group_id is None else f'group {group_id}'} belong to the former topic",

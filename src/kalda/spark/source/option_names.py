@@ -26,6 +26,7 @@ SOURCE_OPTIONS: Final = (
     "endingOffsetsByTimestamp",
     "includeHeaders",
     "failOnDataLoss",
+    "malformedTimestamps",
     "minPartitions",
     "maxRecordsPerPartition",
     "maxBytesPerPartition",

@@ -80,6 +80,13 @@ class ReadMode(Enum):
     """From segment files; a task that sees none fails. After a doubt on the way it fetches."""
 
 
+class MalformedTimestamps(Enum):
+    """What becomes of the timestamp of a record that no column of microseconds holds."""
+
+    ERROR = "error"
+    NULL = "null"
+
+
 class OnBadValue(Enum):
     """What happens with a value that is not of the declared format."""
 
@@ -127,6 +134,7 @@ class SourceOptions:
     no_match: NoMatch = NoMatch.ERROR
     include_headers: bool = False
     fail_on_data_loss: bool = True
+    malformed_timestamps: MalformedTimestamps = MalformedTimestamps.ERROR
     partitions_min: int | None = None
     records_per_partition_max: int | None = None
     bytes_per_partition_max: int | None = None
@@ -225,6 +233,7 @@ def _parse(lowered: Lowered, default_start: Edge) -> SourceOptions:
         no_match=parse_choice(lowered, "startingOffsetsByTimestampStrategy", NoMatch.ERROR),
         include_headers=parse_boolean(lowered, "includeHeaders", default=False),
         fail_on_data_loss=parse_boolean(lowered, "failOnDataLoss", default=True),
+        malformed_timestamps=parse_choice(lowered, "malformedTimestamps", MalformedTimestamps.ERROR),
         partitions_min=parse_number(lowered, "minPartitions"),
         records_per_partition_max=parse_number(lowered, "maxRecordsPerPartition"),
         bytes_per_partition_max=parse_number(lowered, "maxBytesPerPartition"),

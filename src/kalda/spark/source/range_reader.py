@@ -21,7 +21,7 @@ from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.arrow_rows import RowBatches
 from kalda.spark.source.data_loss import DataLossError, RecordsGoneError, report_data_loss
-from kalda.spark.source.options import ReadMode, SourceOptions
+from kalda.spark.source.options import MalformedTimestamps, ReadMode, SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.read_counters import ReadCounters
 from kalda.spark.source.segment_reader import Part, read_in_place
@@ -62,9 +62,11 @@ def read_range(
         DataLossError: records of the range are gone, and `failOnDataLoss` is true.
         ClientError: the cluster could not be read.
         RecordsError: a batch is corrupt.
+        MalformedTimestampError: a record's timestamp fits no column, and that is an error.
     """
     prepare_worker()
-    rows = RowBatches(schema, offset_range.topic_partition)
+    is_null = options.malformed_timestamps is MalformedTimestamps.NULL
+    rows = RowBatches(schema, offset_range.topic_partition, null_timestamps=is_null)
     names = schema.names
     with pooled_reader(options.client) as reader:
         for position, fetched in open_range(reader, options, offset_range, ReadCounters()):

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from kalda.common.json_text import strict_json
 from kalda.tools.console.byte_formats import ByteFormat, ByteFormatError, to_bytes
 
 
@@ -171,7 +172,7 @@ def _json_bytes(fields: Mapping[str, Any], name: str, number: int) -> bytes | No
     value = fields.get(name)
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    text = value if isinstance(value, str) else strict_json(value)
     return text.encode(errors="surrogatepass")
 
 

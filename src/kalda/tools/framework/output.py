@@ -5,6 +5,7 @@ progress go to stderr, so that a pipe carries results only. `rich` is imported w
 on a terminal, never before: it costs as much time as everything else of a small command.
 """
 
+import codecs
 import json
 import os
 import sys
@@ -12,8 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import Enum, auto
+from io import TextIOWrapper
 from typing import Final, Protocol, TextIO, TypeAlias
 
+from kalda.common.json_text import strict_json
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.tables import Table, plain_lines, printable
 
@@ -67,7 +70,7 @@ class Output:
         """
         with _written_to_stdout():
             if self.form is Form.JSON:
-                self._stdout.write(json_line(document))
+                self._stdout.write(self._json_line(document))
                 return
             for part in parts:
                 if isinstance(part, str):
@@ -80,7 +83,7 @@ class Output:
     def item(self, document: Json, line: str) -> None:
         """Write one item of a stream: a JSON line, or a line of text as it is."""
         with _written_to_stdout():
-            self._stdout.write(json_line(document) if self.form is Form.JSON else f"{line}\n")
+            self._stdout.write(self._json_line(document) if self.form is Form.JSON else f"{line}\n")
 
     def write_bytes(self, data: bytes) -> None:
         """Write bytes as they are, behind what was written before: records are not text."""
@@ -119,6 +122,10 @@ class Output:
                 yield bar
         else:
             yield ProgressLines(self.note, what, total, unit, time.monotonic)
+
+    def _json_line(self, document: Json) -> str:
+        # JSON has no other encoding than UTF-8, and its escapes are not those of `escape_unencodable`.
+        return json_line(document, is_ascii=not _is_utf8(self._stdout))
 
     def _draw(self, table: Table) -> None:
         from kalda.tools.framework.terminal import draw_table
@@ -166,6 +173,18 @@ def is_terminal(stream: TextIO) -> bool:
     return stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def json_line(document: Json) -> str:
-    """Return a document as one line; text that is not ASCII stays readable."""
-    return f"{json.dumps(document, ensure_ascii=False, separators=(', ', ': '))}\n"
+def _is_utf8(stream: TextIO) -> bool:
+    return codecs.lookup(stream.encoding or "utf-8").name == "utf-8"
+
+
+def escape_unencodable(*streams: TextIO | None) -> None:
+    """Write characters outside a stream's encoding as escapes, as in ``\\u2192``, instead of failing."""
+    for stream in streams:
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
+
+
+def json_line(document: Json, *, is_ascii: bool = False) -> str:
+    """Return a document as one line; text that is not ASCII stays readable unless `is_ascii` escapes it."""
+    line = strict_json(document, is_spaced=True)
+    return f"{json.dumps(json.loads(line)) if is_ascii else line}\n"

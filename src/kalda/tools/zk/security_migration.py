@@ -4,6 +4,8 @@ Brokers with `zookeeper.set.acl`=true give lists to what they create. This gives
 opens everything again. It can be repeated: every znode gets the list that the brokers would create it with.
 """
 
+import contextlib
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -71,7 +73,7 @@ async def migrate(tool: Tool, acl: str, zookeeper: str, timeout_ms: int, checks_
 
 
 async def _migrate(tool: Tool, client: "EnsembleClient", *, checks_paths: bool) -> int:
-    from kalda.zk.client.znode_access import CONTROLLER, SECURE_ROOTS
+    from kalda.zk.client.znode_access import CONTROLLER, ROOT, SECURE_ROOTS, SYSTEM_ROOTS
     from kalda.zk.client.zookeeper_errors import NodeExistsError
 
     missing = [path for path in SECURE_ROOTS if await client.exists(path) is None]
@@ -80,8 +82,7 @@ async def _migrate(tool: Tool, client: "EnsembleClient", *, checks_paths: bool) 
         if checks_paths:
             raise ToolError(text)
         tool.output.note(text)
-    await client.set_access("/")
-    changed = 1
+    changed = await _set_each(client, (ROOT, *SYSTEM_ROOTS))
     for path in SECURE_ROOTS:
         if path in missing:
             if path == CONTROLLER:
@@ -91,6 +92,18 @@ async def _migrate(tool: Tool, client: "EnsembleClient", *, checks_paths: bool) 
             except NodeExistsError:
                 tool.output.note(f"{path} was created meanwhile")
         changed += await _set_below(client, path)
+    return changed
+
+
+async def _set_each(client: "EnsembleClient", paths: Iterable[str]) -> int:
+    """Change some znodes alone; return the number of those that exist: a chroot has no system znodes."""
+    from kalda.zk.client.zookeeper_errors import NoNodeError
+
+    changed = 0
+    for path in paths:
+        with contextlib.suppress(NoNodeError):
+            await client.set_access(path)
+            changed += 1
     return changed
 
 

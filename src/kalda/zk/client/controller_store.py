@@ -192,7 +192,8 @@ class ControllerStore:
 
         def id_of(topic: str, found: TopicAssignment) -> uuid.UUID:
             before = known.get(topic)
-            return before.topic_id if before and found.version > before.version else random_uuid()
+            is_known = before is not None and before.topic_id != ZERO_UUID and found.version > before.version
+            return before.topic_id if before is not None and is_known else random_uuid()
 
         wanted = {
             topic: replace(each, topic_id=id_of(topic, each))

@@ -4,8 +4,23 @@ As `ZkData.defaultAcls` of Kafka 3.9: its creator may do everything, and everybo
 secrets. The old consumers write under ``/consumers``, each with an identity of its own.
 """
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """One entry of an access list: permission bits, scheme, id."""
+
+    permissions: int
+    scheme: str
+    id: str
+
+
+READ_BIT: Final = 1
+ALL_BITS: Final = 31
 
 SECURE_ROOTS: Final = (
     "/admin",
@@ -27,10 +42,15 @@ SECURE_ROOTS: Final = (
 )
 """What `zookeeper-security-migration` changes, with everything below (`ZkData.SecureRootPaths`)."""
 
+ROOT: Final = "/"
+
+SYSTEM_ROOTS: Final = ("/zookeeper", "/zookeeper/quota")
+"""Znodes that every ZooKeeper server makes open; quotas that others create there could stop the brokers."""
+
 CONTROLLER: Final = "/controller"
 """Ephemeral: nobody but a broker creates it."""
 
-_CONSUMERS: Final = "/consumers"
+CONSUMERS: Final = "/consumers"
 _SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token/tokens")
 
 
@@ -48,6 +68,29 @@ def access_of(path: str, *, is_secure: bool) -> ZnodeAccess:
     >>> access_of("/config/users/alice", is_secure=True)
     <ZnodeAccess.PRIVATE: 'its creator may do everything, nobody else may do anything'>
     """
-    if not is_secure or path == _CONSUMERS:
+    if not is_secure or path == CONSUMERS:
         return ZnodeAccess.OPEN
     return ZnodeAccess.PRIVATE if path.startswith(_SENSITIVE) else ZnodeAccess.READABLE
+
+
+def is_open(acl: Iterable[Acl], access: ZnodeAccess) -> bool:
+    """Return whether everybody may do more with a znode of this list than `access` allows.
+
+    An empty list permits everything, as in ZooKeeper.
+
+    >>> is_open([Acl(31, "world", "anyone")], ZnodeAccess.READABLE)
+    True
+    """
+    if access is ZnodeAccess.OPEN:
+        return False
+    allowed = READ_BIT if access is ZnodeAccess.READABLE else 0
+    entries = list(acl)
+    return not entries or any(
+        entry.permissions & ~allowed
+        and ((entry.scheme == "world" and entry.id == "anyone") or _is_any_address(entry))
+        for entry in entries
+    )
+
+
+def _is_any_address(entry: Acl) -> bool:
+    return entry.scheme == "ip" and entry.id.endswith("/0")

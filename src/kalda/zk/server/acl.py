@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from enum import IntFlag
 from typing import Final, TypeAlias
 
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import AuthFailedError, InvalidAclError, NoAuthError
-from kalda.zk.server.txns import Acl
 
 
 class Permission(IntFlag):

@@ -15,12 +15,12 @@ from typing import Final, NamedTuple
 
 from kalda.common import invariants
 from kalda.zk.client.port import EventType, OperationResult, Stat, WatchEvent
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.server.ephemeral_owner import CONTAINER_OWNER, client_owner, is_session, ttl_of, ttl_owner
 from kalda.zk.server.txns import (
     CREATE_TXNS,
     NEXT_CVERSION,
     OPEN_ACL,
-    Acl,
     AnyCreateTxn,
     CheckTxn,
     CloseSessionTxn,

@@ -28,6 +28,7 @@ from kalda.zk.client.port import (
     WatchCallback,
     WatchEvent,
 )
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import (
     ConnectionLossError,
     NoNodeError,
@@ -38,9 +39,8 @@ from kalda.zk.client.zookeeper_errors import (
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.container_manager import ContainerManager
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.processor_requests import Multi, Read, Request, Write
+from kalda.zk.server.processor_requests import Multi, Read, Request, SetAcl, Write
 from kalda.zk.server.server_timer import ServerTimer
-from kalda.zk.server.txns import Acl
 from kalda.zk.server.watches import WatchTable
 from kalda.zk.server.zookeeper_server import IN_PROCESS_TIMEOUT_MS, ZooKeeperServer
 
@@ -309,6 +309,23 @@ class EmbeddedClient:
             assert isinstance(outcome, list | ZooKeeperError), f"{outcome!r} is no outcome of a multi"
             checked.append(outcome)
         return checked
+
+    async def access_list(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
+        """Return a znode's access list and metadata."""
+
+        def read(tree: DataTree, watches: WatchTable) -> tuple[tuple[Acl, ...], Stat]:
+            acl, stat = tree.acl(path), tree.stat(path)
+            if acl is None or stat is None:
+                raise NoNodeError(f"{path} does not exist", path)
+            return acl, stat
+
+        return await self._read(read)
+
+    async def set_access(self, path: str) -> None:
+        """Give an existing znode the access list that this process would create it with."""
+        (outcome,) = await self._submit([SetAcl(path, self._server.own_acl(path))])
+        if isinstance(outcome, ZooKeeperError):
+            raise outcome
 
     def _watcher(self, callback: WatchCallback) -> _SessionWatch:
         return _SessionWatch(self._session_id, callback)

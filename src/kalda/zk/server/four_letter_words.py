@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda import __version__
+from kalda.net.connect import address_text
 from kalda.zk.server.config import FOUR_LETTER_WORDS
 from kalda.zk.server.connection_registry import ConnectionRegistry, RegisteredConnection
 
@@ -112,8 +113,7 @@ def _connection_line(connection: RegisteredConnection, *, brief: bool) -> str:
 
 
 def _address(connection: RegisteredConnection) -> str:
-    host, port = connection.peer
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return address_text(*connection.peer)
 
 
 def _hex(number: int) -> str:

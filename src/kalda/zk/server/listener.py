@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from kalda.common.clock import Clock
+from kalda.net.bound_socket import bound_socket
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.connection_registry import ConnectionRegistry
 from kalda.zk.server.server_connection import ServerConnection
@@ -41,21 +42,14 @@ class ZooKeeperListener:
         Clients of a secure port speak TLS, which the server's settings must define. Those of the other port
         may do so with ``client.portUnification``.
 
-        An empty host means every interface; with a port of the system's choice it means every IPv4 interface,
-        because each address family would get a port of its own.
-
         Raises:
             OSError: the address cannot be resolved or bound.
         """
         loop = asyncio.get_running_loop()
-        if not host and not port:
-            host = "0.0.0.0"
         server = await loop.create_server(
             partial(self._accept, is_secure=is_secure),
-            host or None,
-            port,
+            sock=bound_socket(host, port),
             backlog=self.registry.config.listen_backlog,
-            reuse_address=True,
         )
         self._sockets.append(server)
         self._timer.start(loop)

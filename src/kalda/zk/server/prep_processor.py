@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from kalda.common import invariants
 from kalda.zk.client.path_validation import check_path
 from kalda.zk.client.port import ANY_VERSION, Check, Create, Delete, SetData
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     BadVersionError,
@@ -45,7 +46,6 @@ from kalda.zk.server.processor_requests import (
 )
 from kalda.zk.server.txns import (
     OPEN_ACL,
-    Acl,
     AnyCreateTxn,
     CheckTxn,
     CloseSessionTxn,

@@ -11,10 +11,11 @@ from enum import IntEnum
 from typing import Final, Protocol, TypeAlias
 
 from kalda.zk.client.port import ANY_VERSION, Operation, OperationResult, Stat
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 from kalda.zk.server.acl import Identity
 from kalda.zk.server.data_tree import DataTree
-from kalda.zk.server.txns import OPEN_ACL, Acl, Txn
+from kalda.zk.server.txns import OPEN_ACL, Txn
 from kalda.zk.server.watches import WatchTable
 
 

@@ -21,11 +21,12 @@ from typing import Final
 
 from kalda.common.error_text import error_text
 from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.proto.jute import INT, LONG, JuteError, Reader, write_buffer, write_int, write_long, write_text
 from kalda.zk.server.data_directory_errors import CorruptionError
 from kalda.zk.server.data_tree import DataTree, FrozenTree, TreeError, Znode
 from kalda.zk.server.txn_log import file_zxid
-from kalda.zk.server.txns import OPEN_ACL, Acl, read_acls, write_acls
+from kalda.zk.server.txns import OPEN_ACL, read_acls, write_acls
 
 FILE_PREFIX: Final = "snapshot."
 RETAINED: Final = 3

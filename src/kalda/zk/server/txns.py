@@ -12,6 +12,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.proto.jute import INT, JuteError, Reader, write_buffer, write_int, write_long, write_text
 
 _HEADER: Final = struct.Struct(">qiqqi")
@@ -30,15 +31,6 @@ CREATE_TTL: Final = 21
 ERROR: Final = -1
 CREATE_SESSION: Final = -10
 CLOSE_SESSION: Final = -11
-
-
-@dataclass(frozen=True, slots=True)
-class Acl:
-    """One entry of an access list: permission bits, scheme, id."""
-
-    permissions: int
-    scheme: str
-    id: str
 
 
 OPEN_ACL: Final[tuple[Acl, ...]] = (Acl(31, "world", "anyone"),)

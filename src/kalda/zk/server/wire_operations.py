@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NoReturn, Protocol, TypeAlias
 
 from kalda.zk.client.port import Check, Delete, EventType, SetData, Stat
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, NoAuthError, NoNodeError, ZooKeeperError
 from kalda.zk.proto import responses
 from kalda.zk.proto.op_codes import OK, RUNTIME_INCONSISTENCY, OpCode
@@ -41,7 +42,7 @@ from kalda.zk.server.processor_requests import (
     SetAcl,
     Write,
 )
-from kalda.zk.server.txns import OPEN_ACL, Acl
+from kalda.zk.server.txns import OPEN_ACL
 from kalda.zk.server.watches import Watcher, WatchKind, WatchTable
 from kalda.zk.server.wire_errors import (
     MarshallingError,

@@ -17,6 +17,7 @@ from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import ConnectionLossError, StorageError, ZooKeeperError
 from kalda.zk.server.acl import BUILT_IN_SCHEMES
 from kalda.zk.server.container_manager import ContainerManager
@@ -25,11 +26,12 @@ from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.final_processor import FinalProcessor
 from kalda.zk.server.prep_processor import DATA_BYTES_MAX, PrepProcessor
 from kalda.zk.server.processor_requests import CloseSession, CreateSession, DeleteContainer, Read, Request
+from kalda.zk.server.session_passwords import SessionPasswords, load_passwords
 from kalda.zk.server.session_tracker import BUCKET_MS_MAX, SessionTracker
 from kalda.zk.server.snapshot import RETAINED, SnapshotStore
 from kalda.zk.server.sync_processor import SyncProcessor
 from kalda.zk.server.txn_log import RESERVE_BYTES, TxnLog
-from kalda.zk.server.txns import Acl, CloseSessionTxn, MultiTxn, Txn
+from kalda.zk.server.txns import OPEN_ACL, CloseSessionTxn, MultiTxn, Txn
 from kalda.zk.server.watches import WatchTable
 
 SNAPSHOT_CHANGES: Final = 10_000
@@ -38,6 +40,8 @@ bounded log, and the cost of snapshots per change is bounded too."""
 
 CLOSE_SNAPSHOT_CHANGES: Final = 1_000
 """Changes above which closing takes a snapshot: it saves the next start more time than it costs here."""
+
+SESSION_SECRET_FILE: Final = "session-secret"
 
 IN_PROCESS_TIMEOUT_MS: Final = 0
 """The time-out of a session that lives inside this process: recovery ends it at once."""
@@ -79,7 +83,8 @@ class ZooKeeperServer:
     ) -> None:
         """See `PrepProcessor` for `acl_schemes` and `own_acl`."""
         self._acl_schemes = acl_schemes
-        self._own_acl = own_acl
+        self.own_acl: Final = own_acl or _open_to_everybody
+        """The access list of a path that this process creates."""
         self._directory = directory
         self._filesystem = filesystem
         self._executor = executor
@@ -97,6 +102,8 @@ class ZooKeeperServer:
         self._is_snapshotting = False
         self._container_manager = container_manager or ContainerManager()
         self._next_session_id = 0
+        self.passwords: SessionPasswords
+        """The passwords of sessions, from `start` on."""
         self.sessions: Final = SessionTracker(tick_ms)
         """The sessions of clients on the wire; sessions inside this process never expire."""
         self._session_listeners: dict[int, Callable[[], None]] = {}
@@ -114,8 +121,10 @@ class ZooKeeperServer:
             CorruptionError: acknowledged changes cannot be read back; the message names the file.
             OSError: the disk failed.
         """
-        if not self._filesystem.exists(self._data_directory):
-            self._filesystem.make_directory(self._data_directory)
+        is_new = not self._filesystem.exists(self._data_directory)
+        # A private file system closes a directory that exists, too.
+        self._filesystem.make_directory(self._data_directory)
+        if is_new:
             self._filesystem.sync_directory(self._directory)
         lock = self._filesystem.lock(os.path.join(self._directory, ".lock"))
         if isinstance(lock, int):
@@ -125,6 +134,9 @@ class ZooKeeperServer:
         self._lock = lock
         try:
             self._recover()
+            newest = max(self._tree.sessions, default=0)
+            secret_file = os.path.join(self._directory, SESSION_SECRET_FILE)
+            self.passwords = load_passwords(self._filesystem, secret_file, newest)
         except BaseException:
             lock.release()
             raise
@@ -306,7 +318,7 @@ class ZooKeeperServer:
             self._sync,
             data_bytes_max=self._data_bytes_max,
             acl_schemes=self._acl_schemes,
-            own_acl=self._own_acl,
+            own_acl=self.own_acl,
         )
         self._next_session_id = _first_session_id(self._clock.time_ms(), max(tree.sessions, default=0))
         for session_id, timeout_ms in list(tree.sessions.items()):
@@ -348,6 +360,10 @@ def _change_count(txn: Txn) -> int:
 def _first_session_id(time_ms: int, newest: int) -> int:
     # ZooKeeper's rule: the clock in the middle bytes, so that ids do not repeat after a restart.
     return max((time_ms << 24 & (1 << 64) - 1) >> 8, newest + 1)
+
+
+def _open_to_everybody(path: str) -> tuple[Acl, ...]:
+    return OPEN_ACL
 
 
 def _ignore(outcome: object) -> None:

@@ -104,6 +104,7 @@ def test_broker_id_and_node_id_are_one() -> None:
         ({"control.plane.listener.name": "CONTROL"}, "matches no advertised listener; those are PLAINTEXT"),
         ({"control.plane.listener.name": "plaintext"}, "PLAINTEXT is the inter-broker listener"),
         ({"metrics.port": "-1"}, "an int, 0 to 65535"),
+        ({"metrics.login": ":secret"}, "NAME:PASSWORD"),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed(settings: dict[str, str], problem: str) -> None:
@@ -130,13 +131,28 @@ def test_listeners_with_names_of_their_own() -> None:
 
 def test_two_listeners_may_not_share_a_port() -> None:
     settings = {
-        "listeners": "A://:9092,B://:9092",
         "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT",
         "inter.broker.listener.name": "A",
     }
-    with pytest.raises(ConfigError, match="port 9092 comes twice"):
-        BrokerConfig.from_properties(settings)
+    for listeners in ("A://:9092,B://:9092", "A://127.0.0.1:9092,B://:9092", "A://[::1]:9092,B://[::]:9092"):
+        with pytest.raises(ConfigError, match=r"port 9092 is that of A.*each listener needs its own port"):
+            BrokerConfig.from_properties({**settings, "listeners": listeners})
     BrokerConfig.from_properties({**settings, "listeners": "A://:0,B://:0"})
+
+
+def test_an_ipv4_and_an_ipv6_address_may_share_a_port() -> None:
+    """As in Kafka, which refuses a third listener there."""
+    settings = {
+        "listeners": "A://127.0.0.1:9092,B://[::1]:9092",
+        "listener.security.protocol.map": "A:PLAINTEXT,B:PLAINTEXT,C:PLAINTEXT",
+        "inter.broker.listener.name": "A",
+    }
+
+    config = BrokerConfig.from_properties(settings)
+
+    assert ["127.0.0.1", "::1"] == [each.host for each in config.listeners]
+    with pytest.raises(ConfigError, match="port 9092"):
+        BrokerConfig.from_properties({**settings, "listeners": settings["listeners"] + ",C://[::1]:9092"})
 
 
 def test_a_listeners_own_setting_is_checked_by_what_it_overrides() -> None:

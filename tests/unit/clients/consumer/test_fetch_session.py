@@ -81,6 +81,15 @@ def test_a_topic_that_was_created_again_is_replaced() -> None:
     assert [UUID(int=99)] == [topic.topic_id for topic in request.topics]
 
 
+def test_a_topic_that_gets_an_id_stays_in_a_session_of_names() -> None:
+    """The broker would remove a partition that one request both names and forgets."""
+    session = FetchSession()
+    session.next_request({A0: target(A0, 0, ZERO_UUID), B0: target(B0, 0, ZERO_UUID)}, 17)
+    assert session.received(response(A0, B0)) is not None
+    request = session.next_request({A0: target(A0), B0: target(B0, 0, ZERO_UUID)}, 17)
+    assert ([], [("a", [(0, 0)])]) == (forgotten(request), named(request))
+
+
 def test_without_ids_of_all_topics_names_are_used() -> None:
     session = FetchSession()
     request = session.next_request({A0: target(A0), B0: target(B0, 0, ZERO_UUID)}, 17)

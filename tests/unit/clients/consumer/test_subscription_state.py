@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from uuid import UUID
 
 import pytest
 
@@ -16,12 +17,13 @@ from kalda.clients.consumer.subscription_state import (
     SubscriptionType,
 )
 from kalda.clients.errors import IllegalStateError
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 
 A0 = TopicPartition("a", 0)
 A1 = TopicPartition("a", 1)
 B0 = TopicPartition("b", 0)
 LEADER = LeaderAndEpoch(1, 5)
+OLD, NEW = UUID(int=1), UUID(int=2)
 
 
 def assigned(*partitions: TopicPartition, reset: OffsetReset = EARLIEST) -> SubscriptionState:
@@ -236,6 +238,76 @@ def test_truncation_goes_back_to_where_the_logs_differ() -> None:
     state.seek(A0, asked)
     assert state.complete_validation(A0, asked, 4, 20) is None
     assert FetchPosition(20, 4, LEADER) == state.valid_position(A0)
+
+
+def test_a_position_beyond_the_end_of_the_leaders_own_epoch_is_out_of_range() -> None:
+    """No election truncates the epoch of the leader itself: the topic was created again under its name.
+
+    Its records from the beginning on are new, so going on at the end would skip all of them.
+    """
+    state = assigned(A0)
+    asked = FetchPosition(50, 5, LEADER)
+    state.seek(A0, asked)
+    assert state.complete_validation(A0, asked, 5, 10) is None
+    assert {A0: EARLIEST} == state.needing_reset(0.0)
+
+
+def test_a_topic_that_was_created_again_is_read_from_where_the_reset_says() -> None:
+    """The position belongs to the deleted topic: committing it, or going on there, would skip records."""
+    state = assigned(A0)
+    assert not state.change_topic_id(A0, OLD)
+    state.seek(A0, FetchPosition(50, 4, LEADER))
+    state.complete_validation(A0, FetchPosition(50, 4, LEADER), 4, 50)
+    fetched = generation(state, A0)
+    assert not state.change_topic_id(A0, ZERO_UUID), "a broker without topic ids says nothing"
+    assert state.change_topic_id(A0, NEW)
+    assert {} == state.all_consumed()
+    assert {A0: EARLIEST} == state.needing_reset(0.0)
+    assert not state.is_current(A0, fetched)
+    assert not state.change_topic_id(A0, NEW)
+
+
+def test_a_broker_that_still_names_the_deleted_topic_does_not_move_the_position() -> None:
+    state = assigned(A0, reset=LATEST)
+    state.change_topic_id(A0, OLD)
+    state.seek(A0, FetchPosition(50))
+    state.change_topic_id(A0, NEW)
+    state.complete_reset(A0, LATEST, FetchPosition(3))
+    assert state.change_topic_id(A0, OLD)
+    assert FetchPosition(50) == state.position(A0)
+    assert state.change_topic_id(A0, NEW)
+    assert FetchPosition(3) == state.position(A0)
+
+
+def test_positions_in_a_deleted_topic_are_not_committed() -> None:
+    """The commit would stand for a topic that was created under the name meanwhile, and skip its records."""
+    ids = {"a": OLD}
+    state = SubscriptionState(EARLIEST)
+    state.topic_id_of = lambda name: ids.get(name, ZERO_UUID)
+    state.assign_from_user([A0])
+    state.seek(A0, FetchPosition(50))
+    assert [A0] == list(state.all_consumed())
+    ids.clear()
+    assert {} == state.all_consumed()
+
+
+def test_without_a_reset_the_user_learns_of_the_topic_that_was_created_again() -> None:
+    state = assigned(A0, reset=NONE)
+    state.change_topic_id(A0, OLD)
+    state.seek(A0, FetchPosition(50))
+    assert state.change_topic_id(A0, NEW)
+    assert {} == state.all_consumed()
+    with pytest.raises(NoOffsetForPartitionError):
+        state.reset_initializing(state.initializing())
+
+
+def test_committed_offsets_of_the_deleted_topic_that_arrive_late_are_ignored() -> None:
+    state = assigned(A0)
+    state.change_topic_id(A0, OLD)
+    asked = state.initializing()
+    state.change_topic_id(A0, NEW)
+    state.seek_to_committed({A0: FetchPosition(50)}, asked)
+    assert state.position(A0) is None
 
 
 def test_truncation_to_an_unknown_epoch_resets_the_position() -> None:

@@ -14,11 +14,17 @@ from kalda.records.compression import Compression
 from kalda.records.record import Header, iter_records
 
 TOPIC = "t"
+TOPIC_ID = UUID(int=1)
 TIME_MS = 1_700_000_000_000
 
 
 def snapshot(
-    leaders: Sequence[int] = (0,), *, brokers: int = 3, leader_epoch: int = 0, topic: str = TOPIC
+    leaders: Sequence[int] = (0,),
+    *,
+    brokers: int = 3,
+    leader_epoch: int = 0,
+    topic: str = TOPIC,
+    topic_id: UUID = TOPIC_ID,
 ) -> ClusterMetadata:
     """Return a cluster whose topic has a partition for each leader; -1 is none."""
     partitions = {
@@ -27,7 +33,7 @@ def snapshot(
     }
     endpoints = {number: BrokerEndpoint(number, "localhost", 9092 + number) for number in range(brokers)}
     return ClusterMetadata(
-        1, "c", 0, endpoints, {topic: TopicMetadata(topic, UUID(int=1), False, ErrorCode.NONE, partitions)}
+        1, "c", 0, endpoints, {topic: TopicMetadata(topic, topic_id, False, ErrorCode.NONE, partitions)}
     )
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
@@ -269,6 +270,44 @@ def test_the_first_batch_of_a_producer_is_acknowledged_before_the_next_is_sent()
     following = [drain(records, 2.0), drain(records, 2.0)]
 
     assert [[2], [4]] == [[batch.base_sequence for batch in batches] for batches in following]
+
+
+def test_sequences_start_again_when_the_topic_was_created_again() -> None:
+    """The new log knows none of them: a later one would be accepted as its first, and earlier ones lost."""
+    transactions = TransactionManager()
+    transactions.bump_idempotent_epoch_and_reset_id_if_needed()
+    records = accumulator(transactions=transactions)
+    request = transactions.next_request(has_incomplete_batches=True)
+    assert request is not None
+    transactions.handle_response(request, InitProducerIdResponse(producer_id=4, producer_epoch=0))
+    send(records, b"1")
+    (batch,) = drain(records, 2.0)
+    transactions.handle_completed_batch(batch, 0)
+    records.completed(batch)
+    for number in range(2):
+        send(records, b"%d" % number * 150, now=2.0)
+    (first,), (second,) = drain(records, 4.0), drain(records, 4.0)
+    assert (1, 2) == (first.base_sequence, second.base_sequence)
+    again = snapshot(topic_id=UUID(int=2))
+    first.is_in_request = False
+    records.reenqueue(first, 4.0)
+    assert [] == drain(records, 9.0, again), "the other batch of the deleted topic is still in a request"
+    second.is_in_request = False
+    records.reenqueue(second, 4.0)
+    (retried,) = drain(records, 9.0, again)
+    assert (first, 0) == (retried, retried.base_sequence)
+    assert 1 == second.base_sequence
+
+
+def test_records_without_a_key_leave_a_partition_that_the_new_topic_lacks() -> None:
+    records = accumulator(random_below=lambda below: below - 1)
+    before = snapshot([0, 0])
+    assert [] == records.take_vanished(before)
+    assert 1 == send(records, b"1", partition=None, metadata=before).topic_partition.partition
+    assert [] == records.take_vanished(snapshot([0])), "the metadata of a broker that lags behind"
+    again = snapshot([0], topic_id=UUID(int=2))
+    assert 1 == len(records.take_vanished(again))
+    assert 0 == send(records, b"2", partition=None, metadata=again).topic_partition.partition
 
 
 def test_a_split_batch_keeps_order_callbacks_and_memory() -> None:

@@ -2,20 +2,27 @@
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
-from kalda.clients.errors import BrokerConnectionError, IllegalStateError, RequestTimedOutError
+from kalda.clients.errors import (
+    BrokerConnectionError,
+    IllegalStateError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from kalda.clients.producer.produce_results import ProduceResults
 from kalda.clients.producer.record_accumulator import RecordAccumulator
 from kalda.clients.producer.record_future import RecordFuture
-from kalda.clients.producer.sender import Sender, SenderSettings
+from kalda.clients.producer.sender import PRODUCE_VERSION_TOPIC_IDS, Sender, SenderSettings
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
+from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages.produce import (
     PartitionProduceResponse,
     ProduceResponse,
     TopicProduceResponse,
 )
-from tests.unit.clients.producer.producer_fixtures import TOPIC, accumulator, send, snapshot
+from tests.unit.clients.producer.producer_fixtures import TOPIC, TOPIC_ID, accumulator, send, snapshot
 from tests.unit.clients.scripted_network import ScriptedNetwork, settle
 
 
@@ -48,7 +55,11 @@ class Sending:
         """Answer the oldest request."""
         partition = PartitionProduceResponse(index=0, error_code=int(code), base_offset=base_offset)
         self.network.answer(
-            ProduceResponse(responses=[TopicProduceResponse(name=TOPIC, partition_responses=[partition])])
+            ProduceResponse(
+                responses=[
+                    TopicProduceResponse(name=TOPIC, topic_id=TOPIC_ID, partition_responses=[partition])
+                ]
+            )
         )
 
 
@@ -72,6 +83,31 @@ async def test_no_more_requests_are_in_flight_than_allowed() -> None:
     it.answer(base_offset=1)
     it.answer(base_offset=2)
     assert [0, 1, 2] == [future.result(0).offset for future in futures]
+    await it.sender.close(IllegalStateError("closed"))
+
+
+async def test_records_for_partitions_that_a_new_topic_lacks_fail_at_once() -> None:
+    """The topic was deleted and created again with fewer partitions: no broker will ever lead them."""
+    it = Sending()
+    it.network.metadata.snapshot = snapshot([0, 0])
+    it.network.connected.clear()
+    for notify in it.network.metadata.on_update:
+        notify(it.network.metadata.snapshot)
+    futures = [send(it.records, b"1", partition=each) for each in (0, 1)]
+    for notify in it.network.metadata.on_update:
+        notify(snapshot([0], topic_id=UUID(int=2)))
+    assert not futures[0].done()
+    error = futures[1].exception(0)
+    assert isinstance(error, UnknownTopicOrPartitionError)
+    assert "created again with 1 partitions" in str(error)
+    await it.sender.close(IllegalStateError("closed"))
+
+
+async def test_metadata_without_topic_ids_is_sent_for_by_name() -> None:
+    it = Sending()
+    it.network.metadata.snapshot = snapshot(topic_id=ZERO_UUID)
+    await it.send(b"1")
+    assert PRODUCE_VERSION_TOPIC_IDS - 1 == it.network.sent[0].version
     await it.sender.close(IllegalStateError("closed"))
 
 

@@ -117,12 +117,55 @@ def test_a_merge_is_done_once(opened: Opener) -> None:
     assert 2 == opened().committed_batch(QUERY)
 
 
-def test_a_row_without_order_never_replaces_one_with_order(opened: Opener) -> None:
+def test_a_row_without_order_counts_by_its_position(opened: Opener) -> None:
+    """A tombstone has no column of the value; ignoring it would keep a deleted row for ever."""
     table = opened()
-    merge(table, 0, changes([(1, 7, "ordered", False), (2, None, "first", False)]))
-    merge(table, 1, changes([(1, None, "not", False), (2, None, "second", False)]))
-    merge(table, 2, changes([(2, 1, "third", False)]))
-    assert {(1, "a"): "ordered", (2, "a"): "third"} == values_of(opened())
+    merge(table, 0, changes([(1, 7, "ordered", False), (2, None, "first", False), (3, 9, "deleted", False)]))
+    merge(table, 1, changes([(1, None, "replaced", False), (2, 1, "second", False), (3, None, "", True)]))
+    assert {(1, "a"): "replaced", (2, "a"): "second"} == values_of(opened())
+
+
+def test_a_batch_has_the_effect_of_its_rows_one_by_one(opened: Opener) -> None:
+    table = opened()
+    merge(table, 0, changes([(number, 9, "old", False) for number in range(5)]))
+    merge(
+        table,
+        1,
+        changes(
+            [
+                (0, 10, "before", False),
+                (0, None, "", True),
+                (1, None, "", True),
+                (1, 3, "again", False),
+                (1, 2, "too old", False),
+                (2, 3, "too old", False),
+                (3, None, "no order", False),
+                (4, 10, "greater", False),
+                (4, None, "later", False),
+            ]
+        ),
+    )
+    expected = {(1, "a"): "again", (2, "a"): "old", (3, "a"): "no order", (4, "a"): "later"}
+    assert expected == values_of(opened())
+
+
+@pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.ICEBERG], ids=lambda kind: kind.value)
+def test_an_order_that_is_no_number_is_none(kind: TableFormat, tmp_path: Path) -> None:
+    """Delta's merge takes NaN for the greatest number, Arrow's comparison for none."""
+    columns = pa.schema([("id", pa.int64()), ("score", pa.float64()), ("value", pa.string()), *HIDDEN])
+    spec = spec_of(tmp_path, kind, mode=WriteMode.UPSERT, keys=("id",), order_by="score")
+    for batch_id, scores in enumerate([(float("nan"), 5.0), (1.0, float("nan"))]):
+        table = open_table(spec)
+        table.prepare_schema(columns)
+        rows = [
+            {"id": number, "score": score, "value": str(batch_id), PARTITION: 0, OFFSET: number}
+            for number, score in enumerate(scores)
+        ]
+        batch = pa.RecordBatch.from_pylist(rows, columns)
+        table.upsert(
+            account(batch_id, 2), table.upsert_writer(columns).write([batch], TaskId(QUERY, batch_id, 0))
+        )
+    assert ["1", "1"] == [row["value"] for row in rows_of(open_table(spec))]
 
 
 def test_rows_without_a_key_are_refused(opened: Opener) -> None:

@@ -1,8 +1,11 @@
 """A coordination server on the test's event loop with files in memory: nothing waits for disk or clock."""
 
+from collections.abc import Callable
+
 from kalda.common.clock import Clock, ManualClock
 from kalda.storage.background import InlineExecutor
 from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.server.embedded import EmbeddedClient, EmbeddedServer
 from tests.unit.zk.memory_files import MemoryFileSystem
 
@@ -10,11 +13,15 @@ from tests.unit.zk.memory_files import MemoryFileSystem
 class InMemoryZooKeeper:
     """One server and as many sessions as the test opens."""
 
-    def __init__(self, files: MemoryFileSystem | None = None) -> None:
+    def __init__(
+        self,
+        files: MemoryFileSystem | None = None,
+        own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
+    ) -> None:
         self.files = files or MemoryFileSystem()
         self.clock = ManualClock()
         self.server = EmbeddedServer(
-            "/data", filesystem=self.files, executor=InlineExecutor(), clock=self.clock
+            "/data", filesystem=self.files, executor=InlineExecutor(), clock=self.clock, own_acl=own_acl
         )
         self.server.start()
 

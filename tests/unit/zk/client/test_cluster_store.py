@@ -244,6 +244,13 @@ async def test_follower_goes_on_after_coordination_failed(
     assert ["old", "a", "b"] == seen
 
 
+async def test_topics_that_do_not_exist_or_are_marked_for_deletion_are_found() -> None:
+    cluster = await InMemoryZooKeeper().cluster()
+    await cluster.create_topics([topic("t", 1), topic("marked", 1)])
+    await cluster.request_topic_deletions(["marked"])
+    assert {"gone", "marked"} == await cluster.deleted_topics(["gone", "t", "marked"])
+
+
 async def test_old_config_notifications_are_purged() -> None:
     zookeeper = InMemoryZooKeeper()
     cluster = await zookeeper.cluster()
@@ -254,6 +261,19 @@ async def test_old_config_notifications_are_purged() -> None:
     await turn()
     await changes.close()
     assert ["config_change_0000000001"] == await cluster.zookeeper.children(paths.CONFIG_CHANGES)
+
+
+async def test_only_so_many_config_notifications_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are listed at each change: a client that changes something all the time would slow down all."""
+    monkeypatch.setattr("kalda.zk.client.notifications._NOTIFICATIONS_MAX", 2)
+    cluster = await InMemoryZooKeeper().cluster()
+    changes = await cluster.watch_config_changes(lambda change: None)
+    for _ in range(5):
+        await cluster.set_config("topics", "a", {})
+        await turn()
+    await changes.close()
+    names = await cluster.zookeeper.children(paths.CONFIG_CHANGES)
+    assert ["config_change_0000000003", "config_change_0000000004"] == sorted(names)
 
 
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])

@@ -60,8 +60,9 @@ class SocketServerConfig(Settings):
     )
     listeners = string(
         "PLAINTEXT://:9092",
-        "The addresses to listen on, as `NAME://host:port`; an empty host is every interface. While the "
-        "broker runs, listeners can be added and removed, but not be given another address or protocol.",
+        "The addresses to listen on, as `NAME://host:port`; an empty host or `[::]` is every interface of "
+        "IPv4 and IPv6, `0.0.0.0` every interface of IPv4. While the broker runs, listeners can be added and "
+        "removed, but not be given another address or protocol.",
         importance=HIGH,
         update_mode=UpdateMode.PER_BROKER,
     ).computed_as(tuple[ListenerConfig, ...])

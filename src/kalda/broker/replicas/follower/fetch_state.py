@@ -36,7 +36,8 @@ class FetchState:
 
     partition: "Partition"
     topic_partition: TopicPartition = field(init=False)
-    topic_id: bytes = field(init=False)
+    topic: bytes = field(init=False)
+    """The topic as responses name it: its id, or its name if `partition` is not named by id."""
     index: int = field(init=False)
     leader_epoch: int = field(init=False)
     status: FetchStatus = FetchStatus.FETCHING
@@ -58,7 +59,7 @@ class FetchState:
     def __post_init__(self) -> None:
         partition = self.partition
         self.topic_partition = partition.topic_partition
-        self.topic_id = partition.topic_id.bytes
+        self.topic = partition.topic_id.bytes if partition.is_named_by_id else partition.name_bytes
         self.index = partition.topic_partition.partition
         self.leader_epoch = partition.leader_epoch
         self.refresh()

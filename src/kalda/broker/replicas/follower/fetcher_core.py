@@ -175,7 +175,7 @@ class FetcherCore:
         advanced = self._advanced = []
         find = self.session.find
         for fetched in answer.partitions:
-            state = find(fetched.topic_id, fetched.partition)
+            state = find(fetched.topic, fetched.partition)
             # Not followed here, or the tenure began after the request was sent.
             if state is None or not state.is_sent:
                 continue

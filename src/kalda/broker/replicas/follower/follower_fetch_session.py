@@ -15,7 +15,7 @@ from kalda.protocol.fast.wire import INT32, write_unsigned_varint
 REPLICA_STATE_FROM: Final = 15
 """The first version with the replica id and the broker epoch in a tag (KIP-903)."""
 
-_HEAD_V13: Final = Struct(">iiiibii")
+_HEAD_V12: Final = Struct(">iiiibii")
 _HEAD_V15: Final = Struct(">iiibii")
 _PARTITION: Final = Struct(">iiqiqix")
 """A partition's fields and, with the padding byte, its empty tags."""
@@ -37,7 +37,10 @@ class FollowerFetchSession:
         min_bytes: int,
         max_bytes: int,
         partition_max_bytes: int,
+        is_by_id: bool = True,
     ) -> None:
+        """With `is_by_id` false, requests name topics by name: versions up to 12."""
+        self.is_by_id: Final = is_by_id
         self._broker_id: Final = broker_id
         self._max_wait_ms: Final = max_wait_ms
         self._min_bytes: Final = min_bytes
@@ -68,20 +71,20 @@ class FollowerFetchSession:
         """Return the partitions that requests ask for."""
         return [state for states in self._members.values() for state in states.values()]
 
-    def find(self, topic_id: bytes, index: int) -> FetchState | None:
-        """Return the member with this topic id and index, or None."""
-        states = self._members.get(topic_id)
+    def find(self, topic: bytes, index: int) -> FetchState | None:
+        """Return the member with this topic, as `FetchState.topic` has it, and index; or None."""
+        states = self._members.get(topic)
         return None if states is None else states.get(index)
 
     def add(self, state: FetchState) -> None:
         """Add a partition to the next request."""
-        states = self._members.setdefault(state.topic_id, {})
+        states = self._members.setdefault(state.topic, {})
         assert state.index not in states, f"{state} is asked for twice"
         states[state.index] = state
         self._count += 1
         state.is_sent = False
         self._changed[state] = None
-        if (state.topic_id, state.index) in self._forgotten:
+        if (state.topic, state.index) in self._forgotten:
             # The leader's session still has the tenure before, with the bounds that it sent to it: a high
             # watermark that only that tenure got would not be sent again.
             self.restart()
@@ -92,16 +95,16 @@ class FollowerFetchSession:
 
     def remove(self, state: FetchState) -> None:
         """Remove a partition; does nothing if it is no member."""
-        states = self._members.get(state.topic_id)
+        states = self._members.get(state.topic)
         if states is None or states.get(state.index) is not state:
             return
         del states[state.index]
         if not states:
-            del self._members[state.topic_id]
+            del self._members[state.topic]
         self._count -= 1
         self._changed.pop(state, None)
         if state.is_sent:
-            self._forgotten[state.topic_id, state.index] = None
+            self._forgotten[state.topic, state.index] = None
 
     def restart(self) -> None:
         """Name every partition in the next request, and ignore the session of a response to the last one.
@@ -133,7 +136,7 @@ class FollowerFetchSession:
         if version >= REPLICA_STATE_FROM:
             out += _HEAD_V15.pack(*head)
         else:
-            out += _HEAD_V13.pack(self._broker_id, *head)
+            out += _HEAD_V12.pack(self._broker_id, *head)
         if self.is_full:
             self._changed.update(dict.fromkeys(self.members()))
             self._forgotten.clear()
@@ -152,12 +155,12 @@ class FollowerFetchSession:
     def _append_changed(self, out: bytearray) -> None:
         by_topic: dict[bytes, list[FetchState]] = {}
         for state in self._changed:
-            by_topic.setdefault(state.topic_id, []).append(state)
+            by_topic.setdefault(state.topic, []).append(state)
         self._changed.clear()
         size = self._partition_max_bytes
         out += write_unsigned_varint(len(by_topic) + 1)
-        for topic_id, states in by_topic.items():
-            out += topic_id
+        for topic, states in by_topic.items():
+            out += self._encoded(topic)
             out += write_unsigned_varint(len(states) + 1)
             for state in states:
                 state.is_sent = True
@@ -171,14 +174,17 @@ class FollowerFetchSession:
                 )
             out += _NO_TAGS
 
+    def _encoded(self, topic: bytes) -> bytes:
+        return topic if self.is_by_id else write_unsigned_varint(len(topic) + 1) + topic
+
     def _append_forgotten(self, out: bytearray) -> None:
         by_topic: dict[bytes, list[int]] = {}
-        for topic_id, index in self._forgotten:
-            by_topic.setdefault(topic_id, []).append(index)
+        for topic, index in self._forgotten:
+            by_topic.setdefault(topic, []).append(index)
         self._forgotten.clear()
         out += write_unsigned_varint(len(by_topic) + 1)
-        for topic_id, indexes in by_topic.items():
-            out += topic_id
+        for topic, indexes in by_topic.items():
+            out += self._encoded(topic)
             out += write_unsigned_varint(len(indexes) + 1)
             for index in indexes:
                 out += INT32.pack(index)

@@ -23,6 +23,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.peer.peer_connection import DialOptions
+from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
 from kalda.protocol.protocol_errors import ProtocolError
 
@@ -149,11 +150,13 @@ class ReplicaFetcher:
     async def _exchange(self, connection: LeaderConnection) -> None:
         """Send requests and apply responses until the connection fails or there is nothing to follow."""
         core, clock, timeout = self.core, self._clock, self._settings.socket_timeout_seconds
-        version = min(connection.version_of(ApiKey.FETCH), HIGHEST_VERSION)
-        if version < LOWEST_VERSION:
+        is_by_id = core.session.is_by_id
+        needed, highest = (TOPIC_IDS_FROM, HIGHEST_VERSION) if is_by_id else (LOWEST_VERSION, LOWEST_VERSION)
+        version = min(connection.version_of(ApiKey.FETCH), highest)
+        if version < needed:
             raise ConnectionError(
                 f"broker {core.leader_id} supports Fetch up to version {version}, but a follower needs "
-                f"{LOWEST_VERSION}; upgrade it"
+                f"{needed}; upgrade it"
             )
         loop = asyncio.get_running_loop()
         while True:
@@ -175,7 +178,7 @@ class ReplicaFetcher:
                 frame = await connection.request_raw(ApiKey.FETCH, version, body, timeout_seconds=timeout)
             finally:
                 self._is_parked = False
-            advanced = core.on_answer(parse_fetch_response(frame), clock.monotonic())
+            advanced = core.on_answer(parse_fetch_response(frame, version=version), clock.monotonic())
             # The next response is received into the same memory.
             del frame
             if self._failures:

@@ -19,7 +19,7 @@ from kalda.broker.replicas.follower.replica_fetcher import FetcherSettings, Repl
 from kalda.broker.replicas.replication_quota import FOLLOWER_RATE, ReplicationQuota
 from kalda.common import invariants
 from kalda.common.clock import Clock
-from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.common.types import BrokerEndpoint, TopicPartition
 
 if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig
@@ -70,7 +70,8 @@ class ReplicaFetcherManager:
         self._broker_epoch: Final = broker_epoch
         self._clock: Final = clock
         self._tasks: Final = tasks
-        self._fetchers: Final[dict[tuple[int, int], ReplicaFetcher]] = {}
+        self._fetchers: Final[dict[tuple[int, int, bool], ReplicaFetcher]] = {}
+        """By leader, number, and whether requests name topics by id: one request cannot do both."""
         self._fetcher_of: Final[dict[TopicPartition, ReplicaFetcher]] = {}
         self._running: Final[set[asyncio.Task[None]]] = set()
         self._bytes_in_before = 0
@@ -167,11 +168,7 @@ class ReplicaFetcherManager:
         if self._is_closed or partition.is_leader or leader_id < 0 or leader_id == self._broker_id:
             self.unfollow((topic_partition,))
             return
-        if partition.topic_id == ZERO_UUID:
-            logger.error("%s has no topic id and cannot be followed; fetches name topics by id", partition)
-            self.unfollow((topic_partition,))
-            return
-        fetcher = self._fetcher(leader_id, self._number(topic_partition))
+        fetcher = self._fetcher(leader_id, self._number(topic_partition), partition.is_named_by_id)
         if self._fetcher_of.get(topic_partition) is not fetcher:
             self.unfollow((topic_partition,))
             self._fetcher_of[topic_partition] = fetcher
@@ -183,8 +180,9 @@ class ReplicaFetcherManager:
             return 0
         return (31 * crc32(topic_partition.topic.encode()) + topic_partition.partition) % count
 
-    def _fetcher(self, leader_id: int, number: int) -> ReplicaFetcher:
-        fetcher = self._fetchers.get((leader_id, number))
+    def _fetcher(self, leader_id: int, number: int, is_by_id: bool) -> ReplicaFetcher:
+        key = (leader_id, number, is_by_id)
+        fetcher = self._fetchers.get(key)
         if fetcher is not None and not fetcher.is_over:
             return fetcher
         config = self._config
@@ -195,8 +193,9 @@ class ReplicaFetcherManager:
             min_bytes=config.replica_fetch_min_bytes,
             max_bytes=config.replica_fetch_response_max_bytes,
             partition_max_bytes=config.replica_fetch_max_bytes,
+            is_by_id=is_by_id,
         )
-        fetcher = self._fetchers[leader_id, number] = ReplicaFetcher(
+        fetcher = self._fetchers[key] = ReplicaFetcher(
             f"broker-{self._broker_id}-fetcher-{number}",
             FetcherCore(leader_id, session, self.quota, backoff_seconds),
             FetcherSettings(
@@ -217,13 +216,13 @@ class ReplicaFetcherManager:
             clock=self._clock,
         )
         task = self._tasks.create_task(
-            self._run(fetcher, (leader_id, number)), name=f"replica fetcher {number} of leader {leader_id}"
+            self._run(fetcher, key), name=f"replica fetcher {number} of leader {leader_id}"
         )
         self._running.add(task)
         task.add_done_callback(self._running.discard)
         return fetcher
 
-    async def _run(self, fetcher: ReplicaFetcher, key: tuple[int, int]) -> None:
+    async def _run(self, fetcher: ReplicaFetcher, key: tuple[int, int, bool]) -> None:
         try:
             await fetcher.run()
         finally:

@@ -13,7 +13,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.host_identity import host_id
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import TopicPartition, is_other_topic
 from kalda.protocol.messages.acquire_read_lease import (
     NO_LEASE,
     AcquireReadLeaseRequest,
@@ -64,7 +64,7 @@ def _acquire(
                 "`kalda.read.lease.enable`=false: this broker grants no read leases.",
             )
         partition = services.replica_manager.partition(topic_partition)
-        if topic.topic_id not in (ZERO_UUID, partition.topic_id):
+        if is_other_topic(topic.topic_id, partition.topic_id):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         if wanted.lease_id != NO_LEASE:
             lease = grants.renew(wanted.lease_id, topic_partition)

@@ -1,9 +1,9 @@
-"""Metadata (key 3), versions 0-12: returns the brokers, the controller, topics and their partitions.
+"""Metadata (key 3), versions 0-13: returns the brokers, the controller, topics and their partitions.
 
 v0: an empty list of topics requests all of them, and unreachable replicas are left out. From v1 an empty list
 requests none and null all. Below v4 a client cannot forbid the creation of unknown topics. v6 adds
 LISTENER_NOT_FOUND. v8 to v10 carry the cluster's authorized operations, v8 and up the topics'. v10 returns
-topic ids, v12 takes them.
+topic ids, v12 takes them. v13 adds an error for the whole response.
 
 The handler creates an unknown topic where the broker and the client allow it; the client gets
 LEADER_NOT_AVAILABLE and asks again.
@@ -49,12 +49,13 @@ def handle(
 
 
 def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
-    """Return a response with the error for each topic; the protocol has no other place for it."""
+    """Return a response with the error for each topic; below version 13 there is no other place for it."""
     return MetadataResponse(
+        error_code=code,
         topics=[
             MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
             for topic in request.topics or []
-        ]
+        ],
     )
 
 
@@ -145,5 +146,5 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.METADATA, versions=(0, 12), handle=handle, error_response=error_response
+    key=ApiKey.METADATA, versions=(0, 13), handle=handle, error_response=error_response
 )

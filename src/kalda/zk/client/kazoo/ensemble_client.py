@@ -37,6 +37,7 @@ from kalda.zk.client.port import (
     WatchCallback,
     WatchEvent,
 )
+from kalda.zk.client.znode_access import Acl
 from kalda.zk.client.zookeeper_errors import (
     AuthFailedError,
     BadArgumentsError,
@@ -268,6 +269,17 @@ class EnsembleClient:
                 raise outcome
             outcomes[index] = outcome
         return outcomes
+
+    async def access_list(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
+        """Return a znode's access list and metadata."""
+
+        def convert(raw: Any) -> tuple[tuple[Acl, ...], Stat]:
+            acl, stat = raw
+            return kazoo_link.acl_of(acl), stat_of(stat)
+
+        (outcome,) = await self._run([Call(kazoo_link.get_access(self._chroot.full(path)), path, convert)])
+        result: tuple[tuple[Acl, ...], Stat] = _value(outcome)
+        return result
 
     async def set_access(self, path: str) -> None:
         """Give an existing znode the access list that this client would create it with."""

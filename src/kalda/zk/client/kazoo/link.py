@@ -40,7 +40,7 @@ from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity, 
 from kalda.security.zookeeper.digest_md5 import DigestMd5Client, DigestMd5Error
 from kalda.zk.client.kazoo.calls import Call, Inbox
 from kalda.zk.client.port import Create, Delete, EventType, Operation, SessionKey, SetData, Stat
-from kalda.zk.client.znode_access import ZnodeAccess
+from kalda.zk.client.znode_access import Acl, ZnodeAccess
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ConnectionLossError
 
 Connect: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
@@ -134,6 +134,16 @@ def write(operation: Operation, path: str, access: ZnodeAccess) -> Any:
 def set_access(path: str, access: ZnodeAccess) -> Any:
     """Return a request that replaces a znode's access list."""
     return wire.SetACL(path, _ACLS[access], -1)
+
+
+def get_access(path: str) -> Any:
+    """Return a request for a znode's access list and stat."""
+    return wire.GetACL(path)
+
+
+def acl_of(raw: Sequence[Any]) -> tuple[Acl, ...]:
+    """Translate an access list."""
+    return tuple(Acl(entry.perms, entry.id.scheme, entry.id.id) for entry in raw)
 
 
 def transaction(requests: Sequence[Any]) -> Any:

@@ -1,6 +1,6 @@
 """Writes the reference page of the command line from the commands themselves.
 
-Run it as ``python -m kalda.tools.reference docs/reference``. The page is committed, and a test fails when it
+Run it as ``python -m kalda.cli_reference docs/reference``. The page is committed, and a test fails when it
 differs from the commands.
 """
 
@@ -12,6 +12,7 @@ from typing import Final
 
 import click
 
+from kalda.cli import app
 from kalda.tools.framework.registry import TOOLS, load_tool
 
 PAGE: Final = "cli.md"
@@ -20,7 +21,7 @@ _INTRODUCTION: Final = """\
 # The command line
 
 `kalda start`, `kalda broker` and `kalda zookeeper` run servers; [Run a broker](../how-to/run-a-broker.md)
-describes them. The commands below are tools for a cluster: nouns with verbs, with the option names of Kafka's
+shows how. The other commands are tools for a cluster: nouns with verbs, with the option names of Kafka's
 scripts.
 
 - **Output.** Results go to stdout: tables on a terminal, aligned columns in a pipe (`-` is a cell without a
@@ -46,9 +47,16 @@ _SHARED: Final = frozenset(
 )
 
 
+def servers() -> dict[str, click.Command]:
+    """Return the commands that run servers, by name."""
+    return {name: command for name, command in app.commands.items() if not command.hidden}
+
+
 def page() -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
+    for name, command in servers().items():
+        parts += _tool(name, command)
     for name in TOOLS:
         parts += _tool(name, load_tool(name))
     return "\n".join(parts)

@@ -1,0 +1,226 @@
+"""Merges the types of values that declare no schema: one type for a column, whatever each value holds.
+
+`merged` is commutative in the type and associative, and every pair of types has a result, so the columns of a
+batch do not depend on where it is cut, and no value is bad because of another one. A type that nothing is
+known of yet is null, alone or inside a struct, a list or a map; `settled` removes these in the end.
+
+`converted` gives rows of any type the merged one. Numbers widen as Spark's do: a whole number beside one with
+a fraction is a double, and so are decimals that 38 digits do not hold. Where types have nothing in common,
+the column is text.
+"""
+
+import base64
+import json
+from collections.abc import Iterable
+from typing import Final
+
+import pyarrow as pa
+
+from kalda.formats.ddl import DEPTH_MAX
+
+FIELDS_MAX: Final = 1_000
+"""Fields of a nested struct. An object with more is a map in disguise, for example by user; its column is
+text."""
+COLUMNS_MAX: Final = 10_000
+"""Columns that the values of a batch may have together, counting those inside structs."""
+_INTEGERS: Final = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
+_DIGITS: Final = {pa.int8(): 3, pa.int16(): 5, pa.int32(): 10, pa.int64(): 19}
+_DIGITS_MAX: Final = 38
+
+
+class ColumnsChangedError(Exception):
+    """Values have columns that the batch was not planned with; the batch is to be tried again."""
+
+
+def merged(one: pa.DataType, other: pa.DataType, depth: int = 0) -> pa.DataType:
+    """Return the narrowest type for values of both types; text when they have nothing in common.
+
+    ``merged(int32, int64)`` is int64, ``merged(int64, double)`` is double, ``merged(int64, string)`` is
+    string. Structs get the fields of both, the first one's first.
+    """
+    types = pa.types
+    if one == other or types.is_null(other):
+        return one
+    if types.is_null(one):
+        return other
+    if depth > DEPTH_MAX:
+        return pa.string()
+    if types.is_struct(one) and types.is_struct(other):
+        fields = {field.name: field.type for field in one}
+        for field in other:
+            known = fields.get(field.name)
+            fields[field.name] = field.type if known is None else merged(known, field.type, depth + 1)
+        return struct_of(fields.items(), is_nested=depth > 0)
+    if _is_list(one) and _is_list(other):
+        return pa.list_(merged(one.value_type, other.value_type, depth + 1))
+    if types.is_map(one) and types.is_map(other) and one.key_type == other.key_type:
+        return pa.map_(one.key_type, merged(one.item_type, other.item_type, depth + 1))
+    return _plain(one, other)
+
+
+def struct_of(fields: Iterable[tuple[str, pa.DataType]], *, is_nested: bool) -> pa.DataType:
+    """Return the struct of fields; text for a nested one with more than `FIELDS_MAX`."""
+    found = list(fields)
+    if is_nested and len(found) > FIELDS_MAX:
+        return pa.string()
+    return pa.struct(found)
+
+
+def merged_all(kinds: Iterable[pa.DataType]) -> pa.DataType:
+    """Return the merged type of structs; a struct without fields for none."""
+    result = pa.struct([])
+    for kind in kinds:
+        result = merged(result, kind)
+    return result
+
+
+def settled(kind: pa.DataType) -> pa.DataType:
+    """Return a struct without the fields that no value tells the type of: null, or empty in every value."""
+    return pa.struct([(field.name, _settled(field.type)) for field in kind if not is_unknown(field.type)])
+
+
+def is_unknown(kind: pa.DataType) -> bool:
+    """Return whether a type has no value but null, or objects and arrays of such."""
+    if pa.types.is_struct(kind):
+        return all(is_unknown(f.type) for f in kind)
+    if _is_list(kind):
+        return is_unknown(kind.value_type)
+    return bool(pa.types.is_null(kind))
+
+
+def leaf_count(kind: pa.DataType) -> int:
+    """Return how many plain columns a type has, at least 1."""
+    if not pa.types.is_nested(kind):
+        return 1
+    return max(1, sum(leaf_count(kind.field(index).type) for index in range(kind.num_fields)))
+
+
+def item_leaves(kind: pa.DataType) -> int:
+    """Return how many plain columns the widest item of an array has; 0 without arrays."""
+    if pa.types.is_list(kind):
+        return max(leaf_count(kind.value_type), item_leaves(kind.value_type))
+    if pa.types.is_map(kind):
+        return max(leaf_count(kind.item_type), item_leaves(kind.item_type))
+    if pa.types.is_struct(kind):
+        return max((item_leaves(field.type) for field in kind), default=0)
+    return 0
+
+
+def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array as a type that its own was merged to.
+
+    Raises:
+        ColumnsChangedError: The array has a field that the type lacks.
+    """
+    own = array.type
+    if own == kind:
+        return array
+    if pa.types.is_null(own):
+        return pa.nulls(len(array), kind)
+    if array.offset:
+        array = array.take(pa.array(range(len(array)), pa.int64()))  # children then start where it does
+    mask = array.is_null() if array.null_count else None
+    if pa.types.is_struct(kind) and pa.types.is_struct(own):
+        return struct_array(_converted_fields(array, kind), kind, array)
+    if _is_list(kind) and _is_list(own):
+        items = converted(array.values, kind.value_type)
+        return pa.ListArray.from_arrays(array.offsets, items, type=kind, mask=mask)
+    if pa.types.is_map(kind) and pa.types.is_map(own):
+        items = converted(array.items, kind.item_type)
+        return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
+    if pa.types.is_string(kind):
+        return _as_text(array)
+    return array.cast(kind, safe=False)
+
+
+def struct_array(columns: list[pa.Array], kind: pa.DataType, like: pa.Array) -> pa.StructArray:
+    """Return a struct array of columns, null where `like` is."""
+    if columns:
+        mask = like.is_null() if like.null_count else None
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=mask)
+    return pa.array([{} if each else None for each in like.is_valid().to_pylist()], kind)
+
+
+def _converted_fields(array: pa.StructArray, kind: pa.DataType) -> list[pa.Array]:
+    places = {field.name: index for index, field in enumerate(array.type)}
+    wanted = {field.name for field in kind}
+    for name, index in places.items():
+        if name not in wanted and not is_unknown(array.type.field(index).type):
+            raise ColumnsChangedError(
+                f"values have the field {name!r}, which was not there when the columns of the batch were "
+                "found; the batch is tried again"
+            )
+    return [
+        converted(array.field(places[field.name]), field.type)
+        if field.name in places
+        else pa.nulls(len(array), field.type)
+        for field in kind
+    ]
+
+
+def _plain(one: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Return the type of two that differ, of which at most one is nested."""
+    types = pa.types
+    if one in _INTEGERS and other in _INTEGERS:
+        return max(one, other, key=_INTEGERS.index)
+    exact = [one in _INTEGERS or types.is_decimal(one), other in _INTEGERS or types.is_decimal(other)]
+    if all(exact):
+        scale = max(_scale(one), _scale(other))
+        digits = scale + max(_whole_digits(one), _whole_digits(other))
+        return pa.decimal128(digits, scale) if digits <= _DIGITS_MAX else pa.float64()
+    if all(is_exact or types.is_floating(kind) for is_exact, kind in zip(exact, (one, other), strict=True)):
+        return pa.float64()
+    return pa.string()
+
+
+def _scale(kind: pa.DataType) -> int:
+    return int(kind.scale) if pa.types.is_decimal(kind) else 0
+
+
+def _whole_digits(kind: pa.DataType) -> int:
+    return int(kind.precision - kind.scale) if pa.types.is_decimal(kind) else _DIGITS[kind]
+
+
+def _settled(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return settled(kind)
+    if _is_list(kind):
+        return pa.list_(_settled(kind.value_type))
+    if pa.types.is_map(kind):
+        item = kind.item_type
+        return pa.map_(kind.key_type, pa.string() if is_unknown(item) else _settled(item))
+    return kind
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind))
+
+
+def _as_text(array: pa.Array) -> pa.StringArray:
+    """Return values as texts: as they are, or as JSON."""
+    if pa.types.is_nested(array.type):
+        found = converted(array, _plain_type(array.type)).to_pylist(maps_as_pydicts="lossy")
+        dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        return pa.array([None if value is None else dump(value) for value in found], pa.string())
+    return _plain_text(array)
+
+
+def _plain_text(array: pa.Array) -> pa.StringArray:
+    if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
+        found = [None if each is None else base64.b64encode(each).decode() for each in array.to_pylist()]
+        return pa.array(found, pa.string())
+    return array.cast(pa.string())
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type with texts where JSON has no value of its own."""
+    if pa.types.is_struct(kind):
+        return pa.struct([(field.name, _plain_type(field.type)) for field in kind])
+    if _is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _plain_type(kind.item_type))
+    is_plain = (
+        kind in _INTEGERS or pa.types.is_boolean(kind) or kind == pa.float64() or pa.types.is_null(kind)
+    )
+    return kind if is_plain else pa.string()
