@@ -13,7 +13,6 @@ import contextlib
 import os
 import sys
 import threading
-import time
 import traceback
 import weakref
 from collections.abc import Callable, Coroutine
@@ -22,6 +21,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.common.clock import monotonic
 from kalda.net.event_loop import new_event_loop
 from kalda.net.loop_logger import loop_logger, mark_loop_thread
 
@@ -69,7 +69,7 @@ class LoopWatch:
         """
         if self._thread.is_closed:
             raise IllegalStateError(f"{self._thread.name} was closed during the call")
-        now = time.monotonic()
+        now = monotonic()
         if self._asked_at is None:
             self._asked_at = now
             self._thread.call_soon(self._turned)

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, Protocol
 
+from kalda.common.clock import monotonic
 from kalda.net.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
@@ -247,6 +248,10 @@ class ConnectionEventLoop(asyncio.SelectorEventLoop):
     def __init__(self) -> None:
         self.readers: Final = ConnectionSelector()
         super().__init__(self.readers)
+
+    def time(self) -> float:
+        """Return monotonic seconds, also where the time of a program's tests stands still."""
+        return monotonic()
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -23,6 +23,7 @@ from kalda.clients.admin.transaction_methods import TransactionMethods
 from kalda.clients.admin.user_methods import UserMethods
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import Metadata
 from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.network_metrics import NetworkMetrics
@@ -90,6 +91,7 @@ class AsyncAdmin(
             retries_max=config.retries,
         )
         self._is_started = False
+        self._owner: Final = LoopOwner("AsyncAdmin")
 
     @classmethod
     def from_config(cls, config: PropertiesSource, **options: Unpack[AdminOptions]) -> Self:
@@ -122,6 +124,10 @@ class AsyncAdmin(
         Args:
             timeout_s: How long the call may take at most.
         """
+        if self._owner.is_foreign_process:
+            # The connections are those of the parent.
+            return
+        self._owner.check()
         if self._telemetry_timer is not None:
             self._telemetry_timer.cancel()
         loop = asyncio.get_running_loop()
@@ -165,6 +171,7 @@ class AsyncAdmin(
         return self._telemetry
 
     def _open_runner(self) -> AdminCallRunner:
+        self._owner.check()
         if not self._is_started and not self._client.is_closed:
             self._is_started = True
             self._client.start()

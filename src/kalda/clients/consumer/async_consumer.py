@@ -52,6 +52,7 @@ from kalda.clients.consumer.rebalance_listener import (
 )
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.loop_owner import LoopOwner
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -115,6 +116,7 @@ class AsyncConsumer(ConsumerQueries):
         self._iteration: RecordIteration | None = None
         self._generator: AsyncGenerator[ConsumerRecord[Any, Any], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = LoopOwner("AsyncConsumer")
         self._arrow: ArrowPoll | None = None
         self._is_closed = False
         self._is_polling = False
@@ -147,6 +149,7 @@ class AsyncConsumer(ConsumerQueries):
         """
         if self._is_closed:
             raise IllegalStateError("this consumer is closed; create another one")
+        self._owner.check()
         if self._core is not None:
             return
         self._loop = asyncio.get_running_loop()
@@ -163,9 +166,11 @@ class AsyncConsumer(ConsumerQueries):
         may commit, and ask for positions and offsets; these calls end with the time of `close`.
         """
         check_timeout(timeout_s)
-        if self._is_closed or self._core is None:
+        if self._is_closed or self._core is None or self._owner.is_foreign_process:
+            # In a fork the connections are those of the parent.
             self._is_closed = True
             return
+        self._owner.check()
         self._settle()
         self._is_closed = True
         self._ready.set()
@@ -534,8 +539,13 @@ class AsyncConsumer(ConsumerQueries):
         if core is None or (self._is_closed and not core.is_listener_running):
             state = "closed" if self._is_closed else "not started; use `async with`, or await start()"
             raise IllegalStateError(f"this consumer is {state}")
+        self._check_loop()
         self._settle()
         return core
+
+    def _check_loop(self) -> None:
+        """Check that the caller runs on the consumer's loop."""
+        self._owner.check()
 
     def _open_core(self) -> ConsumerCore:
         """Return the core for a method that changes what is read, which a listener cannot call in `close`."""

@@ -8,7 +8,6 @@ that a commit in the middle of a loop commits exactly what the loop has got.
 """
 
 import inspect
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
@@ -38,6 +37,7 @@ from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_thread import STANDSTILL_SECONDS_MAX, WATCH_SECONDS, LoopThread, LoopWatch
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
+from kalda.common.clock import monotonic
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -400,7 +400,7 @@ class Consumer:
     def _wait_for(self, core: ConsumerCore, timeout_s: float | None, take: Callable[[], Records]) -> Records:
         if timeout_s is not None:
             check_timeout(timeout_s)
-        clock = time.monotonic
+        clock = monotonic
         now = clock()
         deadline = None if timeout_s is None else now + timeout_s
         while True:

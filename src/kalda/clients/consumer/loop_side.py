@@ -155,6 +155,9 @@ class LoopSide(AsyncConsumer):
 
         await super().commit_async(offsets, leave)
 
+    def _check_loop(self) -> None:
+        """Check nothing: the user's thread asks, too, and `Consumer` has one loop."""
+
     def _on_ready(self) -> None:
         self._signal.set()
 

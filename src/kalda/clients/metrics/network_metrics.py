@@ -4,6 +4,7 @@
 asyncio does not say how long a selector waited.
 """
 
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -100,6 +101,10 @@ class ConnectionMetrics:
 
 def add_loop_thread(metrics: ClientMetrics, group: str, thread_id: int | None = None) -> None:
     """Register how busy the thread of the event loop is, by default the calling one."""
+    gevent = sys.modules.get("gevent.monkey")
+    if gevent is not None and gevent.is_module_patched("threading"):
+        # Its threads are none of the system's, which has no clock for them.
+        return
     clock_id = time.pthread_getcpuclockid(threading.get_ident() if thread_id is None else thread_id)
     started = metrics.now()
     busy_at_start = time.clock_gettime(clock_id)

@@ -4,12 +4,12 @@ It knows the batches that the rows went to, not the rows. Its result is final wh
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Final, NamedTuple
 
 from kalda.clients.producer.flush import wait_for_results
 from kalda.clients.producer.record_future import BatchResult, set_from_any_thread
+from kalda.common.clock import monotonic
 
 
 class OffsetRange(NamedTuple):
@@ -62,7 +62,7 @@ class ArrowFuture:
         Raises:
             TimeoutError: the time is over.
         """
-        if not wait_for_results([result for result, _ in self._batches], timeout, time.monotonic):
+        if not wait_for_results([result for result, _ in self._batches], timeout, monotonic):
             raise TimeoutError(
                 f"rows for topic {self._topic} have no result within {timeout} seconds; they may still be "
                 "written until `delivery.timeout.ms` is over"

@@ -17,6 +17,7 @@ from uuid import UUID
 from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.producer.flush import await_results
@@ -103,6 +104,7 @@ class AsyncProducer(AsyncTransactionalProducer):
     def _set_up(self, config: ProducerConfig, objects: ProducerObjects) -> None:
         self._core = ProducerCore(config, objects)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._owner = LoopOwner("AsyncProducer")
         self._is_closed = False
 
     async def start(self) -> None:
@@ -238,8 +240,11 @@ class AsyncProducer(AsyncTransactionalProducer):
             TypeError: `timeout_s` is not a number; the producer stays open.
         """
         check_timeout(timeout_s)
-        if self._is_closed:
+        if self._is_closed or self._owner.is_foreign_process:
+            # In a fork the connections are those of the parent.
+            self._is_closed = True
             return
+        self._owner.check()
         self._is_closed = True
         if self._loop is not None:
             await self._core.close(timeout_s)
@@ -279,8 +284,7 @@ class AsyncProducer(AsyncTransactionalProducer):
             return loop
         if self._is_closed:
             raise IllegalStateError("the producer is closed; create another one to send records")
-        if self._loop is not None:
-            raise IllegalStateError("the producer belongs to another event loop; create one in each loop")
+        self._owner.check()
         self._loop = loop
         self._core.start()
         return loop

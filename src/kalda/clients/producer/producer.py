@@ -12,7 +12,6 @@ import atexit
 import contextlib
 import os
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
@@ -38,6 +37,7 @@ from kalda.clients.producer.sender import Sender
 from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import TransactionalProducer
+from kalda.common.clock import monotonic
 from kalda.records.record import Header
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class Producer(TransactionalProducer):
             self._call(core.wait_for_metadata(topic, partition, core.max_block_s))
         batches = []
         for chunk in core.arrow_chunks(topic, rows):
-            size = self._reserve(chunk.size_bound, time.monotonic() + core.max_block_s)
+            size = self._reserve(chunk.size_bound, monotonic() + core.max_block_s)
             batches.append(core.append_arrow(topic, chunk, size))
         return ArrowFuture(topic, batches)
 
@@ -231,7 +231,7 @@ class Producer(TransactionalProducer):
         try:
             core.sender.wakeup()
             with core.producer_metrics.timing("flush"):
-                is_done = wait_for_results(results, timeout_s, time.monotonic)
+                is_done = wait_for_results(results, timeout_s, monotonic)
             if not is_done:
                 raise RequestTimedOutError(f"records were still under way after flush waited {timeout_s} s")
         finally:
@@ -319,14 +319,12 @@ class Producer(TransactionalProducer):
 
     def _send(self, record: ProducerRecord, on_delivery: Delivery | None) -> RecordFuture:
         core = self._core
-        deadline = time.monotonic() + core.max_block_s
+        deadline = monotonic() + core.max_block_s
         try:
             record = core.intercept(record)
             if not core.has_metadata(record.topic, record.partition):
                 self._thread.check_usable()
-                self._call(
-                    core.wait_for_metadata(record.topic, record.partition, deadline - time.monotonic())
-                )
+                self._call(core.wait_for_metadata(record.topic, record.partition, deadline - monotonic()))
             pending = core.encode(record)
             pending.on_delivery = core.with_interceptors(on_delivery)
             future = core.append_to_open_batch(pending)
@@ -350,7 +348,7 @@ class Producer(TransactionalProducer):
             self._check_may_block("send, which has to wait for memory,")
             self._core.sender.wakeup()
             with self._core.producer_metrics.waiting_for_buffer():
-                granted.acquire(timeout=max(0.0, deadline - time.monotonic()))
+                granted.acquire(timeout=max(0.0, deadline - monotonic()))
             if accumulator.stop_waiting(waiter):
                 return size
         except BaseException:
@@ -401,11 +399,11 @@ def _at_exit() -> None:
 
     They stay open: `logging.shutdown` runs later and may close that of a handler.
     """
-    deadline = time.monotonic() + _EXIT_FLUSH_S
+    deadline = monotonic() + _EXIT_FLUSH_S
     for producer in list(_open):
         if not producer._is_closed and producer._core.accumulator.has_incomplete:
             with contextlib.suppress(ClientError):
-                producer.flush(max(deadline - time.monotonic(), 0.0))
+                producer.flush(max(deadline - monotonic(), 0.0))
             _warn_of_unsent(producer._core)
 
 

@@ -10,13 +10,13 @@ successors in its place, and everything that waits for it moves on to the succes
 
 import asyncio
 import threading
-import time
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
 
 from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
+from kalda.common.clock import monotonic
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 
@@ -221,12 +221,12 @@ class RecordFuture:
         Raises:
             TimeoutError: the time is over.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = None if timeout is None else monotonic() + timeout
         while True:
             result, index = self._result.of_record(self._index)
             if result.is_done:
                 return result.error_of(index)
-            left = None if deadline is None else deadline - time.monotonic()
+            left = None if deadline is None else deadline - monotonic()
             if not result.wait(None if left is None else max(0.0, left)):
                 raise TimeoutError(
                     f"no result for the record of {result.topic}-{result.partition} within {timeout} "

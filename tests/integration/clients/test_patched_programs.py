@@ -1,0 +1,63 @@
+"""Programs whose threads or clocks are replaced: gevent, freezegun, time-machine."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+TopicName = Callable[[str], str]
+
+USE = """
+with Producer(bootstrap_servers=bootstrap) as producer:
+    sent = producer.send(topic, b"x").result(20)
+with Admin(bootstrap_servers=bootstrap) as admin:
+    assert topic in admin.list_topics()
+with Consumer(
+    topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
+) as consumer:
+    records = []
+    while not records:
+        records = consumer.poll(0.5)
+    consumer.commit(timeout_s=20)
+    consumer.poll(0.1)
+print(records[0].value.decode(), records[0].timestamp_ms)
+"""
+IMPORTS = """
+import sys, faulthandler
+faulthandler.dump_traceback_later(50, exit=True)
+bootstrap, topic = sys.argv[1:]
+from kalda import Admin, Consumer, Producer
+"""
+
+
+def run(program: str, bootstrap: str, topic: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program, bootstrap, topic],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert 0 == done.returncode, done.stderr
+    return done.stdout
+
+
+def test_gevent_may_replace_threads(bootstrap: str, topic_name: TopicName) -> None:
+    pytest.importorskip("gevent")
+    program = "from gevent import monkey; monkey.patch_all()" + IMPORTS + USE
+    assert run(program, bootstrap, topic_name("gevent")).startswith("x ")
+
+
+@pytest.mark.parametrize(
+    ("module", "enter"),
+    [
+        ("freezegun", "freezegun.freeze_time('2020-01-01').start()"),
+        ("time_machine", "time_machine.travel(1577836800, tick=False).start()"),
+    ],
+)
+def test_time_may_stand_still(bootstrap: str, topic_name: TopicName, module: str, enter: str) -> None:
+    """Records have that time; time-outs and heartbeats go on."""
+    pytest.importorskip(module)
+    program = f"{IMPORTS}\nimport {module}\n{enter}\n{USE}"
+    assert "x 1577836800000\n" == run(program, bootstrap, topic_name(module.replace("_", "-")))

@@ -1,0 +1,56 @@
+import asyncio
+
+import pytest
+
+from kalda import AsyncAdmin, AsyncConsumer, AsyncProducer
+from kalda.clients import loop_owner
+from kalda.clients.errors import IllegalStateError
+from kalda.clients.loop_owner import LoopOwner
+
+
+def test_a_client_belongs_to_one_loop() -> None:
+    """asyncio's own errors on another loop do not say what to do, and some calls hung."""
+    owner = LoopOwner("AsyncConsumer")
+
+    async def use() -> None:
+        owner.check()
+        owner.check()
+
+    asyncio.run(use())
+    with pytest.raises(IllegalStateError, match="AsyncConsumer was started on another event loop"):
+        asyncio.run(use())
+
+
+async def test_a_client_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = LoopOwner("AsyncConsumer")
+    owner.check()
+    monkeypatch.setattr(loop_owner.os, "getpid", lambda: 7)
+    with pytest.raises(IllegalStateError, match="cannot be used in its fork 7"):
+        owner.check()
+
+
+def test_every_asynchronous_client_says_that_it_belongs_to_another_loop() -> None:
+    consumer = AsyncConsumer(bootstrap_servers="127.0.0.1:1")
+    producer = AsyncProducer(bootstrap_servers="127.0.0.1:1")
+    admin = AsyncAdmin(bootstrap_servers="127.0.0.1:1")
+
+    async def start() -> None:
+        await consumer.start()
+        await producer.start()
+        admin._open_runner()
+
+    async def use_elsewhere() -> None:
+        for call in (consumer.poll(0), consumer.close(), producer.flush(), producer.close(), admin.close()):
+            with pytest.raises(IllegalStateError, match="another event loop"):
+                await call
+
+    async def close() -> None:
+        await consumer.close(0)
+        await producer.close(0)
+        await admin.close(0)
+
+    with asyncio.Runner() as runner:
+        runner.run(start())
+        with asyncio.Runner() as other:
+            other.run(use_elsewhere())
+        runner.run(close())
