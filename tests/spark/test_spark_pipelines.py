@@ -60,8 +60,6 @@ import pyarrow.compute as pc
 
 
 def mark(batch):
-    if 203 in batch.column("id").to_pylist():
-        raise ValueError("no rows like 203")
     rows = batch.filter(pc.not_equal(batch.column("id"), 7))
     return rows.append_column("seen", pa.repeat(pa.scalar("yes"), rows.num_rows))
 """
@@ -99,7 +97,7 @@ def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
 
     direct, through_spark = by_id(rows_of(file, "direct")), by_id(rows_of(file, "spark"))
     assert direct == through_spark
-    failing = (101, 203, 205)
+    failing = (101, 205)
     good = [
         each for each in range(COUNT) if each % 50 and each > 10 and each % 100 != 99 and each not in failing
     ]
@@ -107,11 +105,11 @@ def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
     assert ("direct", "spark") == (found["direct"].execution, found["spark"].execution)
     for name in ("direct", "spark"):
         status = found[name]
-        assert (COUNT, len(good), 8 + 4 + 3) == (status.records, status.rows_out, status.dlq), name
-        assert COUNT - len(good) - 15 == status.filtered
-        letters = records_of(topics.bootstrap, f"{name}.dlq", 15)
+        assert (COUNT, len(good), 8 + 4 + 2) == (status.records, status.rows_out, status.dlq), name
+        assert COUNT - len(good) - 14 == status.filtered
+        letters = records_of(topics.bootstrap, f"{name}.dlq", 14)
         stages = Counter(dict(each.headers)["dlq.stage"] for each in letters)
-        assert {b"decode": 9, b"expect": 4, b"transform": 2} == stages
+        assert {b"decode": 9, b"expect": 4, b"transform": 1} == stages
     assert dict.fromkeys(range(1, 10), 39) | {0: 31} == {
         row["digit"]: row["n"] for row in rows_of(file, "sums")
     }
