@@ -61,6 +61,8 @@ _WORDS: Final = {
 _DECODER: Final = json.JSONDecoder(parse_float=NumberText, parse_constant=NonFinite)
 NESTING_MAX: Final = 200
 """Open brackets inside each other; parsers recurse, and the stacks of Python and C are finite."""
+OBJECTS_MAX: Final = 30_000
+"""Objects of a value without a declared schema: each item of an array gets the fields of all others."""
 _TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _OPENING: Final = np.isin(np.arange(256), list(b"{["))
 _CLOSING: Final = np.isin(np.arange(256), list(b"}]"))
@@ -286,9 +288,11 @@ def parse_object(value: bytes) -> dict[str, object]:
     """Return a parsed JSON object whose fields can be columns, whatever they are.
 
     Raises:
-        BadValueError: It is none; or it has a number beyond double, half a surrogate pair, or more fields
-            than a table has columns.
+        BadValueError: It is none; or it has a number beyond double, half a surrogate pair, more fields than a
+            table has columns, or more than `OBJECTS_MAX` objects.
     """
+    if value.count(b"{") > OBJECTS_MAX:
+        raise BadValueError(TOO_LARGE, f"the value has more than {OBJECTS_MAX} objects; declare a schema")
     parsed = parse_json(value)
     if not isinstance(parsed, dict):
         raise mismatch("", "an object", parsed)

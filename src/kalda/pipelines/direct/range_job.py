@@ -151,6 +151,9 @@ class _RangeRun:
                 self._put_aside(decoded, made.failures)
             rows, dropped = job.rows.transform(made.rows)
             self._filtered += dropped
+            if rows.num_columns == 1:  # no value of the batch shows a column, so there is nothing to write
+                self._filtered += rows.num_rows
+                continue
             if job.upsert is not None and rows.num_rows:
                 marked = job.upsert.marked(rows, decoded, self._range.topic_partition.partition)
                 self._filtered += rows.num_rows - marked.num_rows
