@@ -33,6 +33,7 @@ from kalda.formats.decoded import (
 )
 from kalda.formats.framing import slices_of, value_ranges
 from kalda.formats.json_rows import (
+    DOUBLE_DIGITS,
     EPOCH_MICROS,
     OBJECTS_MAX,
     Convert,
@@ -286,6 +287,8 @@ def _joined(values: pa.BinaryArray) -> bytes | None:
     for index in np.flatnonzero(counts > DEPTH_MAX):
         if nesting(data[starts[index] : ends[index]].tobytes()) > DEPTH_MAX:
             return None
+    if _has_long_number(data[starts[0] : ends[-1]]):
+        return None
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     joined: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()
     if not joined.isascii():
@@ -296,6 +299,18 @@ def _joined(values: pa.BinaryArray) -> bytes | None:
     if (b"Inf" in joined or b"-NaN" in joined) and _WORDS.search(joined):
         return None
     return joined
+
+
+def _has_long_number(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
+    """Return whether there may be a number beyond double, which Arrow's reader overlooks where it ignores it.
+
+    A run of as many digits covers three of the bytes that are looked at.
+    """
+    step = DOUBLE_DIGITS // 3
+    is_digit = data[::step] - 0x30 < 10
+    return bool(np.any(is_digit[:-2] & is_digit[1:-1] & is_digit[2:])) and (
+        re.search(rb"\d{%d}" % DOUBLE_DIGITS, data.tobytes()) is not None
+    )
 
 
 def _read(joined: bytes, schema: pa.Schema | None, unexpected: str) -> pa.StructArray:
