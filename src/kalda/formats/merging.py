@@ -75,7 +75,7 @@ def merged_all(kinds: Iterable[pa.DataType]) -> pa.DataType:
 
 
 def settled(kind: pa.DataType) -> pa.DataType:
-    """Return a struct without the fields that no value tells the type of: null, or empty in every value."""
+    """Return a struct without the fields whose type no value shows: null, or empty in every value."""
     return pa.struct([(field.name, _settled(field.type)) for field in kind if not is_unknown(field.type)])
 
 
