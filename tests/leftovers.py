@@ -20,8 +20,9 @@ SHARED_SOCKETS: list[Callable[[], Iterable[int]]] = []
 """Each returns the descriptors of something in this process that tests share, such as a proxy in front of a
 broker: connections come and go there whatever the test does."""
 
-SHARED_THREADS = ("log-background",)
-"""Prefixes of the names of threads that a broker in this process starts when it needs them, for any test."""
+SHARED_THREADS = ("log-background", "kalda-log")
+"""Prefixes of the names of threads that a broker or client in this process starts when it needs them, for any
+test."""
 
 SECONDS_MAX = 10.0
 """How long the threads of a closed client may take to end on a loaded machine."""

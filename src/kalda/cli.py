@@ -5,7 +5,7 @@ tools are those of `kalda.tools.framework.registry`, loaded one at a time.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
@@ -179,6 +179,8 @@ def start(
             )
             for broker_id in range(brokers)
         ]
+    if is_secure:
+        _close_to_others({directory, *(Path(each) for config in configs for each in config.log_dirs)})
     if brokers == 1:
         from kalda.broker.process.standalone import run_standalone
 
@@ -223,6 +225,18 @@ def _users(file: Path | None) -> dict[str, str]:
     if not all(users) or not all(users.values()):
         _fail(f"--scram-users={file}: a name or a password is empty")
     return users
+
+
+def _close_to_others(directories: Iterable[Path]) -> None:
+    from kalda.broker.process.secure import close_to_others
+
+    try:
+        close_to_others(directories)
+    except OSError as error:
+        _fail(
+            f"--secure: {error.filename} cannot be closed to other users: {error.strerror}; "
+            "give it to the user of this command"
+        )
 
 
 def _secured(directory: Path, in_file: Mapping[str, str], by_name: Mapping[str, str]) -> "SecureCluster":

@@ -54,7 +54,8 @@ def random_name(random: Random, kind: ResourceType) -> str:
 
 
 def random_operation(random: Random, kind: ResourceType) -> AclOperation:
-    return random.choice(sorted(RESOURCE_OPERATIONS[kind]))
+    # Kafka's authorizer for ZooKeeper ended before TWO_PHASE_COMMIT came.
+    return random.choice(sorted(RESOURCE_OPERATIONS[kind] - {AclOperation.TWO_PHASE_COMMIT}))
 
 
 def random_bindings(random: Random) -> Bindings:

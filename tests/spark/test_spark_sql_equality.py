@@ -69,7 +69,16 @@ isnan(x) | 1 | 'text' | 1.25 | 5000000000 | 1e3 | true | 7L | 2.5D | -2147483648
 i is not distinct from 1 | x - t % 2 | t + 1 * 2 - 3 | 'a' || s || 'b' | not b = true
 not i is null | i = i is null | - - t
 i = 1 or i = 0 and b | ! b | cast(s as string) | cast(i as decimal(12, 2)) | -x + 1 | +i
-`i` | input.i | (x + 1) * 2
+`i` | input.i | (x + 1) * 2 | md5(s) | md5(bin) | md5('x') | sha(s) | sha1(bin) | sha2(s, 256) | sha2(s, 0)
+sha2(u, 224) | sha2(u, 384) | sha2(bin, 512) | crc32(s) | crc32(bin) | hex(s) | hex(bin) | hex(i) | hex(j)
+hex(t) | base64(bin) | base64(s) | concat_ws('-', s, u) | concat_ws(u, s, 'x') | concat_ws('', s)
+greatest(i, 5) | least(i, 5, 0) | greatest(j, j) | greatest(day, date'2026-01-01')
+least(ts, timestamp'2026-01-01 00:00:00') | left(s, 2) | left(s, 0) | left(s, -1) | right(s, 2)
+right(s, 0) | right(s, 99) | repeat(u, 2) | repeat(u, 0) | repeat(u, -1) | lpad(s, 8, 'xy')
+rpad(s, 8, 'xy') | lpad(s, 2) | rpad(s, 9) | lpad(s, 6, '') | lpad(s, -1, 'x') | instr(s, 'B')
+instr(s, '') | locate('B', s) | position('B', s) | reverse(s) | sign(x) | sign(i) | signum(x)
+base64(repeat(u, 50)) | sqrt(x) | dayofweek(day) | dayofweek(ts) | weekday(day) | weekday(ts)
+base64(sha1(u))
 """  # fmt: skip
 
 FAILING = """

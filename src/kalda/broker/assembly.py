@@ -431,7 +431,7 @@ def _build_metrics_server(foundation: Foundation, health: BrokerHealth) -> "Metr
     from kalda.net.metrics_http import MetricsServer
 
     health.register_metrics(foundation.metrics)
-    return MetricsServer(foundation.metrics, health.unready_reason)
+    return MetricsServer(foundation.metrics, health.unready_reason, login=foundation.config.metrics_login)
 
 
 def _server_config(config: BrokerConfig, hosts: HostAddresses) -> ServerConfig:

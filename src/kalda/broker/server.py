@@ -190,6 +190,7 @@ class BrokerServer:
         """
         if self._parts is not None:
             self._parts.server.abort()
+            self._parts.close_metrics()
             self._parts.controller_channel.close()
             self._parts.replication.fetchers.close_nowait()
             self._parts.timer.close()
@@ -296,13 +297,17 @@ class BrokerServer:
         register_broker_info(parts.foundation.metrics, self.services.broker_id, self.bootstrap)
         if parts.metrics_server is None:
             return
-        host, port = self._config.listeners[0].host, self._config.metrics_port
+        host, port = self._config.metrics_address, self._config.metrics_port
         assert port is not None, "a metrics server without `metrics.port`"
         try:
             port = await parts.metrics_server.listen(host, port)
         except OSError as error:
             raise BrokerStartError(f"`metrics.port`={port}: {error.strerror or error}") from None
-        logger.info("metrics are served at http://%s/metrics", address_text(host or "0.0.0.0", port))
+        logger.info(
+            "metrics are served at http://%s/metrics %s",
+            address_text(host or "0.0.0.0", port),
+            "without a login" if self._config.metrics_login is None else "to the login of `metrics.login`",
+        )
 
     async def _undo_assembly(self, parts: BrokerParts) -> None:
         """Release the ports and connections of a start that failed. No client was served yet."""

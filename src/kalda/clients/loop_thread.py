@@ -4,29 +4,79 @@ Each synchronous client has one such thread; closing the client ends it. The thr
 that forgets to close its clients still exits.
 
 What a maintainer must not break: nothing of a client may be used in a forked child. The loop thread exists in
-the parent only, and the child's copies of its sockets belong to the parent's connections.
+the parent only, and the child's copies of its sockets belong to the parent's connections. The thread takes no
+lock that a caller may hold while it waits for the thread: see `loop_logger`.
 """
 
 import asyncio
 import contextlib
-import logging
 import os
+import sys
 import threading
+import time
+import traceback
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar, TypeVarTuple
 
-from kalda.clients.errors import IllegalStateError
+from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.net.event_loop import new_event_loop
+from kalda.net.loop_logger import loop_logger, mark_loop_thread
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 T = TypeVar("T")
 Arguments = TypeVarTuple("Arguments")
 
+# asyncio and futures log on the loop's thread, too.
+for _name in ("asyncio", "concurrent.futures"):
+    loop_logger(_name)
+
+STANDSTILL_SECONDS_MIN: Final = 5.0
+STANDSTILL_SECONDS_MAX: Final = 30.0
+"""How long the loop's thread may stand still before a caller gives up: as long as the call may take, but at
+least what a busy machine causes, and at most what no callback may take."""
+WATCH_SECONDS: Final = 1.0
+"""How often a caller that waits looks whether the loop's thread runs."""
+_FRAMES_SHOWN: Final = 3
 _JOIN_SECONDS: Final = 5.0
 """How long `close` waits for the thread; its loop has nothing left to do then, so it ends at once."""
+
+
+class LoopWatch:
+    """Notices for a caller that waits that the loop's thread stands still.
+
+    What runs on the loop ends by its own time-outs as long as the loop runs. A callback of the program may
+    block the thread for ever: it waits for a lock of this caller.
+    """
+
+    def __init__(self, thread: "LoopThread", timeout_s: float) -> None:
+        """`timeout_s` is the caller's own time, within `STANDSTILL_SECONDS_MIN` and `_MAX`."""
+        self._thread: Final = thread
+        self._seconds: Final = min(max(timeout_s, STANDSTILL_SECONDS_MIN), STANDSTILL_SECONDS_MAX)
+        self._asked_at: float | None = None
+
+    def check(self) -> None:
+        """Look again; called every `WATCH_SECONDS` or so.
+
+        Raises:
+            RequestTimedOutError: the thread stands still.
+        """
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at = now
+            self._thread.call_soon(self._turned)
+        elif now - self._asked_at >= self._seconds:
+            raise RequestTimedOutError(
+                f"{self._thread.name} has not answered for {now - self._asked_at:.0f} s: its thread is held "
+                f"up {self._thread.position()}. A callback of a client must not block, nor wait for a lock "
+                "that the caller of the client holds"
+            )
+
+    def _turned(self) -> None:
+        self._asked_at = None
 
 
 class LoopThread:
@@ -41,6 +91,21 @@ class LoopThread:
         self._thread: Final = threading.Thread(target=_run, args=(self.loop,), name=name, daemon=True)
         self._thread.start()
         weakref.finalize(self, _stop, self.loop, self._pid).atexit = False
+
+    @property
+    def name(self) -> str:
+        """The name of the client, for messages."""
+        return self._name
+
+    def position(self) -> str:
+        """Return where the thread is now, for messages."""
+        frame = sys._current_frames().get(self._thread.ident or 0)
+        if frame is None:
+            return "nowhere: it has ended"
+        frames = traceback.extract_stack(frame)[-_FRAMES_SHOWN:]
+        return "in " + ", from ".join(
+            f"{each.name} ({os.path.basename(each.filename)}:{each.lineno})" for each in reversed(frames)
+        )
 
     @property
     def is_current(self) -> bool:
@@ -85,10 +150,13 @@ class LoopThread:
             raise
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = STANDSTILL_SECONDS_MAX) -> T:
         """Run a coroutine on the loop and return its result; an interrupted caller cancels the coroutine.
 
+        The coroutine ends in time by itself; `timeout_s` is its time, for `LoopWatch`.
+
         Raises:
+            RequestTimedOutError: the loop's thread stands still.
             IllegalStateError: as `check_usable`, or the caller is a callback on the loop's own thread, which
                 would wait for itself.
         """
@@ -100,13 +168,23 @@ class LoopThread:
             )
         future = self.submit(coroutine)
         try:
-            return future.result()
+            return self._result(future, LoopWatch(self, timeout_s))
         except CancelledError:
             raise IllegalStateError(f"{self._name} was closed during the call") from None
         except BaseException:
             # KeyboardInterrupt, or the coroutine's own exception, for which this does nothing.
             future.cancel()
             raise
+
+    def _result(self, future: "Future[T]", watch: LoopWatch) -> T:
+        while True:
+            try:
+                return future.result(WATCH_SECONDS)
+            except FutureTimeoutError:
+                if future.done():
+                    # The coroutine's own.
+                    raise
+            watch.check()
 
     def call_soon(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         """Run a callback on the loop soon; safe in any thread. Without effect once the loop is closed."""
@@ -163,6 +241,7 @@ def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
+    mark_loop_thread()
     try:
         while not _has_stopped(loop):
             pass

@@ -6,22 +6,26 @@ updates, and never ends before `close`.
 
 import asyncio
 import contextlib
-import logging
 from typing import Final, Protocol
 
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
-from kalda.clients.retry import ExponentialBackoff
+from kalda.clients.retry import ExponentialBackoff, Pacer
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
+from kalda.common.errors import ErrorCode
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _HOUSEKEEPING_SECONDS: Final = 30.0
 """How often idle connections are looked for, at least."""
+
+_URGENT_UPDATES_FREE: Final = 10
+"""Urgent updates in a row without a pause: a program may begin to use several topics, one after the other."""
 
 _RELIABLE_EPOCHS_VERSION: Final = 9
 """The first version of Metadata whose leader epochs are right during a reassignment."""
@@ -60,6 +64,7 @@ class MetadataRefresher:
         self._clock: Final = clock
         self._max_age_seconds: Final = config.metadata_max_age_ms / 1000
         self._backoff: Final = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._urgent: Final = Pacer(self._backoff, _URGENT_UPDATES_FREE)
         self._bootstrap_servers: Final = ",".join(config.bootstrap_servers)
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
@@ -188,7 +193,7 @@ class MetadataRefresher:
             self._port.rebootstrap()
 
     async def _pause(self, wake: asyncio.Event, seconds: float) -> None:
-        """Wait before the next update, unless it is urgent."""
+        """Wait before the next update; not as long before an urgent one, unless these are many in a row."""
         deadline = asyncio.get_running_loop().time() + seconds
         try:
             async with asyncio.timeout_at(deadline):
@@ -196,7 +201,9 @@ class MetadataRefresher:
                     wake.clear()
                     await wake.wait()
         except TimeoutError:
-            pass
+            self._urgent.reset()
+        else:
+            await asyncio.sleep(self._urgent.seconds())
 
     async def _ask(self) -> ClusterMetadata:
         request = self._metadata.next_request(self._clock.monotonic())
@@ -207,6 +214,9 @@ class MetadataRefresher:
             return request
 
         response = await self._port.send_to_any(VersionedRequest(ApiKey.METADATA, build), MetadataResponse)
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self._port.rebootstrap()
+            raise BrokerConnectionError("a broker asks this client to use its bootstrap servers again")
         if not response.brokers:
             # A broker that has just started does not know the cluster yet.
             raise BrokerConnectionError("a broker answered with metadata that lists no broker")

@@ -6,7 +6,6 @@ wait for it.
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -17,9 +16,10 @@ from kalda.clients.retry import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
 from kalda.net.connect import address_text
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 class NodeConnection:
@@ -63,7 +63,8 @@ class NodeConnection:
         self._renewing: asyncio.Task[None] | None = None
         """Logs in again over the open connection, which takes no other request meanwhile."""
         self._failures = 0
-        """Attempts to connect that failed in a row."""
+        """Failures since the last response: a broker that accepts connections and closes them is one that
+        fails."""
         self._not_before = 0.0
         """The loop's time before which nothing is sent: back-off, or the throttle of a response (KIP-219)."""
         self._is_closed = False
@@ -133,6 +134,8 @@ class NodeConnection:
             if metrics is not None:
                 self._count_response(connection, future, sent_at)
             self._heed_throttle(future)
+            if self._failures and not future.cancelled() and future.exception() is None:
+                self._failures = 0
             if on_response is not None:
                 on_response(future)
 
@@ -261,7 +264,6 @@ class NodeConnection:
         else:
             if self._failures:
                 logger.info("Connected to broker %s after %d failures.", self.peer, self._failures)
-            self._failures = 0
             self._not_before = 0.0
             self._connection = task.result()
             self._counted_bytes = self._connection.bytes_received

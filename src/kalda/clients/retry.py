@@ -1,5 +1,10 @@
 """Computes waits between attempts: exponential back-off with jitter (KIP-580). Pure but for the random
-number."""
+number.
+
+Every loop that talks to a peer waits between its turns, whatever the peer answers. `ExponentialBackoff` is
+for attempts that fail. `Pacer` is for loops where one turn may follow another at once, such as a join after
+the coordinator gave a member id: a peer that gives the same answer for ever must not keep the loop turning.
+"""
 
 import random
 from collections.abc import Callable
@@ -32,3 +37,27 @@ class ExponentialBackoff:
         assert failures >= 1, f"no wait after {failures} failures"
         wait_ms = min(self._initial_ms * 2 ** min(failures - 1, _DOUBLINGS_MAX), self._max_ms)
         return float(wait_ms) * self._uniform(1 - _JITTER, 1 + _JITTER) / 1000
+
+
+class Pacer:
+    """Lets a few turns of a loop follow each other at once, and makes further ones wait longer and longer.
+
+    Example: with 3 free turns, ``seconds()`` returns 0, 0, 0, then the waits of `backoff` for 1, 2, 3, …
+    failures, until `reset` says that the peer answered usefully.
+    """
+
+    __slots__ = ("_backoff", "_free", "_turns")
+
+    def __init__(self, backoff: ExponentialBackoff, free: int) -> None:
+        self._backoff: Final = backoff
+        self._free: Final = free
+        self._turns = 0
+
+    def seconds(self) -> float:
+        """Return the wait before the next turn, and count that turn."""
+        self._turns += 1
+        return 0.0 if self._turns <= self._free else self._backoff.seconds(self._turns - self._free)
+
+    def reset(self) -> None:
+        """Let the next turns follow at once again."""
+        self._turns = 0

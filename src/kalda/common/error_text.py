@@ -5,6 +5,8 @@ import re
 import socket
 from typing import Final
 
+from kalda.common.regular_file import FileKindError
+
 _ERRNO: Final = re.compile(r"\[Errno \d+\] ")
 """The prefix that Python puts before the text of an `OSError`, also where another error quotes that text."""
 
@@ -17,6 +19,6 @@ def error_text(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno is not None:
         if isinstance(error, socket.gaierror):
             return str(error.strerror)
-        text = os.strerror(error.errno)
+        text = str(error.strerror) if isinstance(error, FileKindError) else os.strerror(error.errno)
         return text if error.filename is None else f"{text}: {os.fsdecode(error.filename)}"
     return _ERRNO.sub("", str(error)) or type(error).__name__

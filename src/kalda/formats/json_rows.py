@@ -58,6 +58,8 @@ _WORDS: Final = {
     "-INF": -math.inf,
 }
 """Texts that Spark reads as numbers, and writes since JSON has no such numbers."""
+
+
 def _whole(text: str) -> int | NumberText:
     """Return a whole number, as its text where Python would refuse it."""
     return int(text) if len(text) <= _INT_DIGITS_MAX else NumberText(text)

@@ -110,5 +110,11 @@ async def on_daemon_thread(function: Callable[[], T], name: str) -> T:
         except BaseException as error:
             pending.set_exception(error)
 
-    threading.Thread(target=run, name=name, daemon=True).start()
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    try:
+        thread.start()
+    except RuntimeError:
+        # The interpreter ends and starts no threads any more, but a client may still be closed, for example
+        # by `logging.shutdown`.
+        run()
     return await asyncio.wrap_future(pending)

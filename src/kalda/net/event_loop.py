@@ -12,7 +12,6 @@ KVM module of Linux do.
 
 import asyncio
 import contextlib
-import logging
 import math
 import os
 import select
@@ -21,7 +20,9 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Final, Protocol
 
-logger: Final = logging.getLogger(__name__)
+from kalda.net.loop_logger import loop_logger
+
+logger: Final = loop_logger(__name__)
 
 EVENTS_PER_TURN_MAX: Final = 64
 """Sockets that are reported at once. Timers and the answers of other brokers get their turn after that many

@@ -2,7 +2,7 @@
 
 ``/metrics`` returns the metrics, in OpenMetrics where the scraper prefers it and compressed where it accepts
 gzip. ``/healthz`` returns 200 while the broker's event loop runs. ``/readyz`` returns 200 while the broker
-can serve clients, else 503 with the reason.
+can serve clients, else 503 with the reason. A login, where one is set, is asked of ``/metrics`` alone.
 
 It implements just enough HTTP/1.1 for a scraper: one request per connection, a bounded head, no body, a time
 limit, few connections at a time. It shares the broker's event loop, which a scrape never holds for longer
@@ -10,6 +10,8 @@ than `SLICE_SECONDS` and one piece of text.
 """
 
 import asyncio
+import base64
+import hmac
 import logging
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -50,12 +52,20 @@ _OPENMETRICS_VERSIONS: Final = ("", "0.0.1", "1.0.0")
 class MetricsServer:
     """The HTTP endpoint of one registry.
 
-    `unready_reason` returns why the broker cannot serve clients, or None if it can.
+    `unready_reason` returns why the broker cannot serve clients, or None if it can. With `login`, a name and
+    a password with a colon between them, only clients that send them get the metrics.
     """
 
-    def __init__(self, metrics: Metrics, unready_reason: Callable[[], str | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        metrics: Metrics,
+        unready_reason: Callable[[], str | None] = lambda: None,
+        *,
+        login: str | None = None,
+    ) -> None:
         self._metrics: Final = metrics
         self._unready_reason: Final = unready_reason
+        self._login: Final = None if login is None else login.encode()
         self._server: asyncio.Server | None = None
         self._silent: Final[dict[asyncio.StreamWriter, None]] = {}
         """Connections whose request has not arrived, the oldest first."""
@@ -92,22 +102,31 @@ class MetricsServer:
         self._silent[writer] = None
         try:
             async with asyncio.timeout(REQUEST_SECONDS_MAX):
-                head = await self._read_head(reader, writer)
-                self._answering_count += 1
-                try:
-                    for part in await self._answer(head):
-                        writer.write(part)
-                        await writer.drain()
-                        # Draining returns at once while the system takes everything; others get their turn.
-                        await asyncio.sleep(0)
-                finally:
-                    self._answering_count -= 1
-        except asyncio.LimitOverrunError:
-            writer.write(_response("431 Request Header Fields Too Large"))
+                await self._exchange(reader, writer)
+                # Returns when the peer has taken the rest.
+                writer.close()
+                await writer.wait_closed()
         except (asyncio.IncompleteReadError, TimeoutError, OSError) as error:
             logger.debug("a metrics request was not finished: %s", error_text(error))
         finally:
-            writer.close()
+            # Closing alone keeps the descriptor for as long as a peer that never reads keeps its end.
+            writer.transport.abort()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await self._read_head(reader, writer)
+        except asyncio.LimitOverrunError:
+            writer.write(_response("431 Request Header Fields Too Large"))
+            return
+        self._answering_count += 1
+        try:
+            for part in await self._answer(head):
+                writer.write(part)
+                await writer.drain()
+                # Draining returns at once while the system takes everything; others get their turn.
+                await asyncio.sleep(0)
+        finally:
+            self._answering_count -= 1
 
     def _make_place(self) -> bool:
         """Return whether another connection may be served; close the one that has been silent for longest
@@ -147,8 +166,11 @@ class MetricsServer:
             return [_response("503 Service Unavailable", f"{reason}\n".encode(), with_body=with_body)]
         if path != "/metrics":
             return [_response("404 Not Found", b"this port has /metrics, /healthz and /readyz\n")]
+        headers = _headers(lines[1:])
+        if self._login is not None and not _has_login(headers.get("authorization", ""), self._login):
+            return [_response("401 Unauthorized", extra='WWW-Authenticate: Basic realm="metrics"\r\n')]
         try:
-            return await self._scrape(_headers(lines[1:]), with_body=with_body)
+            return await self._scrape(headers, with_body=with_body)
         except Exception:
             logger.exception("metrics could not be rendered")
             return [_response("500 Internal Server Error")]
@@ -214,6 +236,16 @@ def _weighted(header: str) -> list[tuple[str, dict[str, str], float]]:
             quality = 0.0
         found.append((name, parameters, quality))
     return found
+
+
+def _has_login(authorization: str, login: bytes) -> bool:
+    """Return whether an Authorization header has this name and password (RFC 7617)."""
+    scheme, _, text = authorization.partition(" ")
+    try:
+        sent = base64.b64decode(text.strip(), validate=True)
+    except ValueError:
+        return False
+    return scheme.lower() == "basic" and hmac.compare_digest(sent, login)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:

@@ -7,16 +7,18 @@ did the work; a number that is computed from the others would make the balance t
 
 import json
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
 
 from kalda.common.types import TopicPartition
+from kalda.pipelines.value_totals import Totals, added, from_json, to_json
 
 
 class AccountError(ValueError):
     """The numbers of an account contradict each other: records were lost or counted twice."""
 
 
+_TOTALS: Final = ("decoded", "written")
 _COUNTS: Final = ("records", "rows_out", "dlq", "filtered", "gaps", "late")
 
 
@@ -49,6 +51,10 @@ class RangeAccount:
     event_time_min: int | None = None
     """The least event time of the rows, in milliseconds since the epoch; None without event times."""
     event_time_max: int | None = None
+    decoded: Totals | None = None
+    """Totals of the columns before the transform, of the records in `rows_out`; None where unknown."""
+    written: Totals | None = None
+    """Totals of the columns that were handed to the target, of the same records; None where unknown."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -98,14 +104,25 @@ class RangeAccount:
             self.late + other.late,
             event_time_min=_of_known(min, self.event_time_min, other.event_time_min),
             event_time_max=_of_known(max, self.event_time_max, other.event_time_max),
+            decoded=added(self.decoded, self.rows_out, other.decoded, other.rows_out),
+            written=added(self.written, self.rows_out, other.written, other.rows_out),
         )
 
-    def to_json(self) -> dict[str, str | int | None]:
-        """Return the fields by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+    def without_totals(self) -> "RangeAccount":
+        """Return the account without what it says of values: a commit has no room for each column."""
+        return replace(self, decoded=None, written=None)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the fields by name; unknown totals are left out."""
+        document = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in _TOTALS:
+            totals = document.pop(name)
+            if totals is not None:
+                document[name] = to_json(totals)
+        return document
 
     @classmethod
-    def from_json(cls, document: Mapping[str, str | int | None]) -> "RangeAccount":
+    def from_json(cls, document: Mapping[str, Any]) -> "RangeAccount":
         """Read what `to_json` returned; names of a later version are ignored.
 
         Raises:
@@ -113,8 +130,12 @@ class RangeAccount:
         """
         known = {field.name for field in fields(cls)}
         try:
-            return cls(**{name: value for name, value in document.items() if name in known})  # type: ignore[arg-type]  # checked by the constructor
-        except TypeError as error:
+            given = {name: value for name, value in document.items() if name in known}
+            given |= {name: from_json(given[name]) for name in _TOTALS if name in given}
+            return cls(**given)
+        except AccountError:
+            raise
+        except (TypeError, ValueError, AttributeError) as error:
             raise AccountError(f"this is no account of a range: {dict(document)}") from error
 
 
@@ -152,6 +173,10 @@ class BatchAccount:
                 merged.append(part)
         return cls(query_id, batch_id, tuple(merged))
 
+    def without_totals(self) -> "BatchAccount":
+        """Return the account without the totals of values."""
+        return replace(self, ranges=tuple(each.without_totals() for each in self.ranges))
+
     def total(self, name: str) -> int:
         """Return the sum of a count, e.g. ``total("rows_out")``, over all ranges."""
         assert name in _COUNTS, name
@@ -166,7 +191,7 @@ class BatchAccount:
         return {each.topic_partition: each.end for each in self.ranges}
 
     def to_json(self) -> str:
-        """Return the account as one line of JSON, for the metadata of a commit."""
+        """Return the account as one line of JSON."""
         document = {
             "query_id": self.query_id,
             "batch_id": self.batch_id,

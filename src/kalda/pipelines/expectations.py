@@ -65,6 +65,11 @@ class Expectations:
     def __bool__(self) -> bool:
         return bool(self._checks)
 
+    @property
+    def untyped_text(self) -> str | None:
+        """The first condition of which only the columns show if Kalda evaluates it."""
+        return next((condition.text for _, condition in self._checks if condition.depends_on_types), None)
+
     def check_schema(self, schema: pa.Schema) -> None:
         """Raise `UnsupportedSqlError` when a condition does not fit the columns."""
         for expectation, condition in self._checks:

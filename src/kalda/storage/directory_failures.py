@@ -95,3 +95,20 @@ class DirectoryFailures:
 def is_out_of_space(error: BaseException) -> bool:
     """Return whether a write failed only because the disk is full."""
     return isinstance(error, OSError) and error.errno in OUT_OF_SPACE
+
+
+def remedy(error: Exception) -> str:
+    """Return the instruction for an operator whose partition cannot be opened."""
+    if is_out_of_space(error):
+        return "free space on its volume"
+    return _REMEDIES.get(getattr(error, "errno", None), "repair or remove the directory")
+
+
+_REMEDIES: Final[dict[int | None, str]] = {
+    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
+    errno.ENFILE: "raise the system's limit of open files (`fs.file-max`)",
+    errno.EACCES: "give the broker's user read and write permission",
+    errno.EPERM: "give the broker's user read and write permission",
+    errno.EROFS: "mount its volume for writing",
+    errno.EIO: "replace the disk, or remove its log directory from `log.dirs`",
+}

@@ -22,6 +22,8 @@ FUTURE_DIRECTORY_SUFFIX: Final = "-future"
 
 LOCK_FILE: Final = ".lock"
 CLEAN_SHUTDOWN_FILE: Final = ".kafka_cleanshutdown"
+READ_NONCE_FILE: Final = "kalda-read-nonce"
+"""What a reader in place compares, to know that it sees the directory of the broker."""
 META_PROPERTIES_FILE: Final = "meta.properties"
 PARTITION_METADATA_FILE: Final = "partition.metadata"
 LEADER_EPOCH_CHECKPOINT_FILE: Final = "leader-epoch-checkpoint"

@@ -3,6 +3,9 @@
 Everything that this package does to a disk goes through `FileSystem` and `File`, so that tests can tear
 writes, fill the disk and drop what was not synced. A file has no cursor: each call names its position, so
 readers and the writer share one descriptor.
+
+The names in a data directory are those of regular files and directories. No operation follows a symbolic link
+that stands for one of them, and none waits for a FIFO; parents in a path may be links.
 """
 
 import contextlib
@@ -11,6 +14,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple, Protocol
+
+from kalda.common.regular_file import FileKindError, open_regular
 
 Buffer = bytes | bytearray | memoryview
 
@@ -73,10 +78,11 @@ class FileSystem(Protocol):
         """Return a small file's content."""
         ...
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         """Write a file so that a reader or a crash finds the old content or the new, never a mix.
 
-        With `sync` the new content and its name are on the device on return.
+        With `sync` the new content and its name are on the device on return. With `is_private` only its owner
+        can read it.
         """
         ...
 
@@ -89,7 +95,7 @@ class FileSystem(Protocol):
         ...
 
     def make_directory(self, path: str) -> None:
-        """Create the directory and its parents, unless they exist."""
+        """Create the directory and its parents, unless they exist; a private one is closed to others."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -176,23 +182,32 @@ class OsDirectoryLock:
 
 
 class OsFileSystem:
-    """The operating system's files."""
+    """The operating system's files; with `is_private` only their owner can read them."""
+
+    def __init__(self, *, is_private: bool = False) -> None:
+        self._file_mode = 0o600 if is_private else 0o644
+        self._directory_mode = 0o700 if is_private else 0o777
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open `path`; see `FileSystem`."""
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(path, flags, 0o644))
+        return OsFile(open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0), self._file_mode))
 
     def read(self, path: str) -> bytes:
         """Read all of `path`."""
-        with open(path, "rb", buffering=0) as file:
+        with open(open_regular(path, os.O_RDONLY), "rb", buffering=0) as file:
             return file.readall()
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         """Write beside `path`, then rename over it."""
         temporary = path + TEMPORARY_SUFFIX
         try:
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+            # A new file: a link may have been placed under the temporary name.
+            self.remove(temporary)
+            descriptor = os.open(
+                temporary,
+                os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+                0o600 if is_private else self._file_mode,
+            )
             try:
                 _write_all(descriptor, data)
                 if sync:
@@ -216,7 +231,13 @@ class OsFileSystem:
 
     def make_directory(self, path: str) -> None:
         """Create `path` and its parents."""
-        os.makedirs(path, exist_ok=True)
+        if os.path.islink(path):
+            raise FileKindError(path, "a symbolic link", "a directory")
+        os.makedirs(path, self._directory_mode, exist_ok=True)
+        if self._directory_mode == 0o700 and os.stat(path).st_mode & 0o077:
+            # Made by an earlier release. Another owner has decided who may enter.
+            with contextlib.suppress(PermissionError):
+                os.chmod(path, 0o700)
 
     def rename(self, source: str, target: str) -> None:
         """Rename `source` to `target`."""
@@ -230,30 +251,29 @@ class OsFileSystem:
     def remove_tree(self, path: str) -> None:
         """Remove the files of `path`, then `path`."""
         with contextlib.suppress(FileNotFoundError):
-            for entry in _scan(path):
-                child = os.path.join(path, entry.name)
-                if entry.is_directory:
-                    self.remove_tree(child)
-                else:
-                    self.remove(child)
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                _remove_entries(descriptor)
+            finally:
+                os.close(descriptor)
             os.rmdir(path)
 
     def set_modified(self, path: str, modified_ms: int) -> None:
         """Set the file's times."""
-        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+        os.utime(path, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000), follow_symlinks=False)
 
     def sync_file(self, path: str) -> None:
         """Fsync `path`."""
         with contextlib.suppress(FileNotFoundError):
-            _sync_path(path, os.O_RDONLY)
+            _sync(open_regular(path, os.O_RDONLY))
 
     def sync_directory(self, path: str) -> None:
         """Fsync the directory `path`."""
-        _sync_path(path or ".", os.O_RDONLY | os.O_DIRECTORY)
+        _sync(os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
 
     def lock(self, path: str) -> DirectoryLock | int:
         """Try an flock on `path`."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, self._file_mode)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -275,12 +295,28 @@ def _write_all(descriptor: int, data: Buffer) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-def _sync_path(path: str, flags: int) -> None:
-    descriptor = os.open(path, flags | os.O_CLOEXEC)
+def _sync(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _remove_entries(directory: int) -> None:
+    """Remove what is in an open directory, so that no name is looked up twice."""
+    with os.scandir(directory) as entries:
+        for entry in list(entries):
+            with contextlib.suppress(FileNotFoundError):
+                if not entry.is_dir(follow_symlinks=False):
+                    os.unlink(entry.name, dir_fd=directory)
+                    continue
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                child = os.open(entry.name, flags, dir_fd=directory)
+                try:
+                    _remove_entries(child)
+                finally:
+                    os.close(child)
+                os.rmdir(entry.name, dir_fd=directory)
 
 
 def _scan(path: str) -> Iterator[DirectoryEntry]:
@@ -288,7 +324,7 @@ def _scan(path: str) -> Iterator[DirectoryEntry]:
         for entry in entries:
             try:
                 is_directory = entry.is_dir(follow_symlinks=False)
-                status = entry.stat()
+                status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:
                 continue
             yield DirectoryEntry(entry.name, is_directory, status.st_size, status.st_mtime_ns // 1_000_000)

@@ -11,7 +11,6 @@ A log that is being moved to another log directory has a future log there (`futu
 """
 
 import contextlib
-import errno
 import logging
 import os
 import uuid
@@ -26,7 +25,7 @@ from kalda.common.error_text import error_text
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.storage.background import BackgroundExecutor, InlineExecutor
 from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
-from kalda.storage.directory_failures import is_out_of_space
+from kalda.storage.directory_failures import is_out_of_space, remedy
 from kalda.storage.errors import (
     CorruptCheckpointError,
     LogDirectoryError,
@@ -417,7 +416,8 @@ class LogManager:
 
     def _lock(self, directory: str) -> None:
         try:
-            self.resources.file_system.make_directory(directory)
+            # The operator may name a log directory by a link; what is in it are files and directories.
+            self.resources.file_system.make_directory(os.path.realpath(directory))
             lock = self.resources.file_system.lock(os.path.join(directory, LOCK_FILE))
         except OSError as error:
             raise LogDirectoryError(f"cannot use log directory {directory}: {error_text(error)}") from error
@@ -444,6 +444,10 @@ class LogManager:
         for entry in entries:
             path = os.path.join(directory, entry.name)
             if not entry.is_directory:
+                if parse_partition_directory_name(entry.name):
+                    logger.error(
+                        "%s is not opened: it is a link or a file, not a partition's directory", path
+                    )
                 continue
             if is_delete_directory(entry.name):
                 self.resources.deletions.add(path, 0, is_directory=True)
@@ -580,7 +584,7 @@ class LogManager:
             ).load()
         except (OSError, StorageError) as error:
             raise LogDirectoryError(
-                f"cannot open partition {topic_partition} in {path}: {error_text(error)}; {_remedy(error)}"
+                f"cannot open partition {topic_partition} in {path}: {error_text(error)}; {remedy(error)}"
             ) from error
 
     def _create(self, topic_partition: TopicPartition) -> UnifiedLog:
@@ -680,20 +684,3 @@ class LogManager:
                 if log is not None:
                     self._checkpoints.note(log)
                     log.on_checkpoint()
-
-
-def _remedy(error: Exception) -> str:
-    """Return the instruction for an operator whose partition cannot be opened."""
-    if is_out_of_space(error):
-        return "free space on its volume"
-    return _REMEDIES.get(getattr(error, "errno", None), "repair or remove the directory")
-
-
-_REMEDIES: Final[dict[int | None, str]] = {
-    errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
-    errno.ENFILE: "raise the system's limit of open files (`fs.file-max`)",
-    errno.EACCES: "give the broker's user read and write permission",
-    errno.EPERM: "give the broker's user read and write permission",
-    errno.EROFS: "mount its volume for writing",
-    errno.EIO: "replace the disk, or remove its log directory from `log.dirs`",
-}

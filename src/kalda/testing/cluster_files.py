@@ -10,6 +10,7 @@ import os
 import weakref
 from typing import Final
 
+from kalda.common.regular_file import open_regular
 from kalda.storage.filesystem import Buffer, DirectoryLock, File, OsFile, OsFileSystem
 
 
@@ -52,13 +53,12 @@ class CrashableFileSystem(OsFileSystem):
         self.check()
         if create and self.is_full and not self.exists(path):
             self.check_space(path)
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return _CrashableFile(os.open(path, flags, 0o644), self, path)
+        return _CrashableFile(open_regular(path, os.O_RDWR | (os.O_CREAT if create else 0)), self, path)
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         """Write beside `path`, then rename over it."""
         self.check_space(path)
-        super().replace(path, data, sync=False)
+        super().replace(path, data, sync=False, is_private=is_private)
 
     def make_directory(self, path: str) -> None:
         """Create `path` and its parents."""

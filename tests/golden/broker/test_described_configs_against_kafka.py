@@ -27,7 +27,12 @@ OVERRIDES = {"cleanup.policy": "compact, delete", "retention.bytes": " 5 "}
 
 READ_ONLY_HERE = {"advertised.listeners", "listener.security.protocol.map", "listeners"}
 """Kafka can change these while it runs; Kalda says that it cannot."""
-OURS = {"metrics.port", *(key.name for key in BROKER_CONFIG if key.name.startswith("kalda."))}
+OURS = {
+    "metrics.port",
+    "metrics.host",
+    "metrics.login",
+    *(key.name for key in BROKER_CONFIG if key.name.startswith("kalda.")),
+}
 OF_KAFKA_4 = {"group.coordinator.rebalance.protocols", "transaction.two.phase.commit.enable"}
 """Kafka 4 has another default than 3.9, or a new setting, and so has Kalda."""
 

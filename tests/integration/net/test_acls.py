@@ -4,6 +4,7 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +45,7 @@ SETTINGS = {
     ),
     "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
     "super.users": "User:admin",
+    "transaction.two.phase.commit.enable": "true",
     "auto.create.topics.enable": "false",
 }
 TOPIC, GROUP, CLUSTER, TXN = (
@@ -229,6 +231,20 @@ ROWS: list[tuple[ApiKey, Sequence[Need], Callable[[], Message]]] = [
         K.INIT_PRODUCER_ID,
         [(TXN, Op.WRITE)],
         lambda: message(K.INIT_PRODUCER_ID, transactional_id="x", transaction_timeout_ms=10_000),
+    ),
+    *(
+        (
+            K.INIT_PRODUCER_ID,
+            [(TXN, Op.WRITE), (TXN, Op.TWO_PHASE_COMMIT)],
+            partial(
+                message,
+                K.INIT_PRODUCER_ID,
+                transactional_id="x",
+                transaction_timeout_ms=10_000,
+                **{field: True},
+            ),
+        )
+        for field in ("enable2_pc", "keep_prepared_txn")
     ),
     (
         K.INIT_PRODUCER_ID,

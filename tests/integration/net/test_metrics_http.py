@@ -3,6 +3,9 @@
 import asyncio
 import contextlib
 import gzip
+import os
+import select
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -15,8 +18,8 @@ from kalda.net.server import Server, ServerConfig
 
 
 @contextlib.asynccontextmanager
-async def serving(metrics: Metrics) -> AsyncIterator[int]:
-    server = MetricsServer(metrics)
+async def serving(metrics: Metrics, login: str | None = None) -> AsyncIterator[int]:
+    server = MetricsServer(metrics, login=login)
     port = await server.listen("127.0.0.1", 0)
     try:
         yield port
@@ -171,3 +174,48 @@ async def test_failing_gauge_is_an_error_of_the_scrape_only(caplog: pytest.LogCa
     async with serving(metrics) as port:
         assert (await exchange(port, b"GET /metrics HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 500")
     assert 1 == len(caplog.records)
+
+
+@pytest.mark.parametrize(
+    "sent", ["", "Basic", "Basic %%%", "Bearer cHJvbTpzZWNyZXQ=", "Basic cHJvbTp3cm9uZw=="]
+)
+async def test_metrics_with_a_login_are_for_its_owner(sent: str) -> None:
+    """Probes need no login: they say nothing but whether the broker serves."""
+    async with serving(Metrics(), login="prom:secret") as port:
+        refused = await exchange(port, f"GET /metrics HTTP/1.1\r\nAuthorization: {sent}\r\n\r\n".encode())
+        assert refused.startswith(b"HTTP/1.1 401 ")
+        assert b'WWW-Authenticate: Basic realm="metrics"\r\n' in refused
+        given = b"GET /metrics HTTP/1.1\r\nAuthorization: basic cHJvbTpzZWNyZXQ=\r\n\r\n"
+        assert (await exchange(port, given)).startswith(b"HTTP/1.1 200 ")
+        assert (await exchange(port, b"GET /healthz HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("request_head", [b"GET /metrics HTTP/1.1\r\n\r\n", b"GET " + b"x" * 10_000])
+async def test_scraper_that_never_reads_keeps_no_descriptor(
+    request_head: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing a connection flushes it first, which a peer that never reads puts off for ever."""
+    monkeypatch.setattr(metrics_http, "REQUEST_SECONDS_MAX", 0.05)
+    metrics = Metrics()
+    name = "a topic with a name that takes some room " * 5
+    rows = [((("topic", f"{name}{number}"),), (1,)) for number in range(20_000)]
+    metrics.table(lambda: rows, Column("kafka_log_log_size", "gauge", "Bytes."))
+    loop = asyncio.get_running_loop()
+    async with serving(metrics) as port:
+        before = len(os.listdir("/proc/self/fd"))
+        with socket.socket() as peer:
+            peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            peer.setblocking(False)
+            await loop.sock_connect(peer, ("127.0.0.1", port))
+            await loop.sock_sendall(peer, request_head)
+            # Refused or cut off: the peer has read nothing of what was sent before.
+            async with asyncio.timeout(20):
+                while len(os.listdir("/proc/self/fd")) != before + 1 or not has_ended(peer):  # noqa: ASYNC110
+                    await asyncio.sleep(0.01)
+
+
+def has_ended(peer: socket.socket) -> bool:
+    """Return whether the other end of a connection is gone."""
+    poll = select.poll()
+    poll.register(peer, select.POLLRDHUP)
+    return bool(poll.poll(0))

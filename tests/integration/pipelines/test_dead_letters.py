@@ -17,7 +17,7 @@ from kalda.clients.errors import ProducerFencedError
 from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
 from kalda.formats import DecodeFailure
-from kalda.pipelines.dlq.letters import Letter, read_letter
+from kalda.pipelines.dlq.letters import DECODE, Letter, read_letter
 from kalda.pipelines.dlq.replay import LetterFilter, open_letters, replay
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.spec.model import Cluster
@@ -66,7 +66,7 @@ def written(
     letters: DeadLetterOutput, batch: int, first: int, count: int, error_class: str = "MalformedValue"
 ) -> None:
     task = letters.open("query", batch, 0)
-    task.add(records(first, count), TopicPartition("orders", 0), failures(count, error_class))
+    task.add(records(first, count), TopicPartition("orders", 0), failures(count, error_class), DECODE)
     letters.publish("query", batch, [str(each) for each in task.finish().files])
 
 
@@ -116,9 +116,9 @@ def test_letters_show_once_when_the_batch_is_decided(servers: str, letters: Dead
     properties = {"bootstrap.servers": servers}
     lost, kept = letters.open("query", 1, 0), letters.open("query", 1, 0)
     for part in range(10):
-        lost.add(records(part * 10, 10), TopicPartition("orders", 2), failures(10))
+        lost.add(records(part * 10, 10), TopicPartition("orders", 2), failures(10), DECODE)
     assert 100 == lost.finish().rows
-    kept.add(records(0, 3), TopicPartition("orders", 2), failures(3))
+    kept.add(records(0, 3), TopicPartition("orders", 2), failures(3), DECODE)
     files = [str(each) for each in kept.finish().files]
     assert [] == list(open_letters(properties, letters.topic))
 
@@ -133,7 +133,7 @@ def test_letters_show_once_when_the_batch_is_decided(servers: str, letters: Dead
 
 def test_a_task_that_fails_leaves_no_letter(letters: DeadLetterOutput) -> None:
     task = letters.open("query", 1, 0)
-    task.add(records(0, 5), TopicPartition("orders", 0), failures(5))
+    task.add(records(0, 5), TopicPartition("orders", 0), failures(5), DECODE)
     task.abandon()
     letters.open("query", 1, 1).abandon()
 

@@ -13,13 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from kalda.common.types import TopicPartition
+from kalda.pipelines.direct import range_job
 from kalda.pipelines.direct.range_job import BadRecordError, LostRowsError, RangeJob
-from kalda.pipelines.direct.row_plan import RowPlan
-from kalda.pipelines.direct.row_steps import OFFSET_COLUMN
+from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep
 from kalda.pipelines.direct.rows_target import SkipTarget, Written
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.spec.parser import parse_pipeline_file
+from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.sql.row_query import RowQuery
+from kalda.pipelines.tables.fitting import Fitted, Misfit
+from kalda.records.columnar import ColumnarBatch
 from kalda.spark.source.options import SourceOptions, parse_batch_options, parse_stream_options
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import close_readers
@@ -33,6 +37,9 @@ class OneFile:
 
     directory: Path
     lost: int = 0
+
+    def fit(self, rows: pa.RecordBatch) -> Fitted:
+        return Fitted(rows)
 
     def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
         rows = pa.Table.from_batches(batches)
@@ -156,6 +163,93 @@ def test_a_bad_record_stops_a_batch_that_has_no_place_for_it(
     )
     with pytest.raises(BadRecordError, match=rf"{topic}-0 at offset 107: MalformedValue: broken; set on_err"):
         job.run(OffsetRange(TopicPartition(topic, 0), 100, 900), 0)
+
+
+@dataclass(frozen=True)
+class NoHundreds(OneFile):
+    """Takes no number that ends with 00."""
+
+    def fit(self, rows: pa.RecordBatch) -> Fitted:
+        bad = [row for row, number in enumerate(rows["n"].to_pylist()) if number % 100 == 0]
+        good = pa.array([number % 100 != 0 for number in rows["n"].to_pylist()])
+        return Fitted(rows.filter(good), tuple(Misfit(row, "ValueMisfit", f"row {row}") for row in bad))
+
+
+class Letters:
+    """Keeps the offset and the cause of each dead letter, by stage."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, list[tuple[int, str]]] = {}
+
+    def open(self, query_id: str, batch_id: int, part: int) -> "Letters":
+        return self
+
+    def add(
+        self,
+        records: ColumnarBatch,
+        topic_partition: TopicPartition,
+        failures: Sequence[DecodeFailure],
+        stage: str,
+    ) -> None:
+        places = [(records.offsets[each.row].as_py(), each.error_class) for each in failures]
+        self.found.setdefault(stage, []).extend(places)
+
+    def finish(self) -> Written:
+        return Written(sum(map(len, self.found.values())))
+
+    def abandon(self) -> None:
+        pass
+
+
+def reciprocal(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Raise an error for the number 555."""
+    numbers = rows.column("n").to_pylist()
+    if 555 in numbers:
+        raise ZeroDivisionError("555 has no reciprocal")
+    return rows
+
+
+def test_each_record_that_cannot_be_written_is_named(
+    options: SourceOptions, topic: str, tmp_path: Path
+) -> None:
+    """One bad value stopped the pipeline for good; the records beside it are written."""
+    steps = (
+        RowQuery("select *, 1000 / (n - 444) as r", carried=(OFFSET_COLUMN,)),
+        FunctionStep(f"{__name__}:reciprocal"),
+    )
+    letters = Letters()
+    job = RangeJob(
+        query_id="q",
+        batch_id=0,
+        source=options,
+        rows=RowPlan(("offset",), Numbers(), steps),
+        target=NoHundreds(tmp_path),
+        dead_letters=letters,
+    )
+    account = job.run(OffsetRange(TopicPartition(topic, 0), 0, 1000), 0).account
+
+    assert (1000, 978, 22, 0) == (account.records, account.rows_out, account.dlq, account.filtered)
+    assert [(444, "StepFailed"), (555, "StepFailed")] == letters.found["transform"]
+    assert [(number, "ValueMisfit") for number in range(0, 1000, 100)] == letters.found["target"]
+    assert {"decode", "transform", "target"} == set(letters.found)
+    written = pq.read_table(tmp_path / "q-0-0.parquet")["n"].to_pylist()
+    assert [n for n in range(1000) if n % 100 not in (0, 7) and n not in (444, 555)] == written
+
+
+def test_a_step_that_fails_for_each_record_ends(
+    options: SourceOptions, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(range_job, "ATTEMPTS_MAX", 100)
+    job = RangeJob(
+        query_id="q",
+        batch_id=0,
+        source=options,
+        rows=RowPlan(("offset",), Numbers(), (RowQuery("select 1 / 0 as n", carried=(OFFSET_COLUMN,)),)),
+        target=OneFile(tmp_path),
+        dead_letters=SkipTarget(),
+    )
+    with pytest.raises(SqlError, match="division by zero"):
+        job.run(OffsetRange(TopicPartition(topic, 0), 0, 1000), 0)
 
 
 def test_a_target_that_writes_fewer_rows_than_it_got_is_an_error(

@@ -5,8 +5,9 @@ turn of a response and in a later turn of a failure, and heeds `throttle_time_ms
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeVar
 
 from kalda.clients.config.common_config import CommonClientConfig
@@ -23,6 +24,7 @@ from kalda.protocol.schema import Message
 
 R = TypeVar("R", bound=Message)
 M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 OnResponse = Callable[["asyncio.Future[Message]"], object]
 
 EVERY_VERSION = NodeApiVersions(
@@ -110,6 +112,24 @@ class ScriptedNetwork:
 
     def write_held(self, node_id: int) -> None:
         return
+
+    async def retry(self, what: str, attempt: Callable[[], Awaitable[T]], *, timeout_ms: int) -> T:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        for failures in count(1):
+            try:
+                async with asyncio.timeout_at(deadline):
+                    return await attempt()
+            except TimeoutError:
+                break
+            except ClientError as error:
+                if not error.is_retriable:
+                    raise
+            wait = self.retry_backoff.seconds(failures)
+            if loop.time() + wait >= deadline:
+                break
+            await asyncio.sleep(wait)
+        raise RequestTimedOutError(f"{what}: gave up after {timeout_ms} ms")
 
     def candidates(self) -> list[int]:
         return sorted(self.metadata.snapshot.brokers)

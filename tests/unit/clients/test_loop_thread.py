@@ -11,8 +11,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from kalda.clients.errors import IllegalStateError
-from kalda.clients.loop_thread import LoopThread
+from kalda.clients import loop_thread
+from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.loop_thread import LoopThread, LoopWatch
+from kalda.net.loop_logger import drain_log
 
 
 @pytest.fixture
@@ -141,6 +143,59 @@ def test_a_client_that_is_dropped_without_close_ends_its_thread() -> None:
     wait_ended("kalda-dropped")
 
 
+def test_a_call_ends_when_a_callback_holds_the_thread_up(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The callback waits for a lock that the caller holds, such as that of a logging handler."""
+    monkeypatch.setattr(loop_thread, "STANDSTILL_SECONDS_MIN", 0.0)
+    monkeypatch.setattr(loop_thread, "WATCH_SECONDS", 0.01)
+    lock = threading.Lock()
+
+    def wait_for_the_lock() -> None:
+        with lock:
+            pass
+
+    with lock:
+        thread.call_soon(wait_for_the_lock)
+        with pytest.raises(
+            RequestTimedOutError, match=r"kalda-test has not answered .* in wait_for_the_lock"
+        ):
+            thread.call(asyncio.sleep(0), 0.0)
+    assert 5 == thread.call(asyncio.sleep(0, 5))
+
+
+def test_a_call_may_take_longer_than_its_time_while_the_thread_runs(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What runs on the loop has its own time-outs, with messages that say more."""
+    monkeypatch.setattr(loop_thread, "STANDSTILL_SECONDS_MIN", 0.0)
+    monkeypatch.setattr(loop_thread, "WATCH_SECONDS", 0.001)
+    watched: list[None] = []
+    enough = asyncio.Event()
+    check = LoopWatch.check
+
+    def noted(watch: LoopWatch) -> None:
+        watched.append(None)
+        if len(watched) == 10:
+            thread.call_soon(enough.set)
+        check(watch)
+
+    async def run() -> int:
+        await enough.wait()
+        return 5
+
+    monkeypatch.setattr(LoopWatch, "check", noted)
+    assert 5 == thread.call(run(), 30.0)
+
+
+def test_a_time_out_of_the_coroutine_is_its_own(thread: LoopThread) -> None:
+    async def run() -> None:
+        raise TimeoutError("mine")
+
+    with pytest.raises(TimeoutError, match="mine"):
+        thread.call(run())
+
+
 FORK = """
 import asyncio, os, sys
 from kalda.clients.errors import IllegalStateError
@@ -204,6 +259,7 @@ def test_a_callback_that_exits_does_not_end_the_thread(
 
     thread.call_soon(sys.exit, 9)
     assert 5 == thread.call(asyncio.sleep(0, 5))
+    assert drain_log(10)
     assert "tried to end the program" in caplog.text
     with pytest.raises(SystemExit):
         thread.call(leave())

@@ -1,6 +1,7 @@
 """The refresher in virtual time, with a port that answers as the test says."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -236,6 +237,32 @@ def test_bootstrap_servers_come_first_after_the_trigger_time() -> None:
     run(lambda: Harness(port, metadata_recovery_rebootstrap_trigger_ms=20_000), scenario)
 
     assert 20 <= port.rebootstraps_at[0] < 21.5
+
+
+def test_a_broker_that_demands_it_sends_the_client_back_to_its_bootstrap_servers() -> None:
+    """KIP-1102: the cluster behind the addresses may be another one now."""
+    answers = [MetadataResponse(error_code=int(ErrorCode.REBOOTSTRAP_REQUIRED)), GOOD]
+    port = ScriptedPort(lambda: answers.pop(0) if len(answers) > 1 else answers[0])
+
+    async def scenario(harness: Harness) -> None:
+        assert 1 == (await harness.refresher.refresh(5.0)).version
+
+    run(lambda: Harness(port), scenario)
+    assert 1 == len(port.rebootstraps_at)
+
+
+def test_callers_that_ask_again_and_again_are_paced() -> None:
+    """Each waits for fresh metadata, and no wait alone is too much."""
+    port = ScriptedPort(lambda: GOOD)
+
+    async def scenario(harness: Harness) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(5):
+                while True:
+                    await harness.refresher.refresh(5.0)
+
+    run(lambda: Harness(port), scenario)
+    assert len(port.asked_at) <= 50
 
 
 def test_idle_connections_are_looked_for_as_often_as_their_time_asks() -> None:

@@ -90,6 +90,32 @@ def test_an_exhausted_epoch_leads_to_a_new_producer_id(simulation: Simulation) -
     assert Identity(1000, 0) == simulation.begin(expected=old).identity
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_retry_after_a_new_producer_id_is_known_to_the_next_coordinator(version: int) -> None:
+    """KAFKA-20357: the coordinator may fail between the record and the response."""
+    simulation = Simulation(version=version)
+    old = Identity(7, EPOCH_MAX - 1)
+    set_epoch(simulation, old)
+    assert Identity(1000, 0) == simulation.begin(expected=old).identity
+
+    simulation.fail_over()
+
+    assert (NONE, Identity(1000, 0)) == (
+        (again := simulation.begin(expected=old)).code,
+        again.identity,
+    )
+
+
+def test_a_retry_of_a_raised_epoch_is_known_to_the_next_coordinator() -> None:
+    simulation = Simulation(version=2)
+    producer = simulation.begin().identity
+    assert Identity(1000, 1) == simulation.begin(expected=producer).identity
+
+    simulation.fail_over()
+
+    assert Identity(1000, 1) == simulation.begin(expected=producer).identity
+
+
 def test_the_epoch_that_shuts_a_producer_out_is_never_given_to_one() -> None:
     """Above it there is none to shut its own holder out with."""
     simulation = Simulation(version=2)

@@ -103,7 +103,7 @@ def test_the_callers_bounds_narrow_the_versions() -> None:
 def test_no_shared_version_is_an_error_with_both_ranges() -> None:
     versions = versions_of(METADATA=(2, 4))
 
-    with pytest.raises(UnsupportedApiError, match=r"b:1 offers versions 2 to 4 of Metadata; .* 5 to 12"):
+    with pytest.raises(UnsupportedApiError, match=r"b:1 offers versions 2 to 4 of Metadata; .* 5 to 13"):
         versions.latest(ApiKey.METADATA, version_min=5)
     with pytest.raises(UnsupportedApiError, match="b:1 offers no version of Fetch"):
         versions.latest(ApiKey.FETCH)

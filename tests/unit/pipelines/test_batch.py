@@ -8,7 +8,7 @@ from kalda.pipelines.batch import AccountError, BatchAccount, RangeAccount
 
 def _range(start: int = 0, end: int = 10, *, partition: int = 0, **counts: int) -> RangeAccount:
     counts = {"records": end - start, "rows_out": end - start} | counts
-    return RangeAccount("orders", partition, start, end, **counts)
+    return RangeAccount("orders", partition, start, end, **counts)  # type: ignore[arg-type]  # counts only
 
 
 def test_the_offsets_of_a_range_are_records_or_gaps() -> None:

@@ -48,7 +48,10 @@ NEWER_THAN_ANY_ORACLE = {
 """KIP-1099 and the regular expressions of KIP-848 came after Apache's files, and kafka-python has neither.
 The read leases are Kalda's own."""
 
-FIELDS_NEWER_THAN_ANY_ORACLE = {("TransactionLogValue", "next_producer_epoch")}
+FIELDS_NEWER_THAN_ANY_ORACLE = {
+    ("TransactionLogValue", "next_producer_epoch"),
+    ("TransactionLogValue", "last_producer_epoch"),
+}
 """KIP-939 added a tagged field to a version that is in Apache's files without it."""
 
 IGNORABLE_SINCE_NEWER_VERSIONS = {

@@ -14,10 +14,12 @@ from kalda.security.principal import USER, KafkaPrincipal
 from kalda.security.sasl.delegation_token import DelegationToken, password_of
 from kalda.security.sasl.mechanism import SCRAM_SHA_256
 from kalda.security.sasl.scram import ScramClient, ScramServer
-from kalda.zk.client.delegation_token_store import DelegationTokenStore
+from kalda.zk.client.delegation_token_store import DelegationTokenStore, OnToken
+from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 ALICE, BOB, EVE = (KafkaPrincipal(USER, name) for name in ("alice", "bob", "eve"))
 HOUR_MS = 3_600_000
+PER_USER_MAX = 3
 
 
 class Store:
@@ -26,11 +28,12 @@ class Store:
     def __init__(self) -> None:
         self.written: dict[str, bytes] = {}
 
-    async def start(self) -> None:
-        pass
+    async def start(self, on_token: OnToken) -> None:
+        for token_id, data in self.written.items():
+            on_token(token_id, DelegationToken.from_json(data))
 
-    async def load(self) -> dict[str, DelegationToken]:
-        return {token_id: DelegationToken.from_json(data) for token_id, data in self.written.items()}
+    async def close(self) -> None:
+        pass
 
     async def set(self, token: DelegationToken) -> None:
         self.written[token.token_id] = token.to_json()
@@ -38,15 +41,13 @@ class Store:
     async def delete(self, token_id: str) -> None:
         self.written.pop(token_id, None)
 
-    async def purge_notifications(self) -> None:
-        pass
-
 
 class Broker:
     """The tokens of one broker over a store that others share."""
 
     def __init__(self, store: Store, clock: ManualClock, **settings: str) -> None:
         properties = {f"delegation.token.{name.replace('_', '.')}": text for name, text in settings.items()}
+        properties["kalda.delegation.token.per.user.max"] = str(PER_USER_MAX)
         config = BrokerConfig.from_properties(properties)
         assert isinstance(store, DelegationTokenStore | Store)
         self.tokens = DelegationTokens(config, store, clock)  # type: ignore[arg-type]  # the same methods
@@ -173,3 +174,45 @@ def test_without_a_secret_key_there_are_no_tokens(store: Store, clock: ManualClo
     with pytest.raises(ApiError):
         disabled.tokens_of(None)
     assert Broker(store, clock, master_key="old").tokens.is_enabled
+
+
+def test_a_user_may_have_a_bounded_number_of_tokens(tokens: DelegationTokens, clock: ManualClock) -> None:
+    """Whoever may log in may make tokens, and every broker keeps them all."""
+    first = created(tokens)
+    for _ in range(PER_USER_MAX - 1):
+        created(tokens, HOUR_MS)
+    for owner, requester in ((ALICE, ALICE), (EVE, ALICE), (ALICE, EVE)):
+        assert ErrorCode.POLICY_VIOLATION == refused(tokens.create(owner, requester, (), -1))
+    assert BOB == asyncio.run(tokens.create(BOB, BOB, (), -1)).owner
+    clock.advance(3601)
+    created(tokens)
+    assert 2 == len(tokens.tokens_of(frozenset({ALICE})))
+    asyncio.run(tokens.expire(ALICE, tokens.secret(first), -1))
+    assert [ALICE] == [each.owner for each in tokens.tokens_of(frozenset({ALICE}))]
+
+
+async def test_a_change_reads_the_token_that_changed_and_no_other(clock: ManualClock) -> None:
+    """With all tokens read at each change, each new token would cost more than the last."""
+    server = InMemoryZooKeeper()
+    reader, writer = (await server.cluster()).zookeeper, (await server.cluster()).zookeeper
+    store, other = DelegationTokenStore(reader), DelegationTokenStore(writer)
+    known: dict[str, DelegationToken | None] = {}
+    calls: list[str] = []
+    is_complete = asyncio.Event()
+
+    def on_token(token_id: str, token: DelegationToken | None) -> None:
+        known[token_id] = token
+        calls.append(token_id)
+        if len(calls) == 6:
+            is_complete.set()
+
+    await store.start(on_token)
+    tokens = [DelegationToken(f"id-{n}", ALICE, ALICE, (), 1, 3, 2) for n in range(5)]
+    for token in tokens:
+        await other.set(token)
+    await other.delete("id-0")
+    async with asyncio.timeout(10):
+        await is_complete.wait()
+    assert [*(each.token_id for each in tokens), "id-0"] == calls
+    assert {"id-0": None, **{each.token_id: each for each in tokens[1:]}} == known
+    await store.close()

@@ -144,7 +144,7 @@ class FaultyFileSystem:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return bytes(self.nodes[path].content)
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         self.act("replace", path)
         if self.take_space(len(data), len(data)) < len(data):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

@@ -80,6 +80,35 @@ def test_a_second_process_is_told_who_holds_the_directory(tmp_path: Path) -> Non
     manager_at(tmp_path).close()
 
 
+@pytest.mark.parametrize("name", ["00000000000000000000.log", "partition.metadata"])
+def test_recovery_does_not_change_what_a_link_points_to(name: str, tmp_path: Path) -> None:
+    """Recovery of a log cuts off what is no batch: that was the content of a file elsewhere."""
+    victim, logs = tmp_path / "victim", tmp_path / "logs"
+    victim.write_bytes(b"no batch " * 20)
+    (logs / "orders-0").mkdir(parents=True)
+    (logs / "orders-0" / name).symlink_to(victim)
+    with pytest.raises(LogDirectoryError, match=r"cannot open partition orders-0 .* Is a symbolic link"):
+        manager_at(logs)
+    assert b"no batch " * 20 == victim.read_bytes()
+
+
+def test_directory_of_a_partition_behind_a_link_is_not_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere, logs = tmp_path / "elsewhere", tmp_path / "logs"
+    for each in (elsewhere, logs):
+        each.mkdir()
+    (logs / "orders-0").symlink_to(elsewhere)
+    (tmp_path / "by-link").symlink_to(logs)
+    manager = manager_at(tmp_path / "by-link")
+    assert "orders-0 is not opened: it is a link or a file" in caplog.text
+    with pytest.raises(LogStorageError, match="Is a symbolic link, not a directory"):
+        manager.get_or_create(TopicPartition("orders", 0))
+    assert [] == list(elsewhere.iterdir())
+    assert (logs / "orders-0").is_symlink()
+    manager.close()
+
+
 def test_a_failed_start_lets_go_of_the_lock(tmp_path: Path) -> None:
     (tmp_path / "orders-0").mkdir()
     (tmp_path / "orders-0" / "partition.metadata").write_text("version: 1")

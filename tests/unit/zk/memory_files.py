@@ -135,7 +135,7 @@ class MemoryFileSystem:
             raise FileNotFoundError(path)
         return bytes(self.inodes[path].data)
 
-    def replace(self, path: str, data: Buffer, *, sync: bool) -> None:
+    def replace(self, path: str, data: Buffer, *, sync: bool, is_private: bool = False) -> None:
         self.on_change("write")
         if self.take_room(len(data)) < len(data):
             raise OSError(errno.ENOSPC, "no space left on device")

@@ -1,10 +1,18 @@
-"""Session time-outs: buckets, what is not held against clients, passwords; the settings of zoo.cfg."""
+"""Session time-outs: buckets, what is not held against clients, passwords; files; settings of zoo.cfg."""
+
+from pathlib import Path
 
 import pytest
 
+from kalda.common.clock import ManualClock
 from kalda.common.config_def import ConfigError, MissingFeatureError
+from kalda.storage.background import InlineExecutor
+from kalda.storage.filesystem import OsFileSystem
 from kalda.zk.server.config import FOUR_LETTER_WORDS, ZooKeeperConfig
+from kalda.zk.server.embedded import EmbeddedServer
+from kalda.zk.server.session_passwords import load_passwords
 from kalda.zk.server.session_tracker import SessionTracker, negotiate_timeout, session_password
+from tests.unit.zk.memory_files import MemoryFileSystem
 
 
 def due(tracker: SessionTracker, reading_ms: float) -> list[int]:
@@ -87,20 +95,60 @@ def test_buckets_are_never_wider_than_half_a_second() -> None:
     assert 200 == SessionTracker(200).bucket_ms
 
 
-def test_password_is_zookeepers() -> None:
+def test_password_of_zookeeper_is_that_of_javas_generator() -> None:
     """Sessions in a directory that ZooKeeper wrote can be taken up; the bytes are of Java's Random."""
     password = session_password(42 ^ 0xB3415C00)
     assert 16 == len(password)
-    # The secret cancels out: this is the generator seeded with 42, whose first ints are well known.
+    # The constant cancels out: this is the generator seeded with 42, whose first ints are well known.
     first = int.from_bytes(password[:4], "little", signed=True)
     second = int.from_bytes(password[4:8], "little", signed=True)
     assert (-1170105035, 234785527) == (first, second)
-    assert session_password(1) != session_password(2)
 
 
-def test_ids_with_the_highest_bit_set_have_a_password() -> None:
+def test_password_depends_on_the_servers_secret_and_on_the_session() -> None:
+    """Anyone can read the id of a session, so it must not be enough to take the session over."""
+    files = MemoryFileSystem()
+    first, other = load_passwords(files, "/a/secret", 0), load_passwords(files, "/b/secret", 0)
+    again = load_passwords(files, "/a/secret", 7)
+    assert 16 == len(first.of(1))
+    assert first.of(1) == again.of(1)
+    assert 4 == len({first.of(1), first.of(2), other.of(1), session_password(1)})
+    assert first.is_right(1, again.of(1))
+    assert not any(first.is_right(1, wrong) for wrong in (first.of(2), bytes(16), b"", None))
+
+
+@pytest.mark.parametrize("newest", [5, -0x7F00000000000001])
+def test_sessions_from_before_the_secret_keep_their_passwords(newest: int) -> None:
     """A ZooKeeper with a server id above 127 hands out negative session ids."""
-    assert 16 == len(session_password(-0x7F00000000000001))
+    passwords = load_passwords(MemoryFileSystem(), "/secret", newest)
+    assert session_password(newest) == passwords.of(newest)
+    assert session_password(newest + 1) != passwords.of(newest + 1)
+
+
+def test_damaged_secret_is_replaced_and_stops_no_start(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFileSystem()
+    files.replace("/secret", b"short", sync=True)
+    assert load_passwords(files, "/secret", 0).of(1) == load_passwords(files, "/secret", 0).of(1)
+    files = MemoryFileSystem()
+    files.room = 0
+    load_passwords(files, "/secret", 0)
+    assert "the secret of the sessions is lost at the end" in caplog.text
+
+
+def test_files_of_the_coordination_server_are_for_their_owner(tmp_path: Path) -> None:
+    """Its log and snapshots have the salted passwords of users, also those that an earlier release wrote."""
+    (tmp_path / "version-2").mkdir(mode=0o755)
+    server = EmbeddedServer(
+        str(tmp_path),
+        filesystem=OsFileSystem(is_private=True),
+        executor=InlineExecutor(),
+        clock=ManualClock(),
+    )
+    server.start()
+    assert 0o700 == (tmp_path / "version-2").stat().st_mode & 0o777
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert "session-secret" in {path.name for path in files}
+    assert {0o600} == {path.stat().st_mode & 0o777 for path in files}
 
 
 @pytest.mark.parametrize(("asked", "granted"), [(-5, 1000), (0, 1000), (2000, 2000), (90_000, 60_000)])

@@ -82,11 +82,11 @@ class BrokerAccess:
 
     def background(self) -> list[Coroutine[object, object, None]]:
         """Return what keeps tokens and their keys up to date, each until cancelled."""
-        work = self.logins.background()
-        return [*work, self.delegation_tokens.follow()] if self.delegation_tokens.is_enabled else work
+        return self.logins.background()
 
     async def close(self) -> None:
         """Stop following changes."""
+        await self.delegation_tokens.close()
         if self.authorizer is not None:
             await self.authorizer.close()
 

@@ -1,7 +1,8 @@
 """Creates, renews, ends and finds the delegation tokens of a cluster (KIP-48), as Kafka's token manager.
 
-Each broker keeps all tokens and reads them again when ZooKeeper reports a change. Every broker may change a
-token; the controller deletes those that have ended.
+Each broker keeps all tokens and reads those again that ZooKeeper reports as changed. Every broker may change
+a token; the controller deletes those that have ended. A user may have a bounded number of tokens, because any
+user who can log in may make them.
 """
 
 import asyncio
@@ -33,11 +34,13 @@ class DelegationTokens:
         self._key: Final = (
             config.delegation_token_secret_key or config.delegation_token_master_key or ""
         ).encode()
-        self._tokens: dict[str, DelegationToken] = {}
-        self._ids: dict[bytes, str] = {}
+        self._tokens: Final[dict[str, DelegationToken]] = {}
+        self._ids: Final[dict[bytes, str]] = {}
         """The ids of tokens by their secrets, which requests name them by."""
-        self._credentials: Final[dict[tuple[str, str], ScramCredential]] = {}
-        """By mechanism and id; made at the first login, as it costs thousands of hashes."""
+        self._ids_of_users: Final[dict[KafkaPrincipal, dict[str, None]]] = {}
+        """The ids of the tokens that a user owns or asked for."""
+        self._credentials: Final[dict[str, dict[str, ScramCredential]]] = {}
+        """By id and mechanism; made at the first login, as it costs thousands of hashes."""
         # Held while a token is read, changed and written back.
         self._lock: Final = asyncio.Lock()
 
@@ -53,26 +56,22 @@ class DelegationTokens:
             ZooKeeperError: they could not be read.
         """
         if self.is_enabled:
-            await self._store.start()
-            await self.reload()
+            await self._store.start(self._put)
 
-    async def follow(self) -> None:
-        """Read the tokens again after each change, until cancelled."""
-        await self._store.follow(self.reload)
-
-    async def reload(self) -> None:
-        """Read all tokens again."""
-        self._put_in_force(await self._store.load())
+    async def close(self) -> None:
+        """Stop following changes."""
+        await self._store.close()
 
     def find(self, mechanism: str, token_id: str) -> TokenCredential | None:
         """Return the credential by which SCRAM logs in with a token; None if there is no such token."""
         token = self._tokens.get(token_id)
         if token is None or token.has_ended(self._clock.time_ms()):
             return None
-        credential = self._credentials.get((mechanism, token_id))
+        credentials = self._credentials.setdefault(token_id, {})
+        credential = credentials.get(mechanism)
         if credential is None:
             # The salt need not be random: the password is, and nobody else has it.
-            credential = self._credentials[mechanism, token_id] = ScramCredential.of_password(
+            credential = credentials[mechanism] = ScramCredential.of_password(
                 mechanism, password_of(self.secret(token)).encode(), token_id.encode(), ITERATIONS_MIN
             )
         owner = replace(token.owner, token_authenticated=True)
@@ -81,6 +80,10 @@ class DelegationTokens:
     def secret(self, token: DelegationToken) -> bytes:
         """Return a token's HMAC."""
         return token.secret(self._key)
+
+    def get(self, token_id: str) -> DelegationToken | None:
+        """Return a token, or None."""
+        return self._tokens.get(token_id)
 
     def tokens_of(self, owners: frozenset[KafkaPrincipal] | None) -> list[DelegationToken]:
         """Return the tokens that some principals own, asked for or may renew; all if `owners` is None.
@@ -101,7 +104,8 @@ class DelegationTokens:
         """Make a token. A lifetime of 0 or less is the longest that the settings allow.
 
         Raises:
-            ApiError: the cluster has no delegation tokens.
+            ApiError: the cluster has no delegation tokens; or POLICY_VIOLATION, the owner or the requester
+                has as many as a user may have.
             ZooKeeperError: it could not be written.
         """
         self._require_enabled()
@@ -117,7 +121,10 @@ class DelegationTokens:
             max_at_ms=now_ms + lifetime_ms,
             expires_at_ms=now_ms + min(lifetime_ms, self._config.delegation_token_expiry_time_ms),
         )
-        await self._set(token)
+        async with self._lock:
+            for user in dict.fromkeys((owner, requester)):
+                await self._require_place(user)
+            await self._set(token)
         logger.info("created the delegation token %s for %s", token.token_id, owner)
         return token
 
@@ -154,19 +161,35 @@ class DelegationTokens:
             return await self._move_end(token, now_ms + period_ms)
 
     async def delete_ended(self) -> None:
-        """Delete the tokens that have ended, and old notifications; an error is logged."""
+        """Delete the tokens that have ended; an error is logged."""
         try:
             async with self._lock:
                 now_ms = self._clock.time_ms()
                 for token in [each for each in self._tokens.values() if each.has_ended(now_ms)]:
                     await self._delete(token)
-            await self._store.purge_notifications()
         except ZooKeeperError as error:
             logger.warning("ended delegation tokens stay until the next search: %s", error)
 
     def _require_enabled(self) -> None:
         if not self.is_enabled:
             raise ApiError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+
+    async def _require_place(self, user: KafkaPrincipal) -> None:
+        """Raise `ApiError` if a user has as many tokens as allowed; tokens that have ended are deleted."""
+        highest = self._config.kalda_delegation_token_per_user_max
+        if len(self._ids_of_users.get(user, ())) < highest:
+            return
+        now_ms = self._clock.time_ms()
+        for token in [self._tokens[token_id] for token_id in self._ids_of_users.get(user, ())]:
+            if token.has_ended(now_ms):
+                await self._delete(token)
+        count = len(self._ids_of_users.get(user, ()))
+        if count >= highest:
+            raise ApiError(
+                ErrorCode.POLICY_VIOLATION,
+                f"{user} has {count} delegation tokens and may have {highest}: let one expire, or raise "
+                "kalda.delegation.token.per.user.max.",
+            )
 
     def _find_by_secret(self, principal: KafkaPrincipal, secret: bytes) -> DelegationToken:
         self._require_enabled()
@@ -185,16 +208,28 @@ class DelegationTokens:
 
     async def _set(self, token: DelegationToken) -> None:
         await self._store.set(token)
-        self._put_in_force({**self._tokens, token.token_id: token})
+        self._put(token.token_id, token)
 
     async def _delete(self, token: DelegationToken) -> None:
         await self._store.delete(token.token_id)
-        left = {token_id: each for token_id, each in self._tokens.items() if token_id != token.token_id}
-        self._put_in_force(left)
+        self._put(token.token_id, None)
         logger.info("deleted the delegation token %s of %s", token.token_id, token.owner)
 
-    def _put_in_force(self, tokens: dict[str, DelegationToken]) -> None:
-        self._tokens = tokens
-        self._ids = {self.secret(token): token_id for token_id, token in tokens.items()}
-        for key in [key for key in self._credentials if key[1] not in tokens]:
-            del self._credentials[key]
+    def _put(self, token_id: str, token: DelegationToken | None) -> None:
+        """Put a token in force, or take it out of force. The cost does not grow with the tokens."""
+        known = self._tokens.pop(token_id, None)
+        if known is not None:
+            for user in {known.owner, known.requester}:
+                ids = self._ids_of_users[user]
+                del ids[token_id]
+                if not ids:
+                    del self._ids_of_users[user]
+        if token is None:
+            if known is not None:
+                del self._ids[self.secret(known)]
+            self._credentials.pop(token_id, None)
+            return
+        self._tokens[token_id] = token
+        self._ids[self.secret(token)] = token_id
+        for user in {token.owner, token.requester}:
+            self._ids_of_users.setdefault(user, {})[token_id] = None

@@ -74,6 +74,11 @@ class BrokerConfig(BrokerSettings):
             return self._values[name]
         return find_key(name).default
 
+    @property
+    def metrics_address(self) -> str:
+        """The host on which `metrics.port` listens."""
+        return self.listeners[0].host if self.metrics_host is None else self.metrics_host
+
     def of_listener(self, listener: str, name: str) -> ConfigValue:
         """Return a listener's value in force: its own (``listener.name.<listener>.<name>``), or all's.
 
@@ -379,6 +384,8 @@ def _check_together(get: Mapping[str, ConfigValue]) -> None:
         if get[name] is not None:
             low = 1 if name == "log.roll.ms" else 0
             require(name, number(name) >= low, f"at least {low}")
+    login = get["metrics.login"]
+    require("metrics.login", login is None or str(login).find(":") > 0, "NAME:PASSWORD")
     queued, request = number("queued.max.request.bytes"), number("socket.request.max.bytes")
     require(
         "queued.max.request.bytes",

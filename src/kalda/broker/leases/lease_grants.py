@@ -4,8 +4,8 @@ It connects the table (`read_leases`) with the logs: it is the port that `kalda.
 removes segments, and it answers the requests of readers. The handlers turn its values into messages.
 
 A reader must prove to itself that it sees the broker's files and not others of the same names: the broker
-writes a random number to `NONCE_FILE` of each log directory, and the answer has this number and each file's
-device and inode.
+writes a random number to `READ_NONCE_FILE` of each log directory, and the answer has this number and each
+file's device and inode.
 """
 
 import logging
@@ -25,6 +25,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics
 from kalda.common.types import TopicPartition
 from kalda.storage.errors import StorageError
+from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.segment_extents import SegmentExtent, aborted_transactions, locate
@@ -32,7 +33,6 @@ from kalda.storage.transaction_index import AbortedTransaction
 
 logger: Final = logging.getLogger(__name__)
 
-NONCE_FILE: Final = "kalda-read-nonce"
 """In each log directory, beside the directories of the partitions; Kafka ignores files there."""
 
 SEGMENTS_MAX: Final = 64
@@ -150,7 +150,7 @@ class LeaseGrants:
             lease,
             partition,
             log.directory,
-            os.path.join(log_directory, NONCE_FILE),
+            os.path.join(log_directory, READ_NONCE_FILE),
             nonce,
             segments,
             tuple(aborted),
@@ -242,7 +242,7 @@ class LeaseGrants:
         nonce = self._nonces.get(log_directory)
         if nonce is None:
             nonce = secrets.token_hex(16)
-            path = os.path.join(log_directory, NONCE_FILE)
+            path = os.path.join(log_directory, READ_NONCE_FILE)
             try:
                 self._file_system.replace(path, nonce.encode("ascii"), sync=False)
             except OSError as error:

@@ -41,6 +41,6 @@ class SessionFile:
         content = f"{key.session_id:x} {key.password.hex()}\n".encode("ascii")
         for path in self._paths:
             try:
-                self._file_system.replace(path, content, sync=False)
+                self._file_system.replace(path, content, sync=False, is_private=True)
             except OSError as error:
                 logger.info("%s was not written: %s", path, error.strerror)

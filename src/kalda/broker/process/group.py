@@ -32,7 +32,7 @@ from kalda.broker.process.config import DEFAULT_HOST, PER_BROKER, without_effect
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
-from kalda.broker.process.secure import ensure_users, write_bootstrap
+from kalda.broker.process.secure import ensure_users, open_doors, write_bootstrap
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.common.clock import SystemClock
 from kalda.security.zookeeper.login_file import LOGIN_FILE
@@ -208,8 +208,8 @@ def run_group(
 
     The children read the `config_file` themselves, so its secrets stay out of command lines; `settings` are
     passed on the command line. `configs` has the result of both for each broker. Every child gets `options`.
-    `users` are passwords by user that exist before the brokers start. The addresses of the brokers are
-    written into the `client_file`.
+    `users` are passwords by user that exist before the brokers start. The start makes a secured cluster if
+    there is a `client_file`, into which the addresses of the brokers are written.
     """
 
     async def main(termination: Termination) -> int:
@@ -224,9 +224,11 @@ def run_group(
                 executor,
                 termination.request,
                 OwnAcl(login_user(configs[0])) if configs[0].zookeeper_set_acl else None,
-                is_meant_secure=bool(users),
+                is_meant_secure=client_file is not None,
             ) as (embedded, address),
         ):
+            if client_file is not None:
+                logger.info("%s", open_doors(address, configs))
             if users:
                 zookeeper = await embedded.connect()
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)

@@ -169,7 +169,7 @@ class ProcessDirectory:
         self._lock = lock
         self._undo.on_locked(self._lock_name)
         try:
-            self._pid_file.write_text(f"{os.getpid()}\n")
+            file_system.replace(str(self._pid_file), f"{os.getpid()}\n".encode(), sync=False)
         except OSError as error:
             # A broker must start on a full disk: an operator may delete topics to free space.
             logger.warning("%s was not written: %s", self._pid_file, error.strerror)

@@ -27,7 +27,7 @@ def ports_of(config: BrokerConfig) -> list[WantedPort]:
     """Return the addresses that a broker with these settings listens on."""
     wanted = [WantedPort(f"listener {each.name}", each.host, each.port) for each in config.listeners]
     if config.metrics_port is not None:
-        wanted.append(WantedPort("`metrics.port`", config.listeners[0].host, config.metrics_port))
+        wanted.append(WantedPort("`metrics.port`", config.metrics_address, config.metrics_port))
     return wanted
 
 

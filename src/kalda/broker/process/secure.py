@@ -17,13 +17,14 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import DEFAULT_HOST
 from kalda.common.sanitizer import sanitize
 from kalda.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
@@ -51,6 +52,8 @@ _CERTIFICATE_VALID: Final = timedelta(days=825)
 """The longest that some platforms accept."""
 _RENEWED_BEFORE: Final = timedelta(days=30)
 _PASSWORD_BYTES: Final = 24
+_OTHERS: Final = 0o077
+_OWNER_ALONE: Final = 0o700
 _ITERATIONS: Final = 8192
 
 
@@ -119,6 +122,32 @@ async def ensure_users(store: ClusterStore, users: Mapping[str, str]) -> None:
     for user, password in users.items():
         if not (await store.config(USERS, sanitize(user))).keys() & {SCRAM_SHA_256, SCRAM_SHA_512}:
             await set_scram_user(store, user, [SCRAM_SHA_256, SCRAM_SHA_512], password, _ITERATIONS)
+
+
+def close_to_others(directories: Iterable[Path]) -> None:
+    """Keep other users of the machine out of these directories, and of all that this process will create.
+
+    Raises:
+        OSError: the mode of a directory cannot be changed.
+    """
+    os.umask(_OTHERS)
+    for directory in directories:
+        if directory.is_dir() and directory.stat().st_mode & _OTHERS:
+            directory.chmod(_OWNER_ALONE)
+
+
+def open_doors(zookeeper: str, configs: Iterable[BrokerConfig]) -> str:
+    """Return which ports of a secured cluster can be used without a login, and for what."""
+    doors = [
+        f"the coordination server at {zookeeper} (read topics, their settings and ACLs; change nothing)",
+        *(
+            f"metrics at {config.metrics_address or '0.0.0.0'}:{config.metrics_port} (read names of topics, "
+            "groups and clients, unless `metrics.login` is set)"
+            for config in configs
+            if config.metrics_port is not None and config.metrics_login is None
+        ),
+    ]
+    return f"without a login can be used: {'; '.join(doors)}"
 
 
 def _make_home(home: Path) -> None:

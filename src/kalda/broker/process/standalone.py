@@ -25,7 +25,7 @@ from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
-from kalda.broker.process.secure import ensure_users
+from kalda.broker.process.secure import ensure_users, open_doors
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
@@ -44,8 +44,8 @@ def run_standalone(
 ) -> int:
     """Run until a signal or a fault; return the exit code.
 
-    `users` are passwords by user that exist before the broker starts. The broker's address is written into
-    the `client_file`.
+    `users` are passwords by user that exist before the broker starts. The start makes a secured cluster if
+    there is a `client_file`, into which the broker's address is written.
     """
 
     async def main(termination: Termination) -> int:
@@ -59,9 +59,11 @@ def run_standalone(
                 executor,
                 termination.request,
                 OwnAcl() if config.zookeeper_set_acl else None,
-                is_meant_secure=bool(users),
+                is_meant_secure=client_file is not None,
             ) as (embedded, address),
         ):
+            if client_file is not None:
+                logger.info("%s", open_doors(address, [config]))
             zookeeper = await embedded.connect()
             if users:
                 await ensure_users(ClusterStore(zookeeper, SystemClock()), users)

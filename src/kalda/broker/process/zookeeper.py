@@ -56,7 +56,7 @@ async def coordination_server(
     clock = SystemClock()
     embedded = EmbeddedServer(
         str(directory),
-        filesystem=OsFileSystem(),
+        filesystem=OsFileSystem(is_private=True),
         executor=executor,
         clock=clock,
         config=config,

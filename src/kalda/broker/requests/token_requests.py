@@ -3,10 +3,15 @@
 Otherwise a token could be used to make further ones, and would outlive its end.
 """
 
+from typing import Final
+
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.security.principal import ANONYMOUS
+
+REQUESTER_FROM: Final = 3
+"""The first version of the requests whose responses name who asked for a token (KIP-373)."""
 
 
 def may_request_tokens(services: BrokerServices, context: RequestContext) -> bool:

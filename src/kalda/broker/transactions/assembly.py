@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
@@ -22,6 +23,7 @@ from kalda.common.metrics import Metrics, metric_name
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
+from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
@@ -77,6 +79,7 @@ def build_transactions(
         foundation.dialer,
         listener=listener,
         timeout_ms=timeout_ms,
+        deleted_topics=partial(_deleted_topics, foundation.cluster_store),
     )
     runtime_config = RuntimeConfig(
         name=TRANSACTION_STATE_TOPIC, load_buffer_bytes=config.transaction_state_log_load_buffer_size
@@ -111,6 +114,12 @@ def build_transactions(
         gate=gate,
         ids=ids,
     )
+
+
+async def _deleted_topics(store: ClusterStore, topics: Collection[str]) -> set[str]:
+    marked = await store.topics_to_delete()
+    existing = await store.topic_assignments(topics)
+    return {*topics} - (existing.keys() - {*marked})
 
 
 def _register_metrics(

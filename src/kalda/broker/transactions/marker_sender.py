@@ -7,9 +7,10 @@ be reached. Only a partition that no longer exists is skipped. Writing a marker 
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
@@ -26,6 +27,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -33,8 +35,11 @@ RETRY_SECONDS: Final = 0.1
 """The pause before a retry. Leaders change within seconds, and producers wait for the markers."""
 
 UNKNOWN_SECONDS_MAX: Final = 5.0
-"""How long a partition is unknown before it counts as deleted. A broker may get the leadership of the
-transaction state before the metadata of all partitions."""
+"""How long a partition is unknown before it counts as deleted, unless ZooKeeper says so earlier. A broker may
+get the leadership of the transaction state before the metadata of all partitions."""
+
+DeletedTopics: TypeAlias = Callable[[Collection[str]], Awaitable[Collection[str]]]
+"""Returns those of some topics that are deleted or marked for deletion; raises `ZooKeeperError`."""
 
 FENCED: Final = frozenset((ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED))
 """Another coordinator has taken the transaction over."""
@@ -83,8 +88,10 @@ class TransactionMarkers:
         *,
         listener: str,
         timeout_ms: int,
+        deleted_topics: DeletedTopics,
     ) -> None:
         self._broker_id: Final = broker_id
+        self._deleted_topics: Final = deleted_topics
         self._cache: Final = metadata_cache
         self._appends: Final = appends
         self._clock: Final = clock
@@ -126,8 +133,25 @@ class TransactionMarkers:
             tasks.create_task(self._peers.run(), name="transaction markers to brokers")
             while True:
                 await self._has_retries.wait()
+                await self.leave_out_deleted()
                 await asyncio.sleep(RETRY_SECONDS)
                 self.retry_now()
+
+    async def leave_out_deleted(self) -> None:
+        """Leave out the partitions without metadata whose topic is deleted, which ZooKeeper knows."""
+        jobs = [job for jobs in self._jobs.values() for job in jobs if job.unknown_since]
+        topics = {each.topic for job in jobs for each in job.unknown_since}
+        if not topics:
+            return
+        try:
+            deleted = await self._deleted_topics(topics)
+        except ZooKeeperError as error:
+            logger.debug("deleted topics cannot be looked up: %s", error)
+            return
+        for job in jobs:
+            for topic_partition in [each for each in job.unknown_since if each.topic in deleted]:
+                if not job.is_dropped:
+                    self._leave_out(job, topic_partition)
 
     def retry_now(self) -> None:
         """Retry the markers that were not written, at the leaders of now."""
@@ -143,10 +167,13 @@ class TransactionMarkers:
         by_leader: dict[int, list[TopicPartition]] = {}
         unknown = []
         for topic_partition in partitions:
+            if topic_partition not in job.work.remaining:
+                continue
             leadership = self._cache.partition(topic_partition)
             if leadership is None:
                 unknown.append(topic_partition)
             else:
+                job.unknown_since.pop(topic_partition, None)
                 by_leader.setdefault(leadership.leader, []).append(topic_partition)
         self._look_for(job, unknown)
         for leader, led in by_leader.items():
@@ -167,14 +194,18 @@ class TransactionMarkers:
             if now - since < UNKNOWN_SECONDS_MAX:
                 missing.append(topic_partition)
             else:
-                logger.info(
-                    '%s does not exist any more: the transaction of "%s" ends without its marker',
-                    topic_partition,
-                    job.work.metadata.transactional_id,
-                )
-                self._written(job, topic_partition)
+                self._leave_out(job, topic_partition)
         if missing:
             self._retry_all([_Piece(job, tuple(missing))])
+
+    def _leave_out(self, job: _Job, topic_partition: TopicPartition) -> None:
+        logger.info(
+            '%s does not exist any more: the transaction of "%s" ends without its marker',
+            topic_partition,
+            job.work.metadata.transactional_id,
+        )
+        del job.unknown_since[topic_partition]
+        self._written(job, topic_partition)
 
     async def _request(self, connection: PeerConnection, pieces: list[_Piece]) -> None:
         live = [piece for piece in pieces if not piece.job.is_dropped]

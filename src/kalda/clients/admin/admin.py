@@ -91,7 +91,7 @@ class Admin:
         self._finalizer.detach()
         try:
             if self._thread.is_usable:
-                self._thread.call(self._admin.close(timeout_s))
+                self._thread.call(self._admin.close(timeout_s), timeout_s)
         finally:
             self._thread.close()
 

@@ -124,11 +124,13 @@ class AsyncAdmin(
         """
         if self._telemetry_timer is not None:
             self._telemetry_timer.cancel()
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
         try:
             if self._telemetry is not None:
                 await self._telemetry.close(min(timeout_s, _TELEMETRY_CLOSE_TIMEOUT_S))
         finally:
-            await self._client.close(timeout_s)
+            await self._client.close(max(deadline - loop.time(), 0.1))
 
     # Observation
 

@@ -4,7 +4,6 @@ A coordinator describes groups of the consumer protocol (KIP-848) and classic gr
 who asks for groups of consumers need not know which of them uses which.
 """
 
-import logging
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -24,6 +23,7 @@ from kalda.clients.errors import UnsupportedApiError, error_for
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages import consumer_group_describe
 from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -38,7 +38,7 @@ from kalda.protocol.messages.describe_groups import (
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _OPERATIONS_FROM: Final = 3
 _UNKNOWN_GROUP_ERROR_FROM: Final = 6

@@ -11,7 +11,12 @@ from typing import Final
 
 import pyarrow as pa
 
-from kalda.clients.consumer.completed_fetch import CompletedFetch, scan_batches
+from kalda.clients.consumer.completed_fetch import (
+    DECODED_BYTES_MAX,
+    CompletedFetch,
+    DecodeBound,
+    scan_batches,
+)
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
 from kalda.clients.consumer.fetch_position import FetchPosition
@@ -83,9 +88,11 @@ class ArrowPoll:
         """
         pieces: list[pa.RecordBatch] = []
         rows = size = 0
+        bound = DecodeBound()
+        self._buffer.is_cut_short = False
         while rows < count and size < _JOINED_BYTES_MAX:
             try:
-                piece = self._next(count - rows)
+                piece = self._next(count - rows, bound)
             except FetchCorruptionError:
                 # The rows before are good; the next call reports the damage.
                 if not pieces:
@@ -106,7 +113,7 @@ class ArrowPoll:
         if rest is not None:
             self._subscription.refetch(rest.fetch.partition, rest.fetch.generation)
 
-    def _next(self, count: int) -> pa.RecordBatch | None:
+    def _next(self, count: int, bound: DecodeBound) -> pa.RecordBatch | None:
         while True:
             rest = self._rest
             if rest is not None:
@@ -116,7 +123,10 @@ class ArrowPoll:
                 fetch = self._buffer.next_fetch()
                 if fetch is None:
                     return None
-                piece = self._decode(fetch, count)
+                if bound.is_reached:
+                    self._buffer.is_cut_short = True
+                    return None
+                piece = self._decode(fetch, count, bound)
             if piece is not None:
                 return piece
 
@@ -128,19 +138,25 @@ class ArrowPoll:
             return None
         return self._split(rest, count)
 
-    def _decode(self, fetch: CompletedFetch, count: int) -> pa.RecordBatch | None:
+    def _decode(self, fetch: CompletedFetch, count: int, bound: DecodeBound) -> pa.RecordBatch | None:
         position = self._subscription.next_position(fetch.partition, fetch.generation)
         if position is None or position.offset != fetch.next_offset:
             self._buffer.drop(fetch)
             return None
         decoded = self._decode_good(fetch)
         fetch.consumed_count += len(decoded)
-        self._buffer.remove(fetch)
         scan = scan_batches(fetch.records, fetch.fetch_offset)
         rest = _Rest(fetch, self._rows(fetch, decoded), decoded.next_offset, scan.leader_epoch, position)
+        bound.opened(rest.rows.nbytes)
+        is_whole = decoded.consumed_bytes >= scan.whole_bytes
+        if not is_whole and decoded.next_offset > fetch.next_offset:
+            # Damaged, or larger than one decode may be: what follows is decoded by another call.
+            fetch.next_offset = decoded.next_offset
+            return self._split(rest, count)
+        self._buffer.remove(fetch)
         piece = self._split(rest, count)
-        if decoded.consumed_bytes < scan.whole_bytes:
-            # Damaged, or larger than one decode may be: what follows is fetched again.
+        if not is_whole:
+            # Batches behind messages of an older format are fetched again.
             self._rest = None
             self._subscription.refetch(fetch.partition, fetch.generation)
         return piece
@@ -193,6 +209,7 @@ class ArrowPoll:
             aborted=fetch.aborted,
             check_crc=self._check_crcs,
             want_headers=True,
+            decompressed_bytes=DECODED_BYTES_MAX,
         )
 
     def _rows(self, fetch: CompletedFetch, decoded: ColumnarBatch) -> pa.RecordBatch:

@@ -159,7 +159,8 @@ class AsyncConsumer(ConsumerQueries):
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """Commit if auto commit is on, leave the group, close the connections; harmless twice.
 
-        Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes.
+        Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes. The listener
+        may commit, and ask for positions and offsets; these calls end with the time of `close`.
         """
         check_timeout(timeout_s)
         if self._is_closed or self._core is None:
@@ -202,7 +203,7 @@ class AsyncConsumer(ConsumerQueries):
         Raises:
             IllegalStateError: there is no `group.id`, or partitions are assigned with `assign`.
         """
-        core = self._usable_core()
+        core = self._open_core()
         check_listener(listener)
         if listener is not None:
             self._listener = listener
@@ -218,7 +219,7 @@ class AsyncConsumer(ConsumerQueries):
         Raises:
             IllegalStateError: topics or a pattern are subscribed to.
         """
-        core = self._usable_core()
+        core = self._open_core()
         wanted = checked_partitions(partitions)
         if not wanted:
             await self.unsubscribe()
@@ -229,10 +230,13 @@ class AsyncConsumer(ConsumerQueries):
         core.subscription_changed()
 
     async def unsubscribe(self) -> None:
-        """Give up all partitions and leave the group."""
-        core = self._usable_core()
+        """Give up all partitions and leave the group.
+
+        Takes `default.api.timeout.ms` at most, and as long as the listener's `on_partitions_revoked` takes.
+        """
+        core = self._open_core()
         if core.group is not None and core.subscription.is_group_managed:
-            await core.group.leave()
+            await core.group.leave(timeout_ms=core.config.default_api_timeout_ms)
         core.subscription.unsubscribe()
         core.subscription_changed()
 
@@ -262,9 +266,7 @@ class AsyncConsumer(ConsumerQueries):
         Raises:
             IllegalStateError: there is no `group.id`.
         """
-        self._usable_core().needed_group("rebalances").request_rejoin(
-            reason or "the application asked for it"
-        )
+        self._open_core().needed_group("rebalances").request_rejoin(reason or "the application asked for it")
 
     # Positions
 
@@ -339,7 +341,7 @@ class AsyncConsumer(ConsumerQueries):
         """
         count = self._setup.config.max_poll_records if max_records is None else max_records
         check_max_records(count)
-        core = self._usable_core()
+        core = self._open_core()
         self._give_up_arrow()
         with self._polling(), core.poll_metrics.polling():
             taken = await self._wait(
@@ -362,7 +364,7 @@ class AsyncConsumer(ConsumerQueries):
             FetchCorruptionError and others: as `poll`, but for deserializers.
         """
         check_max_records(max_records)
-        core = self._usable_core()
+        core = self._open_core()
         arrow = self._arrow_poll()
         with self._polling(), core.poll_metrics.polling():
             return await self._wait(core, timeout_s, lambda: arrow.take(max_records))
@@ -396,6 +398,7 @@ class AsyncConsumer(ConsumerQueries):
 
         Raises:
             CommitFailedError: the member is no longer part of the group, and its partitions are another's.
+            UnknownTopicOrPartitionError: a topic has been deleted; the offsets of all others are committed.
             IllegalStateError: there is no `group.id`.
             RequestTimedOutError: the coordinator did not answer within `timeout_s`.
         """
@@ -480,6 +483,9 @@ class AsyncConsumer(ConsumerQueries):
             core.took()
             if taken:
                 return taken
+            if core.buffer.is_cut_short:
+                self._ready.set()
+                await asyncio.sleep(0)
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._ready.wait()
@@ -490,12 +496,12 @@ class AsyncConsumer(ConsumerQueries):
         """Yield records for ever; ends when the consumer is closed."""
         # An interceptor may leave records out, so it sees them one by one here.
         count = 1 if self._interceptors else self._setup.config.max_poll_records
-        self._usable_core()
+        self._open_core()
         iteration = self._iteration
         assert iteration is not None, "a started consumer iterates"
         try:
             while not self._is_closed:
-                core = self._usable_core()
+                core = self._open_core()
                 self._give_up_arrow()
                 with self._polling(), core.poll_metrics.polling():
                     await self._wait(core, None, lambda: iteration.next_chunk(count))
@@ -524,11 +530,18 @@ class AsyncConsumer(ConsumerQueries):
 
     def _usable_core(self) -> ConsumerCore:
         core = self._core
-        if core is None or self._is_closed:
+        # While `close` waits for the listener, the listener may commit, and ask for positions.
+        if core is None or (self._is_closed and not core.is_listener_running):
             state = "closed" if self._is_closed else "not started; use `async with`, or await start()"
             raise IllegalStateError(f"this consumer is {state}")
         self._settle()
         return core
+
+    def _open_core(self) -> ConsumerCore:
+        """Return the core for a method that changes what is read, which a listener cannot call in `close`."""
+        if self._is_closed:
+            raise IllegalStateError("this consumer is closed")
+        return self._usable_core()
 
     def _settle(self) -> None:
         if self._iteration is not None:

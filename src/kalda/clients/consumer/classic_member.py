@@ -7,7 +7,6 @@ What a maintainer must not break: a response counts only for the generation it w
 was sent before a rebalance may be answered with an error after it, and must not reset the new generation.
 """
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -21,6 +20,7 @@ from kalda.clients.consumer.group_errors import (
 )
 from kalda.clients.errors import ClientError, error_for
 from kalda.common.errors import ErrorCode
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -30,7 +30,7 @@ from kalda.protocol.messages.sync_group import (
     SyncGroupResponse,
 )
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 PROTOCOL_TYPE: Final = "consumer"
 _REASON_LENGTH_MAX: Final = 255

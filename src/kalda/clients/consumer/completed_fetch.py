@@ -8,7 +8,8 @@ What a maintainer must not break: `next_offset` moves only over what was returne
 that an error (a wrong CRC, a deserializer) leaves the position where it is.
 """
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
 
@@ -24,8 +25,37 @@ from kalda.records.errors import NeedMoreBytes, RecordsError
 from kalda.records.format_conversion import up_convert
 from kalda.records.record import record_bytes
 
+OFFSET_MAX: Final = 2**63 - 1
+"""The largest position; the last record that can be consumed is the one before."""
 _BATCH_FRONT: Final = Struct(">qiib6xi")
 """Base offset, length, partition leader epoch, magic, last offset delta, from the front of a batch."""
+
+
+DECODED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Decompressed bytes after which one poll opens no further batch. A few kilobytes may hold hundreds of
+megabytes, and the records of one poll are in memory together."""
+DECODED_SECONDS_MAX: Final = 0.5
+"""Time after which one poll opens no further batch: its caller has to go on, with what there is."""
+
+
+class DecodeBound:
+    """What one poll may decode. A batch that was begun may pass it: a large one has to be read, too."""
+
+    __slots__ = ("_bytes_left", "_deadline", "_monotonic")
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic: Final = monotonic
+        self._deadline: Final = monotonic() + DECODED_SECONDS_MAX
+        self._bytes_left = DECODED_BYTES_MAX
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether no further batch may be opened."""
+        return self._bytes_left <= 0 or self._monotonic() >= self._deadline
+
+    def opened(self, size: int) -> None:
+        """Count the decompressed bytes of a batch."""
+        self._bytes_left -= size
 
 
 class CompletedFetch:
@@ -119,8 +149,10 @@ class CompletedFetch:
         """Bytes of the batches that were not opened yet."""
         return self._end - self._position
 
-    def take(self, count: int, deserializers: Deserializers) -> list[ConsumerRecord[Any, Any]]:
-        """Return up to `count` records; fewer only at the end, or before a record that cannot be read.
+    def take(
+        self, count: int, deserializers: Deserializers, bound: DecodeBound | None = None
+    ) -> list[ConsumerRecord[Any, Any]]:
+        """Return up to `count` records; fewer at the end, before a record that cannot be read, or at `bound`.
 
         Raises:
             FetchCorruptionError: the next batch is damaged.
@@ -129,9 +161,15 @@ class CompletedFetch:
         taken: list[ConsumerRecord[Any, Any]] = self._take_returned(count) if self._returned else []
         try:
             while len(taken) < count:
-                decoder = self._decoder or self._open_next(deserializers)
+                decoder = self._decoder
                 if decoder is None:
-                    break
+                    if bound is not None and bound.is_reached:
+                        break
+                    decoder = self._open_next(deserializers)
+                    if decoder is None:
+                        break
+                    if bound is not None:
+                        bound.opened(decoder.size)
                 if decoder.remaining:
                     records = decoder.take(count - len(taken))
                     taken = taken + records if taken else records

@@ -299,7 +299,7 @@ class Consumer:
         check_max_records(count)
         deserializers = self._setup.deserializers
         with self._guard:
-            buffer = self._inner.core().buffer
+            buffer = self._inner.open_core().buffer
             self._inner.give_up_arrow()
             taken = self._wait(timeout_s, lambda: buffer.take(count, deserializers))
         return self._interceptors.on_consume(taken) if taken and self._interceptors else taken
@@ -310,7 +310,7 @@ class Consumer:
         """Return the next records as an Arrow batch; see `AsyncConsumer.poll_arrow`."""
         check_max_records(max_records)
         with self._guard:
-            self._inner.core()
+            self._inner.open_core()
             arrow = self._inner.arrow
             return self._wait(timeout_s, lambda: arrow.take(max_records))
 
@@ -366,7 +366,7 @@ class Consumer:
 
     def _wait(self, timeout_s: float | None, take: Callable[[], Records]) -> Records:
         """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
-        core = self._inner.core()
+        core = self._inner.open_core()
         core.check_subscribed()
         with core.poll_metrics.polling():
             return self._wait_for(core, timeout_s, take)
@@ -399,7 +399,8 @@ class Consumer:
             remaining = _WAIT_SECONDS_MAX if deadline is None else deadline - now
             if remaining <= 0:
                 return taken
-            self._signal.wait(remaining)
+            if not core.buffer.is_cut_short:
+                self._signal.wait(remaining)
 
     def _records(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
         """Yield records for ever; ends when the consumer is closed."""
@@ -409,7 +410,7 @@ class Consumer:
         try:
             if self._thread.is_closed:
                 return
-            core = self._inner.core()
+            core = self._inner.open_core()
             iteration = self._inner.iteration
             while not self._thread.is_closed:
                 with self._guard:

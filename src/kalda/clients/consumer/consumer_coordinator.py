@@ -10,7 +10,6 @@ refused or the member left. After each one, the generation is checked before par
 
 import asyncio
 import functools
-import logging
 from collections.abc import Sequence
 from typing import Final
 
@@ -32,17 +31,21 @@ from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, Rebala
 from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
 from kalda.clients.errors import ClientError
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.retry import Pacer
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.heartbeat import HeartbeatResponse
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
+_TURNS_FREE: Final = 5
+"""Turns of a rebalance that follow each other at once: for a member id, after a revocation, and some more."""
 _JOIN_LAPSE_MS: Final = 5_000
 """What a JoinGroup may take beyond the rebalance time-out, for delays on the way (as in Java)."""
 _STATIC_JOIN: Final = 5
@@ -187,6 +190,7 @@ class ConsumerCoordinator(GroupMembership):
     # Rebalances
 
     async def _rebalance_group(self) -> None:
+        turns = Pacer(self._client.retry_backoff, _TURNS_FREE)
         failures = 0
         while self._needs_rejoin():
             if self._timing.is_poll_expired(self._client.clock.monotonic()):
@@ -207,6 +211,7 @@ class ConsumerCoordinator(GroupMembership):
                 await asyncio.sleep(self._client.retry_backoff.seconds(failures))
             else:
                 failures = 0
+                await asyncio.sleep(turns.seconds())
 
     async def _join_once(self) -> Next:
         """Take one turn of a rebalance: prepare, join, sync, and use the assignment."""
@@ -236,7 +241,7 @@ class ConsumerCoordinator(GroupMembership):
         if self._subscriptions.assigned():
             offsets = await self._at_poll(self._before_revocation)
             if not member.has_lost_partitions:
-                await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+                await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
         # Not done again if the listener raises or the task is cancelled.
         member.needs_prepare = False
         owned = self._subscriptions.assigned()
@@ -350,7 +355,7 @@ class ConsumerCoordinator(GroupMembership):
         revoked = owned - assigned
         if revoked and self._protocol is RebalanceProtocol.COOPERATIVE:
             offsets = await self._at_poll(lambda: self._hold_for_revocation(revoked))
-            await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+            await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
             if not self._is_in(generation):
                 return
             await self._call_listener(RebalanceEvent.REVOKED, revoked)

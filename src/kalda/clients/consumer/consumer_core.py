@@ -8,7 +8,6 @@ until the next call takes them.
 """
 
 import asyncio
-import logging
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -49,8 +48,9 @@ from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEME
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 TopicsLike = str | Iterable[str] | re.Pattern[str] | SubscriptionPattern
 """What a user may subscribe to: a topic, several, or all that match a pattern."""
@@ -121,6 +121,10 @@ class ConsumerCore:
         self._wants_positions = False
         """Whether the user waits for records or a position, so that partitions without one get theirs."""
         self._positions_timer: asyncio.TimerHandle | None = None
+        self._committed_failures = 0
+        """How often in a row the committed offsets were not available."""
+        self._committed_not_before = 0.0
+        """The loop's time before which they are not asked for again, whatever wakes the task."""
         self._poll_timer: asyncio.TimerHandle | None = None
         self._positions_task: asyncio.Task[None] | None = None
 
@@ -151,11 +155,15 @@ class ConsumerCore:
         async def close_fetcher() -> None:
             await self.fetcher.close(max(deadline - self._loop.time(), 0.0))
 
+        async def close_telemetry(telemetry: TelemetryReporter) -> None:
+            left = max(deadline - self._loop.time(), 0.0)
+            await telemetry.close(min(TELEMETRY_CLOSE_TIMEOUT_S, left))
+
         async with AsyncExitStack() as ends:
             ends.push_async_callback(close_connections)
             ends.push_async_callback(close_fetcher)
             if self.telemetry is not None:
-                ends.push_async_callback(self.telemetry.close, min(TELEMETRY_CLOSE_TIMEOUT_S, timeout_s))
+                ends.push_async_callback(close_telemetry, self.telemetry)
             ends.push_async_callback(self._end_positions)
             if self.group is not None:
                 await self.group.close(timeout_s)
@@ -173,6 +181,11 @@ class ConsumerCore:
         if self.telemetry is None:
             raise IllegalStateError("client_instance_id needs `enable.metrics.push`=true")
         return await self.telemetry.client_instance_id(timeout_s)
+
+    @property
+    def is_listener_running(self) -> bool:
+        """Whether a rebalance, or `close`, waits for the listener."""
+        return self.group is not None and self.group.listener_time_left_ms is not None
 
     # The group's view of poll
 
@@ -407,6 +420,8 @@ class ConsumerCore:
         if not partitions or not self._wants_positions:
             # Between assign() and poll() the user may seek.
             return
+        if self._loop.time() < self._committed_not_before:
+            return
         self._wants_positions = False
         if self.group is not None:
             try:
@@ -416,8 +431,12 @@ class ConsumerCore:
                     raise
                 logger.info("Committed offsets are not available: %s; retrying.", error)
                 self._wants_positions = True
-                self._loop.call_later(self.config.retry_backoff_ms / 1000, self._positions_needed.set)
+                self._committed_failures += 1
+                wait = self.network.retry_backoff.seconds(self._committed_failures)
+                self._committed_not_before = self._loop.time() + wait
+                self._loop.call_at(self._committed_not_before, self._positions_needed.set)
                 return
+            self._committed_failures = 0
             subscription.seek_to_committed(
                 {
                     partition: self.seek_position(partition, found.offset, found.leader_epoch)

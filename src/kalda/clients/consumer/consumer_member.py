@@ -9,7 +9,6 @@ And the member never uses a partition that a heartbeat without an answer did not
 the broker may have given it to another member because of that.
 """
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -25,13 +24,14 @@ from kalda.clients.consumer.group_errors import (
 from kalda.clients.errors import ClientError, UnsupportedApiError, error_for
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1

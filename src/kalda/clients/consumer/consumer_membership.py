@@ -9,7 +9,6 @@ target. After each one, `is_reconciling` is checked before partitions are assign
 """
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -31,17 +30,23 @@ from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, Rebala
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import ClientError, UnsupportedApiError
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.retry import Pacer
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
+_HEARTBEATS_FREE: Final = 10
+"""Heartbeats that follow each other at once: each step of a reconciliation is reported by one."""
+_QUIET_SECONDS: Final = 2.0
+"""After so long without a heartbeat, the next ones may follow each other at once again."""
 _FROM_REGEX: Final = 1
 _FROM_TOPIC_IDS: Final = 12
 """The version of Metadata in which topics can be asked for by id."""
@@ -73,6 +78,9 @@ class ConsumerMembership(GroupMembership):
         )
         self._poll_deadline = 0.0
         self._next_heartbeat_at = 0.0
+        self._pacer: Final = Pacer(client.retry_backoff, _HEARTBEATS_FREE)
+        self._sent_at = self._not_before = 0.0
+        """When the last heartbeat was sent, and before when the next one may not be."""
         self._heartbeat_failures = 0
         self._names: dict[UUID, str] = {}
         """Names of the topics in the assignment, also of those that the metadata has lost since."""
@@ -144,9 +152,10 @@ class ConsumerMembership(GroupMembership):
         """Return when the next heartbeat is due; None while the member is not in the group."""
         if not self._member.is_in_group:
             return None
+        due_at = self._next_heartbeat_at
         if self._member.is_heartbeat_urgent and self._heartbeat_failures == 0:
-            return min(self._next_heartbeat_at, now)
-        return self._next_heartbeat_at
+            due_at = min(due_at, now)
+        return max(due_at, self._not_before)
 
     @property
     def poll_deadline(self) -> float:
@@ -157,9 +166,9 @@ class ConsumerMembership(GroupMembership):
         """Send a heartbeat and process the answer."""
         topics = self._topics()
         # Until the answer says how long the interval is; it is the request's time-out that matters then.
-        self._next_heartbeat_at = (
-            self._client.clock.monotonic() + self._client.config.request_timeout_ms / 1000
-        )
+        now = self._client.clock.monotonic()
+        self._next_heartbeat_at = now + self._client.config.request_timeout_ms / 1000
+        self._pace(now)
         try:
             response = await self._requests.send(
                 VersionedRequest(
@@ -207,6 +216,13 @@ class ConsumerMembership(GroupMembership):
     def _heartbeat_now(self) -> None:
         self._next_heartbeat_at = self._client.clock.monotonic()
         self._heartbeats.wake()
+
+    def _pace(self, now: float) -> None:
+        """Set when the heartbeat after the present one may be sent, whatever calls for it."""
+        if now - self._sent_at > _QUIET_SECONDS:
+            self._pacer.reset()
+        self._sent_at = now
+        self._not_before = now + self._pacer.seconds()
 
     # Leaving
 
@@ -285,7 +301,7 @@ class ConsumerMembership(GroupMembership):
             return False
         if revoked := owned - step.assigned:
             offsets = await self._at_poll(lambda: self._hold_for_revocation(revoked))
-            await self._commits.commit_before_revocation(offsets, timeout_ms=self._rebalance_timeout_ms)
+            await self._commits.commit_before_revocation(offsets, timeout_ms=self._revocation_commit_ms)
             if not member.is_reconciling(step):
                 return True
             await self._call_listener(RebalanceEvent.REVOKED, revoked)

@@ -205,7 +205,10 @@ class ConsumerQueries(ABC):
         return ClusterMetadata.from_response(response)
 
     def _timeout_ms(self, timeout_s: float | None) -> int:
-        if timeout_s is None:
-            return self._usable_core().config.default_api_timeout_ms
-        check_timeout(timeout_s)
-        return max(round(timeout_s * 1000), 0)
+        core = self._usable_core()
+        timeout_ms = core.config.default_api_timeout_ms
+        if timeout_s is not None:
+            check_timeout(timeout_s)
+            timeout_ms = max(round(timeout_s * 1000), 0)
+        left_ms = None if core.group is None else core.group.listener_time_left_ms
+        return timeout_ms if left_ms is None else min(timeout_ms, left_ms)

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kalda.clients.consumer.completed_fetch import CompletedFetch
+from kalda.clients.consumer.completed_fetch import CompletedFetch, DecodeBound
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.record_decoder import Deserializers
@@ -46,6 +46,8 @@ class FetchBuffer:
         self._read_committed: Final = read_committed
         self._lock: Final = threading.Lock()
         self._fetches: deque[CompletedFetch] = deque()
+        self.is_cut_short = False
+        """Whether the last call took less than there is, because of `DecodeBound`; user's thread only."""
 
     def add(self, fetch: CompletedFetch) -> None:
         """Add what a response returned for one partition."""
@@ -81,18 +83,24 @@ class FetchBuffer:
     def take(self, count: int, deserializers: Deserializers) -> list[ConsumerRecord[Any, Any]]:
         """Return up to `count` records and move the positions behind them.
 
-        Records of paused partitions stay.
+        Records of paused partitions stay. Fewer records than there are, even none, are returned at the end
+        of `DecodeBound`.
 
         Raises:
             FetchCorruptionError, RecordDeserializationError: the first record cannot be read.
         """
         taken: list[ConsumerRecord[Any, Any]] = []
         parked: list[CompletedFetch] = []
+        bound = DecodeBound()
+        self.is_cut_short = False
         try:
             while len(taken) < count and (fetch := self._next(parked)) is not None:
-                records = self._take_from(fetch, count - len(taken), deserializers)
+                records = self._take_from(fetch, count - len(taken), deserializers, bound)
                 if records:
                     taken = taken + records if taken else records
+                if bound.is_reached:
+                    self.is_cut_short = True
+                    break
         except ClientError:
             # What was taken is good; the next call begins with the record that cannot be read.
             if not taken:
@@ -109,10 +117,15 @@ class FetchBuffer:
         Raises:
             FetchCorruptionError, RecordDeserializationError: the first record cannot be read.
         """
+        bound = DecodeBound()
+        self.is_cut_short = False
         while (fetch := self.next_fetch()) is not None:
             start = self._subscription.next_position(fetch.partition, fetch.generation)
-            if (records := self._take_from(fetch, count, deserializers)) and start is not None:
+            if (records := self._take_from(fetch, count, deserializers, bound)) and start is not None:
                 return Chunk(fetch, start, records)
+            if bound.is_reached:
+                self.is_cut_short = True
+                break
         return None
 
     def put_back(self, chunk: Chunk, handed_out: int) -> None:
@@ -167,13 +180,13 @@ class FetchBuffer:
         metrics.position_moved(partition, lag=lag, lead=lead)
 
     def _take_from(
-        self, fetch: CompletedFetch, count: int, deserializers: Deserializers
+        self, fetch: CompletedFetch, count: int, deserializers: Deserializers, bound: DecodeBound
     ) -> list[ConsumerRecord[Any, Any]]:
         position = self._subscription.next_position(fetch.partition, fetch.generation)
         if position is None or position.offset != fetch.next_offset:
             self.drop(fetch)
             return []
-        records = fetch.take(count, deserializers)
+        records = fetch.take(count, deserializers, bound)
         fetch.consumed_count += len(records)
         return records if self.advance(fetch, position) else []
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from kalda.clients.consumer.completed_fetch import scan_batches
+from kalda.clients.consumer.completed_fetch import OFFSET_MAX, scan_batches
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.fetch_position import NO_LEADER, LeaderAndEpoch
 from kalda.clients.consumer.fetch_session import FetchTarget
 from kalda.clients.consumer.subscription_state import Fetchable, SubscriptionState
 from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.retry import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.fetch import PartitionData
@@ -95,6 +96,8 @@ class FetchPlanner:
         # Where the last fetch of each partition ended, valid for the generation only.
         self._ahead: dict[TopicPartition, Asked] = {}
         self._not_before: dict[TopicPartition, float] = {}
+        # How often in a row each partition failed.
+        self._failures: dict[TopicPartition, int] = {}
 
     def plan(
         self,
@@ -168,16 +171,23 @@ class FetchPlanner:
         ahead = self._ahead.get(partition)
         return ahead is None or ahead.generation != asked.generation or ahead.offset == asked.offset
 
-    def received(self, partition: TopicPartition, asked: Asked, records: memoryview) -> bool:
-        """Take the records of a response; return whether they hold a whole batch."""
+    def received(self, partition: TopicPartition, asked: Asked, records: memoryview) -> str | None:
+        """Take the records of a response; return what is wrong with them, None if nothing is."""
         scan = scan_batches(records, asked.offset)
-        if scan.whole_bytes:
-            self._ahead[partition] = Asked(asked.generation, scan.next_offset)
-        return scan.whole_bytes > 0
+        if not scan.whole_bytes:
+            return f"the broker sent {len(records)} bytes without a whole batch"
+        if scan.next_offset > OFFSET_MAX:
+            return f"a batch ends at offset {scan.next_offset - 1}, which no offset can follow"
+        if scan.next_offset <= asked.offset:
+            return f"the broker sent only batches that end below offset {asked.offset}"
+        self._ahead[partition] = Asked(asked.generation, scan.next_offset)
+        self._failures.pop(partition, None)
+        return None
 
-    def failed(self, partition: TopicPartition, retry_at: float) -> None:
-        """Ask for a partition again at `retry_at`, and after the others, so that those get their turn."""
-        self._not_before[partition] = retry_at
+    def failed(self, partition: TopicPartition, now: float, backoff: ExponentialBackoff) -> None:
+        """Ask for a partition again after a back-off, and after the others, so that those get their turn."""
+        failures = self._failures[partition] = self._failures.get(partition, 0) + 1
+        self._not_before[partition] = now + backoff.seconds(failures)
         self._subscription.move_to_end(partition)
 
     def _forget_others(self, fetchable: Collection[Fetchable]) -> None:
@@ -186,6 +196,7 @@ class FetchPlanner:
             assigned = current.union(self._subscription.assigned())
             self._ahead = {key: value for key, value in self._ahead.items() if key in assigned}
             self._not_before = {key: value for key, value in self._not_before.items() if key in assigned}
+            self._failures = {key: value for key, value in self._failures.items() if key in assigned}
 
     def _node(self, each: Fetchable, snapshot: ClusterMetadata, plan: FetchPlan) -> int | None:
         """Return the broker to fetch from: the closest replica if the leader named one, else the leader."""

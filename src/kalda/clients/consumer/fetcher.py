@@ -8,7 +8,6 @@ in the buffer, a position, an assignment, new metadata, the end of a back-off.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -33,13 +32,15 @@ from kalda.clients.errors import BrokerConnectionError, ClientError, Unsupported
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.metrics.consumer_metrics import FetchMetrics, ResponseMetrics
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.retry import Pacer
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _FETCH_VERSION_MIN: Final = 2
 """The first version with timestamps, that of Kafka 0.10.0; older brokers do not negotiate versions."""
@@ -47,6 +48,8 @@ _READ_COMMITTED_VERSION: Final = 4
 """The first version with transactions: Kafka 0.11."""
 _VALIDATION_VERSION: Final = 3
 """The first version of OffsetForLeaderEpoch that consumers may use (KIP-320)."""
+_FRUITLESS_FREE: Final = 10
+"""Early responses in a row without records: preferred replicas, moved leaders and new sessions cause some."""
 _ANSWER_MARGIN_MS: Final = 5_000
 """Time for a response to arrive, beyond what the broker may wait for data."""
 
@@ -107,7 +110,9 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._is_woken = False
         self._is_closed = False
-        self._retry_seconds: Final = config.retry_backoff_ms / 1000
+        self._backoff: Final = network.retry_backoff
+        # By broker: paces responses that bring nothing before `fetch.max.wait.ms`, and refused sessions.
+        self._pacers: Final[dict[int, Pacer]] = {}
         self._read_committed: Final = config.isolation is IsolationLevel.READ_COMMITTED
         self._version_min: Final = _READ_COMMITTED_VERSION if self._read_committed else _FETCH_VERSION_MIN
         subscription.topic_id_of = lambda name: network.metadata.snapshot.topic_id(name)
@@ -212,7 +217,7 @@ class Fetcher:
             version = self._network.versions(node).latest(ApiKey.FETCH, version_min=self._version_min)
         except UnsupportedApiError as error:
             # The broker may be replaced by a newer one.
-            self._not_before[node] = self._loop.time() + self._retry_seconds
+            self._not_before[node] = self._loop.time() + self._backoff.seconds(1)
             self._on_error(error)
             return
         request = session.next_request(fetch.targets, version)
@@ -264,11 +269,26 @@ class Fetcher:
             self._refused(sent, response)
         else:
             has_new = self._take(sent.node, found, sent.fetch, response)
+        self._pace(sent, has_new=has_new)
         if not self._is_woken:
             self._send()
         if has_new:
             # Last: the user's thread could not run before this one waits again, and would be woken twice.
             self._on_ready()
+
+    def _pace(self, sent: _Sent, *, has_new: bool) -> None:
+        """Hold the next fetch back if the broker keeps answering at once without records."""
+        now = self._loop.time()
+        pacer = self._pacers.get(sent.node)
+        if has_new or now - sent.at >= self._config.fetch_max_wait_ms / 2000:
+            if pacer is not None:
+                pacer.reset()
+            return
+        if pacer is None:
+            pacer = self._pacers[sent.node] = Pacer(self._backoff, _FRUITLESS_FREE)
+        wait = pacer.seconds()
+        if wait:
+            self._not_before[sent.node] = max(self._not_before.get(sent.node, 0.0), now + wait)
 
     def _refused(self, sent: _Sent, response: FetchResponse) -> None:
         """Start the session over: at once, unless the broker refused the very request that starts one."""
@@ -276,7 +296,7 @@ class Fetcher:
             self._network.metadata.request_update()
         logger.debug("Fetch session with broker %d starts over: error %d.", sent.node, response.error_code)
         if sent.is_full:
-            self._not_before[sent.node] = self._loop.time() + self._retry_seconds
+            self._not_before[sent.node] = self._loop.time() + self._backoff.seconds(1)
 
     def _take(
         self, node: int, found: dict[TopicPartition, PartitionData], fetch: NodeFetch, response: FetchResponse
@@ -348,9 +368,9 @@ class Fetcher:
         records = data_of(data)
         if not records:
             return None
-        if not self._planner.received(partition, asked, records):
-            self._planner.failed(partition, self._loop.time() + self._retry_seconds)
-            reason = f"the broker sent {len(records)} bytes without a whole batch"
+        reason = self._planner.received(partition, asked, records)
+        if reason is not None:
+            self._planner.failed(partition, self._loop.time(), self._backoff)
             self._on_error(FetchCorruptionError(partition, asked.offset, reason))
             return None
         aborted = [(each.producer_id, each.first_offset) for each in data.aborted_transactions or ()]
@@ -365,7 +385,7 @@ class Fetcher:
         )
 
     def _partition_failed(self, node: int, partition: TopicPartition, asked: Asked, code: ErrorCode) -> None:
-        self._planner.failed(partition, self._loop.time() + self._retry_seconds)
+        self._planner.failed(partition, self._loop.time(), self._backoff)
         outcome = outcome_of(code)
         if outcome is Outcome.OUT_OF_RANGE:
             self._out_of_range(partition, asked)
@@ -417,7 +437,7 @@ class Fetcher:
             await self._network.ready(node)
         except ClientError as error:
             logger.debug("Broker %d cannot be reached: %s", node, error)
-            self._set_timer(self._loop.time() + self._retry_seconds, self._loop.time())
+            self._set_timer(self._loop.time() + self._backoff.seconds(1), self._loop.time())
         finally:
             del self._connecting[node]
             self.wake()

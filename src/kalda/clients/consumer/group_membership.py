@@ -8,7 +8,6 @@ any other moment they may include records that the application has not processed
 """
 
 import asyncio
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -28,10 +27,15 @@ from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
 from kalda.clients.network_client import NetworkClient
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 T = TypeVar("T")
+
+_REVOCATION_COMMIT_SHARE: Final = 0.5
+"""The part of the rebalance's time that the commit before a revocation may take; the listener, and the
+request that the coordinator waits for, have the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +86,7 @@ class GroupMembership(ABC):
         self._instance_id: Final = options.group_instance_id
         self._rack: Final = options.rack or None
         self._rebalance_timeout_ms: Final = options.max_poll_interval_ms
+        self._revocation_commit_ms: Final = round(options.max_poll_interval_ms * _REVOCATION_COMMIT_SHARE)
         self._excludes_internal_topics: Final = options.exclude_internal_topics
         self._wake: Final = options.wake
         self._requests: Final = GroupRequests(client, options.group_id, options.metrics)
@@ -93,6 +98,8 @@ class GroupMembership(ABC):
             on_committed=options.on_committed,
         )
         self._failure: ClientError | None = None
+        self._listener_deadline: float | None = None
+        """When the rebalance or close that waits for the listener has no time left, in monotonic seconds."""
         self._poll_actions: list[Callable[[], None]] = []
         self._rebalance: asyncio.Task[None] | None = None
         self._heartbeats: Final = HeartbeatTask(self, client.clock)
@@ -187,6 +194,13 @@ class GroupMembership(ABC):
         """When `polled` is due again although nothing wakes the poll; None if never."""
         return self._commits.next_auto_commit_at
 
+    @property
+    def listener_time_left_ms(self) -> int | None:
+        """What the rebalance or close leaves for the listener that is running; None while none runs."""
+        if self._listener_deadline is None:
+            return None
+        return max(round((self._listener_deadline - self._client.clock.monotonic()) * 1000), 0)
+
     def take_error(self) -> ClientError | None:
         """Return a failure that the next poll raises, once."""
         failure, self._failure = self._failure, None
@@ -206,30 +220,26 @@ class GroupMembership(ABC):
         """Commit offsets without waiting (see `OffsetCommits.commit_nowait`)."""
         self._commits.commit_nowait(offsets, on_commit)
 
-    async def leave(self) -> None:
+    async def leave(self, *, timeout_ms: int) -> None:
         """Give up all partitions, with the listener's callback, and leave the group: `unsubscribe`."""
+        deadline = self._client.clock.monotonic() + timeout_ms / 1000
         await self._stop_rebalance()
         self._prepare_leave()
-        await self._release_partitions()
-        await self._leave_group(
-            "the consumer unsubscribed from all topics", self._client.config.request_timeout_ms
-        )
+        await self._give_up_and_leave("the consumer unsubscribed from all topics", deadline)
 
     async def close(self, timeout_s: float, *, leave_group: bool = True) -> None:
         """Commit if auto commit is on, leave the group, end the tasks; takes about `timeout_s` at most.
 
-        The listener's callback is not bounded: only the application knows how long it may take.
+        The listener's callback is not bounded: only the application knows how long it may take. Its calls of
+        the consumer are (`listener_time_left_ms`).
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
+        deadline = self._client.clock.monotonic() + timeout_s
         try:
             await self._commits.close(round(timeout_s * 1000))
             await self._stop_rebalance()
             if leave_group:
                 self._prepare_leave()
-                await self._release_partitions()
-                remaining_ms = max(round((deadline - loop.time()) * 1000), 1)
-                await self._leave_group("the consumer is being closed", remaining_ms)
+                await self._give_up_and_leave("the consumer is being closed", deadline)
         finally:
             self._poll_actions.clear()
             if self._metadata_updated in self._client.metadata.on_update:
@@ -259,8 +269,19 @@ class GroupMembership(ABC):
         self._wake()
         return await done
 
-    async def _call_listener(self, event: RebalanceEvent, partitions: Iterable[TopicPartition]) -> None:
-        """Call the user's listener; what it raises comes out of poll."""
+    async def _call_listener(
+        self,
+        event: RebalanceEvent,
+        partitions: Iterable[TopicPartition],
+        deadline: float | None = None,
+    ) -> None:
+        """Call the user's listener; what it raises comes out of poll.
+
+        Its calls of the consumer may take until `deadline`, by default as long as a rebalance.
+        """
+        if deadline is None:
+            deadline = self._client.clock.monotonic() + self._rebalance_timeout_ms / 1000
+        self._listener_deadline = deadline
         found = sorted(partitions)
         logger.info("Group %s: %s %s.", self._group_id, event.value, ", ".join(map(str, found)) or "nothing")
         started = self._client.clock.monotonic()
@@ -275,6 +296,8 @@ class GroupMembership(ABC):
             failure = RebalanceListenerError(event.value, error)
             failure.__cause__ = error
             self._fail(failure)
+        finally:
+            self._listener_deadline = None
 
     def _hold_for_revocation(self, partitions: Collection[TopicPartition]) -> Offsets:
         """Return no more records of partitions that go to others; return what to commit of them."""
@@ -301,15 +324,20 @@ class GroupMembership(ABC):
             self._subscriptions.callback_returned(added)
             self._wake()
 
-    async def _release_partitions(self) -> None:
-        """Give up all partitions before the member leaves."""
+    async def _give_up_and_leave(self, reason: str, deadline: float) -> None:
+        await self._release_partitions(deadline)
+        left_ms = round((deadline - self._client.clock.monotonic()) * 1000)
+        await self._leave_group(reason, max(min(left_ms, self._client.config.request_timeout_ms), 1))
+
+    async def _release_partitions(self, deadline: float) -> None:
+        """Give up all partitions before the member leaves; `deadline` as in `_call_listener`."""
         assigned = self._subscriptions.assigned()
         if not self._subscriptions.is_group_managed or not assigned:
             return
         event = RebalanceEvent.LOST if self._has_lost_partitions() else RebalanceEvent.REVOKED
         self._subscriptions.mark_pending_revocation(assigned)
         try:
-            await self._call_listener(event, assigned)
+            await self._call_listener(event, assigned, deadline)
         finally:
             self._subscriptions.assign_from_subscribed(())
 

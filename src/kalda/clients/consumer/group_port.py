@@ -40,6 +40,14 @@ class GroupPort(Protocol):
         """When a poll that waits calls `polled` again although nothing wakes it; None for never."""
         ...
 
+    @property
+    def listener_time_left_ms(self) -> int | None:
+        """How long a call of the listener that is running may wait at most; None while none runs.
+
+        It is what is left of the rebalance, which other members wait for, or of the time of `close`.
+        """
+        ...
+
     def take_error(self) -> ClientError | None:
         """Return a failure that the next `poll` raises, once: fenced, not authorized, a listener's error."""
         ...
@@ -70,7 +78,7 @@ class GroupPort(Protocol):
         """Return the member's identity for transactional producers."""
         ...
 
-    async def leave(self) -> None:
+    async def leave(self, *, timeout_ms: int) -> None:
         """Revoke all partitions, with the listener's callback, and leave the group: `unsubscribe`."""
         ...
 

@@ -1,5 +1,6 @@
 """Sends the requests of one group to its coordinator, and forgets a coordinator that cannot be reached."""
 
+import asyncio
 from typing import Final, TypeVar
 
 from kalda.clients.coordinator_lookup import CoordinatorType
@@ -56,13 +57,24 @@ class GroupRequests:
     ) -> R:
         """Send a request to the coordinator; one attempt.
 
+        The time-out, `request.timeout.ms` unless given, bounds the look-up of the coordinator as well.
+
         Behind a JoinGroup or SyncGroup, which the coordinator may hold for minutes, it goes over the broker's
         other connection: a broker answers the requests of one connection in turn.
 
         Raises:
             ClientError: as `NetworkClient.coordinator` and `NetworkClient.send`.
         """
-        node_id = await self.client.coordinator(self.group_id, CoordinatorType.GROUP)
+        loop = asyncio.get_running_loop()
+        timeout_ms = self.client.config.request_timeout_ms if timeout_ms is None else timeout_ms
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                node_id = await self.client.coordinator(self.group_id, CoordinatorType.GROUP)
+        except TimeoutError:
+            raise RequestTimedOutError(
+                f"no broker named the coordinator of group {self.group_id} within {timeout_ms} ms"
+            ) from None
         broker_id = self._coordinator_id = broker_id_of(node_id)
         is_held = response_class in (JoinGroupResponse, SyncGroupResponse)
         is_behind = self._may_be_held and not is_held and self.client.in_flight_count(node_id) > 0
@@ -74,7 +86,12 @@ class GroupRequests:
         if self._metrics is not None and is_heartbeat:
             self._metrics.heartbeat_sent()
         try:
-            response = await self.client.send(node_id, request, response_class, timeout_ms=timeout_ms)
+            response = await self.client.send(
+                node_id,
+                request,
+                response_class,
+                timeout_ms=max(round((deadline - loop.time()) * 1000), 1),
+            )
         except (BrokerConnectionError, RequestTimedOutError):
             self.forget_coordinator()
             raise

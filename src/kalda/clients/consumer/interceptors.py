@@ -1,14 +1,14 @@
 """Calls a user's interceptors; what they raise is logged and changes nothing, as in Java's client."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kalda.clients.consumer.consumer_record import ConsumerRecord, OffsetAndMetadata
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 class Interceptors:

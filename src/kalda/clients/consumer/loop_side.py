@@ -49,6 +49,10 @@ class LoopSide(AsyncConsumer):
         """
         return self._usable_core()
 
+    def open_core(self) -> ConsumerCore:
+        """Return what `core` returns, for methods that a listener cannot call in `close`."""
+        return self._open_core()
+
     @property
     def iteration(self) -> RecordIteration:
         """The records that a loop is being given."""

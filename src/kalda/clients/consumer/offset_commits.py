@@ -6,8 +6,7 @@ returned has been processed.
 """
 
 import asyncio
-import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Final, Protocol
 
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
@@ -22,6 +21,7 @@ from kalda.clients.consumer.offset_requests import (
     COORDINATOR_MOVED,
     CommitIdentity,
     Offsets,
+    UnknownPartitionsError,
     commit_request,
     fetch_request,
     read_commit_response,
@@ -33,10 +33,11 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.offset_commit import OffsetCommitResponse
 from kalda.protocol.messages.offset_fetch import OffsetFetchResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 PENDING_COMMITS_MAX: Final = 10_000
 """Commits without waiting that may be pending at once; more show that commits come faster than responses."""
@@ -89,6 +90,8 @@ class OffsetCommits:
         self._pending: Final[set[asyncio.Task[None]]] = set()
         self._auto_commit: asyncio.Task[None] | None = None
         self._auto_commit_at: float | None = None
+        self._auto_commit_failures = 0
+        """Automatic commits in a row that failed and may succeed later."""
 
     @property
     def is_automatic(self) -> bool:
@@ -126,13 +129,11 @@ class OffsetCommits:
         Raises:
             CommitFailedError: the member is no longer part of the group.
             RebalanceInProgressError: the member has to join first.
+            UnknownTopicOrPartitionError: a topic has been deleted; the offsets of all others are committed.
             ClientError: the offsets cannot be committed, or not in time.
         """
         _check(offsets)
-        if not offsets:
-            return
-        what = f"the commit of group {self._requests.group_id}"
-        await self._requests.client.retry(what, lambda: self._attempt(offsets), timeout_ms=timeout_ms)
+        await self._retry(lambda: self._attempt(offsets), offsets, timeout_ms)
 
     def commit_nowait(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
         """Commit offsets without waiting and without retries; `on_commit` runs on the loop.
@@ -148,11 +149,20 @@ class OffsetCommits:
         task.add_done_callback(self._pending.discard)
 
     async def commit_before_revocation(self, offsets: Offsets, *, timeout_ms: int) -> None:
-        """Commit what was consumed of partitions that other members will get; failures are logged."""
-        if not offsets:
-            return
+        """Commit what was consumed of partitions that other members will get; failures are logged.
+
+        Partitions that the coordinator does not know are left out: they were consumed, so their topics have
+        been deleted, and the group waits for this member (KAFKA-16224).
+        """
+
+        async def attempt() -> None:
+            try:
+                await self._attempt(offsets)
+            except UnknownPartitionsError as error:
+                logger.info("Offsets of deleted topics are not committed: %s", error)
+
         try:
-            await self.commit(offsets, timeout_ms=timeout_ms)
+            await self._retry(attempt, offsets, timeout_ms)
         except ClientError as error:
             logger.warning(
                 "Group %s: automatic commit before a rebalance failed; records may be consumed twice: %s",
@@ -205,6 +215,11 @@ class OffsetCommits:
 
     # Internals
 
+    async def _retry(self, attempt: Callable[[], Awaitable[None]], offsets: Offsets, timeout_ms: int) -> None:
+        if offsets:
+            what = f"the commit of group {self._requests.group_id}"
+            await self._requests.client.retry(what, attempt, timeout_ms=timeout_ms)
+
     async def _attempt(self, offsets: Offsets) -> None:
         async with self._order:
             identity = self._member.commit_identity()
@@ -221,11 +236,24 @@ class OffsetCommits:
                     lambda code: self._member.on_commit_refused(code, identity),
                     self._requests.coordinator_text,
                 )
+            except UnknownPartitionsError as error:
+                error.is_final = self._are_deleted(error.partitions)
+                raise
             except ClientError as error:
                 if error.code in COORDINATOR_MOVED:
                     self._requests.forget_coordinator()
                 raise
         self._on_committed(offsets)
+
+    def _are_deleted(self, partitions: Collection[TopicPartition]) -> bool:
+        """Whether partitions were consumed, so that they existed, and are not in the metadata any more."""
+        metadata = self._requests.client.metadata
+        consumed = self._subscriptions.all_consumed()
+        if all(each in consumed and metadata.snapshot.partition(each) is None for each in partitions):
+            return True
+        # The next attempt finds newer metadata.
+        metadata.request_update()
+        return False
 
     async def _commit_once(self, offsets: Offsets, on_commit: OnCommit | None) -> None:
         failure: ClientError | None = None
@@ -246,9 +274,12 @@ class OffsetCommits:
         client = self._requests.client
         try:
             await self._attempt(offsets)
+            self._auto_commit_failures = 0
         except ClientError as error:
             if error.is_retriable or isinstance(error, RebalanceInProgressError):
-                self._auto_commit_at = client.clock.monotonic() + client.retry_backoff.seconds(1)
+                self._auto_commit_failures += 1
+                wait = client.retry_backoff.seconds(self._auto_commit_failures)
+                self._auto_commit_at = client.clock.monotonic() + wait
                 logger.debug("Group %s: automatic commit failed: %s", self._requests.group_id, error)
             else:
                 logger.warning("Group %s: automatic commit failed: %s", self._requests.group_id, error)

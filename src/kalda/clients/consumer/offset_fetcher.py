@@ -4,7 +4,6 @@ What is asked and what responses mean is decided in `offset_lookup` and `subscri
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -31,10 +30,11 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.list_offsets import ListOffsetsResponse
 from kalda.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 class OffsetFetcher:
@@ -47,7 +47,8 @@ class OffsetFetcher:
         self._network: Final = network
         self._subscription: Final = subscription
         self._isolation: Final = config.isolation
-        self._retry_seconds: Final = config.retry_backoff_ms / 1000
+        self._failures = 0
+        """Look-ups and validations in a row that did not succeed for all partitions."""
 
     async def offsets(
         self, timestamps: Mapping[TopicPartition, int], *, timeout_ms: int
@@ -126,8 +127,10 @@ class OffsetFetcher:
             if subscription.complete_reset(partition, resets[partition], position):
                 logger.info("Position of %s is reset to %s: %s.", partition, resets[partition], position)
         rest = [key for key in resets if result.found.get(key) is None]
-        if rest:
-            subscription.retry_later(rest, loop.time() + self._retry_seconds)
+        if not rest:
+            self._failures = 0
+        else:
+            subscription.retry_later(rest, loop.time() + self._back_off())
             self._network.metadata.request_update()
         for partition, code in result.failed.items():
             raise self._refused(code, f"reset of the position in {partition}", partition)
@@ -188,7 +191,7 @@ class OffsetFetcher:
             return []
         except ClientError as error:
             logger.debug("Positions were not validated by broker %d: %s", leader, error)
-            subscription.retry_later(positions, loop.time() + self._retry_seconds)
+            subscription.retry_later(positions, loop.time() + self._back_off())
             self._network.metadata.request_update()
             return []
         result = read_epochs(response)
@@ -203,12 +206,19 @@ class OffsetFetcher:
             elif end_offset < asked.offset:
                 logger.warning("The log of %s was truncated before %s.", partition, asked)
         rest = [partition for partition in positions if partition not in result.ends]
-        if rest:
-            subscription.retry_later(rest, loop.time() + self._retry_seconds)
+        if not rest:
+            self._failures = 0
+        else:
+            subscription.retry_later(rest, loop.time() + self._back_off())
             self._network.metadata.request_update()
         for partition, code in result.failed.items():
             raise self._refused(code, f"validation of the position in {partition}", partition)
         return truncations
+
+    def _back_off(self) -> float:
+        """Count a failure; return the seconds before the next attempt."""
+        self._failures += 1
+        return self._network.retry_backoff.seconds(self._failures)
 
     def _refused(self, code: ErrorCode, what: str, partition: TopicPartition) -> ClientError:
         """Return the error of a partition's leader, which it names where it is known."""

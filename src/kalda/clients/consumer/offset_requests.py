@@ -5,7 +5,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
-from kalda.clients.errors import BrokerResponseError, ClientError, error_for
+from kalda.clients.errors import (
+    BrokerResponseError,
+    ClientError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.offset_commit import (
@@ -39,10 +45,7 @@ MEMBERSHIP_ERRORS: Final = frozenset(
     }
 )
 """Errors of a commit that say something about the member."""
-_RETRIED: Final = COORDINATOR_MOVED | {
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-}
+_RETRIED: Final = COORDINATOR_MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 _NO_EPOCH: Final = -1
 _FROM_MANY_GROUPS: Final = 8
 _FROM_REQUIRE_STABLE: Final = 7
@@ -65,6 +68,24 @@ class PermanentCommitError(BrokerResponseError):
     def is_retriable(self) -> bool:
         """Always false."""
         return False
+
+
+class UnknownPartitionsError(UnknownTopicOrPartitionError):
+    """The coordinator does not know some partitions of a commit; it has committed all others.
+
+    It may not have heard of a new topic yet, so Java retries. A topic that was deleted does not come back.
+    """
+
+    def __init__(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        super().__init__(what, explained(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        self.partitions: Final = partitions
+        self.is_final = False
+        """Whether the same commit is not worth another attempt."""
+
+    @property
+    def is_retriable(self) -> bool:
+        """Whether the coordinator may know the partitions later."""
+        return not self.is_final
 
 
 def commit_request(group_id: str, offsets: Offsets, identity: CommitIdentity) -> OffsetCommitRequest:
@@ -95,9 +116,11 @@ def read_commit_response(
     names the broker for messages.
 
     Raises:
+        UnknownPartitionsError: the coordinator does not know some partitions, and has committed the others.
         ClientError: an offset was not committed; retriable codes are those that Java retries.
     """
     unauthorized = set()
+    unknown = []
     for topic in response.topics:
         for each in topic.partitions:
             code = ErrorCode.of(each.error_code)
@@ -109,6 +132,9 @@ def read_commit_response(
             if code in MEMBERSHIP_ERRORS:
                 raise on_membership_error(code)
             partition = TopicPartition(topic.name, each.partition_index)
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                unknown.append(partition)
+                continue
             what = f"the commit of group {group_id} for {partition} at {coordinator()}"
             if code.retriable and code not in _RETRIED:
                 raise PermanentCommitError(code, what)
@@ -117,6 +143,10 @@ def read_commit_response(
         names = ", ".join(sorted(unauthorized))
         what = f"the commit of group {group_id} for {names} at {coordinator()}"
         raise error_for(ErrorCode.TOPIC_AUTHORIZATION_FAILED, what)
+    if unknown:
+        names = ", ".join(map(str, unknown))
+        what = f"the commit of group {group_id} for {names} at {coordinator()}"
+        raise UnknownPartitionsError(what, unknown)
 
 
 def fetch_request(

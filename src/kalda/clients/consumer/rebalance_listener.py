@@ -25,7 +25,8 @@ class ConsumerRebalanceListener:
 
     Under the eager protocol all partitions are revoked before each rebalance; under the cooperative protocol
     and `group.protocol=consumer` only those that move. The methods may commit, seek, pause and ask for
-    positions. An exception in one of them reaches the caller of `poll`.
+    positions, in `close` too; such a call ends at the latest when the time of the rebalance or of `close` is
+    over. An exception in one of them reaches the caller of `poll`.
     """
 
     def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:

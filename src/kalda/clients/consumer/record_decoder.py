@@ -88,6 +88,11 @@ class BatchDecoder:
         self.next_offset = header.base_offset
         """The offset behind the last record that was returned."""
 
+    @property
+    def size(self) -> int:
+        """The decompressed bytes of the records."""
+        return len(self._data)
+
     def skip_to(self, offset: int) -> None:
         """Leave out the records below `offset`: a fetch returns whole batches, which may begin earlier.
 

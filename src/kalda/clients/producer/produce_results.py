@@ -28,9 +28,10 @@ from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.produce import NodeEndpoint, PartitionProduceResponse
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 STALE_METADATA: Final = frozenset(
     {

@@ -7,6 +7,8 @@ What a maintainer must not break: a forked child must not use the parent's produ
 nobody closes must not keep the interpreter from exiting.
 """
 
+import atexit
+import contextlib
 import os
 import threading
 import time
@@ -19,7 +21,7 @@ from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
-from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S: Final = 30.0
+_EXIT_FLUSH_S: Final = 1.0
+"""How long the end of the program waits for the records of producers that nobody closed."""
 
 
 _TrySend = Callable[
@@ -125,7 +129,8 @@ class Producer(TransactionalProducer):
         self._refusal: str | None = None
         """Why no method may be called, in a forked child."""
         self._finalizer = weakref.finalize(self, _abandon, core, self._thread)
-        _forkable.add(self)
+        self._finalizer.atexit = False
+        _open.add(self)
         self._thread.call_soon(core.start)
 
     # Records.
@@ -199,7 +204,7 @@ class Producer(TransactionalProducer):
         rows = core.read_arrow(topic, batch)
         partition = rows.partition_max if rows.partition_max >= 0 else None
         if not core.has_metadata(topic, partition):
-            self._thread.call(core.wait_for_metadata(topic, partition, core.max_block_s))
+            self._call(core.wait_for_metadata(topic, partition, core.max_block_s))
         batches = []
         for chunk in core.arrow_chunks(topic, rows):
             size = self._reserve(chunk.size_bound, time.monotonic() + core.max_block_s)
@@ -234,7 +239,7 @@ class Producer(TransactionalProducer):
             RequestTimedOutError, BrokerResponseError: as `send`.
         """
         self._check_usable()
-        partitions = self._thread.call(self._core.partitions_for(topic)).partitions
+        partitions = self._call(self._core.partitions_for(topic)).partitions
         return [partitions[number] for number in sorted(partitions)]
 
     # Observation.
@@ -253,7 +258,7 @@ class Producer(TransactionalProducer):
             IllegalStateError: `enable.metrics.push` is false, or the producer is closed.
             RequestTimedOutError: the cluster gave none in time; it may not collect metrics of clients.
         """
-        return self._thread.call(self._core.client_instance_id(timeout_s))
+        return self._thread.call(self._core.client_instance_id(timeout_s), timeout_s)
 
     # The end.
 
@@ -276,8 +281,9 @@ class Producer(TransactionalProducer):
                 return
             self._is_closed = True
             self._finalizer.detach()
+            _open.discard(self)
             try:
-                self._thread.call(self._core.close(timeout_s))
+                self._thread.call(self._core.close(timeout_s), timeout_s)
             finally:
                 self._thread.close()
 
@@ -301,7 +307,10 @@ class Producer(TransactionalProducer):
         self, operation: str, call: Callable[[TransactionCalls], Coroutine[Any, Any, T]]
     ) -> T:
         self._check_may_block(operation)
-        return self._thread.call(call(self._core.transaction_calls))
+        return self._call(call(self._core.transaction_calls))
+
+    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._thread.call(coroutine, self._core.max_block_s)
 
     def _send(self, record: ProducerRecord, on_delivery: Delivery | None) -> RecordFuture:
         core = self._core
@@ -310,7 +319,7 @@ class Producer(TransactionalProducer):
             record = core.intercept(record)
             if not core.has_metadata(record.topic, record.partition):
                 self._thread.check_usable()
-                self._thread.call(
+                self._call(
                     core.wait_for_metadata(record.topic, record.partition, deadline - time.monotonic())
                 )
             pending = core.encode(record)
@@ -370,24 +379,42 @@ class Producer(TransactionalProducer):
         self._try_send = refuse
 
 
-_forkable: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
+_open: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:
-    for producer in list(_forkable):
+    for producer in list(_open):
         producer._after_fork()
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+@atexit.register
+def _at_exit() -> None:
+    """Send what producers have that nobody closed; warn of what is left.
+
+    They stay open: `logging.shutdown` runs later and may close that of a handler.
+    """
+    deadline = time.monotonic() + _EXIT_FLUSH_S
+    for producer in list(_open):
+        if not producer._is_closed and producer._core.accumulator.has_incomplete:
+            with contextlib.suppress(ClientError):
+                producer.flush(max(deadline - time.monotonic(), 0.0))
+            _warn_of_unsent(producer._core)
+
+
 def _abandon(core: ProducerCore, thread: LoopThread) -> None:
     """End the thread of a producer that was not closed, without waiting for its records."""
+    _warn_of_unsent(core)
+    thread.close_soon(core.close(0.0))
+
+
+def _warn_of_unsent(core: ProducerCore) -> None:
     if core.accumulator.has_incomplete:
         warnings.warn(
             "a Producer was not closed and drops records that were not sent; use it in a `with` block or "
             "call close()",
             ResourceWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    thread.close_soon(core.close(0.0))

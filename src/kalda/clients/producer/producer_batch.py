@@ -8,7 +8,6 @@ What a maintainer must not break: a built batch is sent again as the same bytes.
 by producer id and sequence, so another number of records under the same sequence would be lost or refused.
 """
 
-import logging
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Final
 from kalda.clients.producer.producer_identity import ProducerIdAndEpoch
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.records.batch import (
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
@@ -30,7 +30,7 @@ from kalda.records.batch import (
 from kalda.records.record import Header, RecordBatchBuilder, iter_records, record_bytes
 from kalda.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 RECORD_OVERHEAD_MAX: Final = 1 + 5 * VARINT_BYTES_MAX + VARLONG_BYTES_MAX
 """Most bytes of a record beside key, value and headers: attributes, four lengths, two deltas."""

@@ -7,7 +7,6 @@ What a maintainer must not break: idempotence is on by default, and it is never 
 the program asked for it. A program that relies on it would get duplicates.
 """
 
-import logging
 from typing import Final
 
 from kalda.clients.config.client_options import CommonClientOptions
@@ -15,9 +14,10 @@ from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import NON_EMPTY, at_least, between, one_of
 from kalda.common.settings import HIGH, INT_MAX, LOW, boolean, integer, long, string
+from kalda.net.loop_logger import loop_logger
 from kalda.records.compression import Compression
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 IN_FLIGHT_MAX_FOR_IDEMPOTENCE: Final = 5
 """Brokers remember the last five batches of a producer, so they recognise no more duplicates than these."""

@@ -29,6 +29,7 @@ from kalda.clients.errors import (
     IllegalStateError,
     RecordTooLargeError,
     RequestTimedOutError,
+    UnknownTopicOrPartitionError,
     error_for,
 )
 from kalda.clients.metadata import ClusterMetadata, Metadata, TopicMetadata
@@ -73,6 +74,8 @@ if TYPE_CHECKING:
 
 _CLIENT_NUMBERS: Final = count(1)
 NO_HEADERS: Final[tuple[Header, ...]] = ()
+_ABSENT_PARTITION_SECONDS: Final = 0.5
+"""How long a partition may be missing in a topic that exists: brokers learn of a new one within that time."""
 _is_callable: Final[Callable[[object], bool]] = callable
 """For arguments that the type checker takes for callable already."""
 
@@ -327,6 +330,7 @@ class ProducerCore:
         Raises:
             RequestTimedOutError: the time is up.
             BrokerResponseError: the topic's name is not allowed, or the client may not see it.
+            UnknownTopicOrPartitionError: the topic exists and has no such partition.
         """
         with self.producer_metrics.timing("metadata-wait"):
             await self._wait_for_metadata(topic, partition, timeout_s)
@@ -334,6 +338,8 @@ class ProducerCore:
     async def _wait_for_metadata(self, topic: str, partition: int | None, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
+        absent_until = loop.time() + min(timeout_s, _ABSENT_PARTITION_SECONDS)
+        attempts = 0
         while not self.has_metadata(topic, partition):
             self.metadata.add_topic(topic, self.clock.monotonic())
             left_ms = round((deadline - loop.time()) * 1000)
@@ -346,6 +352,13 @@ class ProducerCore:
             found = snapshot.topics.get(topic)
             if found is not None and found.error is not ErrorCode.NONE and not found.error.retriable:
                 raise error_for(found.error, f"topic {topic}")
+            if self.has_metadata(topic, partition):
+                return
+            if partition is not None and self.has_metadata(topic, None) and loop.time() >= absent_until:
+                raise self._absent_partition(topic, partition)
+            attempts += 1
+            wait = self.client.retry_backoff.seconds(attempts)
+            await asyncio.sleep(min(wait, max(deadline - loop.time(), 0.0)))
 
     def encode(self, record: ProducerRecord) -> PendingRecord:
         """Serialise a record and choose its partition; the metadata must be there.
@@ -523,13 +536,20 @@ class ProducerCore:
 
         A caller that is cancelled does not wait for the records, but for the end of tasks and connections.
         """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+
+        async def close_telemetry(telemetry: TelemetryReporter) -> None:
+            left = max(deadline - loop.time(), 0.0)
+            await telemetry.close(min(TELEMETRY_CLOSE_TIMEOUT_S, left))
+
         async with AsyncExitStack() as ends:
             ends.callback(self.interceptors.close)
             ends.push_async_callback(self.client.close)
             unsent = IllegalStateError("the producer was closed before the record was sent")
             ends.push_async_callback(self.sender.close, unsent)
             if self.telemetry is not None:
-                ends.push_async_callback(self.telemetry.close, TELEMETRY_CLOSE_TIMEOUT_S)
+                ends.push_async_callback(close_telemetry, self.telemetry)
             self.accumulator.close()
             self.sender.wakeup()
             with suppress(TimeoutError):
@@ -584,17 +604,27 @@ class ProducerCore:
         partitions = snapshot.topics[topic].partitions
         return [number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers]
 
+    def _absent_partition(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
+        count = len(self.metadata.snapshot.topics[topic].partitions)
+        return UnknownTopicOrPartitionError(
+            f"partition {partition} of topic {topic}",
+            f"the topic has {count} partition{'s' if count != 1 else ''}, 0 to {count - 1}; name one of "
+            "them, or leave the partition out",
+        )
+
     def _metadata_timeout(
         self, topic: str, partition: int | None, timeout_s: float, cause: ClientError | None = None
-    ) -> RequestTimedOutError:
+    ) -> ClientError:
+        if partition is not None and self.has_metadata(topic, None):
+            return self._absent_partition(topic, partition)
         found = self.metadata.snapshot.topics.get(topic)
         if found is None:
             reason = "no broker sent metadata of it" if cause is None else str(cause)
             reason += "; see whether the brokers run, and whether `bootstrap.servers` names them"
-        elif found.error is not ErrorCode.NONE:
-            reason = f"{found.error.name}: {found.error.message}"
+        elif found.error is ErrorCode.NONE:
+            reason = "it has no partitions"
         else:
-            reason = f"it has partitions 0 to {len(found.partitions) - 1}"
+            reason = f"{found.error.name}: {found.error.message}"
         what = f"topic {topic}" if partition is None else f"partition {TopicPartition(topic, partition)}"
         return RequestTimedOutError(
             f"{what} is not in the metadata after {round(timeout_s * 1000)} ms; {reason}"

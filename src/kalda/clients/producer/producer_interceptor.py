@@ -4,14 +4,14 @@ An interceptor watches and may change records; it must not be able to stop a pro
 logged and never raised, and the chain goes on with the record as it was before.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_metadata import RecordMetadata
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _IGNORED: Final = "%s.%s of a producer interceptor raised an exception; it is ignored"
 _NOT_A_RECORD: Final = "%s.on_send of a producer interceptor returned %r, not a ProducerRecord; it is ignored"

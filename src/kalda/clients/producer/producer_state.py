@@ -28,8 +28,9 @@ from kalda.clients.producer.transaction_state import TransactionState, is_transi
 from kalda.clients.producer.txn_partition_map import SequencedBatch
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _FATAL_CODES: Final = frozenset(
     {

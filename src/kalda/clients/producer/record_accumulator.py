@@ -31,6 +31,9 @@ from kalda.records.batch import HEADER_SIZE
 from kalda.records.compression import Compression
 from kalda.records.record import Header, RecordBatchBuilder
 
+_ATTEMPTS_AT_NEW_LEADERS: Final = 5
+"""After so many attempts, a batch waits for its back-off also if there is a new leader."""
+
 _Record = tuple[bytes | None, bytes | None, int, Sequence[Header], Delivery | None]
 """The arguments of `ProducerBatch.try_append`."""
 
@@ -618,8 +621,9 @@ class RecordAccumulator:
     def _sendable_at(self, first: ProducerBatch, is_due: bool, leader_epoch: int) -> float:
         """Return when a batch at the front of its queue can be sent."""
         if first.attempts:
-            # A new leader is worth an attempt at once (KIP-951).
-            return 0.0 if leader_epoch > first.leader_epoch else first.retry_at
+            # A new leader is worth an attempt at once (KIP-951), unless each one names another.
+            is_moved = leader_epoch > first.leader_epoch and first.attempts <= _ATTEMPTS_AT_NEW_LEADERS
+            return 0.0 if is_moved else first.retry_at
         if is_due or first.is_closed:
             return 0.0
         return first.created + self.settings.linger_s

@@ -9,7 +9,6 @@ successors in its place, and everything that waits for it moves on to the succes
 """
 
 import asyncio
-import logging
 import threading
 import time
 from array import array
@@ -19,8 +18,9 @@ from typing import Final
 
 from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 NO_TIMESTAMP: Final = -1
 

@@ -9,7 +9,6 @@ incomplete. Each batch has a deadline, so the timer is never farther away than t
 """
 
 import asyncio
-import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -45,7 +45,7 @@ from kalda.protocol.messages.produce import (
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 PRODUCE_VERSION_MIN: Final = 3
 """The first version with record batches of format 2 (Kafka 0.11)."""

@@ -6,7 +6,6 @@ done. `close` leaves no task.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final, Protocol, TypeVar
 
@@ -18,12 +17,15 @@ from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.net.client.api_versions import NodeApiVersions
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 CONCURRENT_TRANSACTIONS_BACKOFF_S: Final = 0.02
 """The wait before a transaction's first request is repeated while the previous one is being completed."""
+_RETRIES_AT_ONCE: Final = 10
+"""After so many of these waits, the usual back-off begins."""
 EPOCH_BUMP_VERSION: Final = 3
 """The version of InitProducerId from which a producer can raise its epoch (KIP-360)."""
 TRANSACTION_VERSION: Final = "transaction.version"
@@ -132,7 +134,7 @@ class TransactionDriver:
             manager.handle_response(request, response)
 
     def _backoff(self, request: TransactionRequest) -> float:
-        if request.retries_at_once:
+        if request.retries_at_once and request.attempts <= _RETRIES_AT_ONCE:
             return CONCURRENT_TRANSACTIONS_BACKOFF_S
         return self._network.retry_backoff.seconds(request.attempts)
 

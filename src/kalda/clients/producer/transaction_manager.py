@@ -12,7 +12,6 @@ Invariants. In V1 a batch goes out only after its partition was added to the tra
 abortable error state, nothing leaves the fatal one.
 """
 
-import logging
 import threading
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -53,12 +52,13 @@ from kalda.clients.producer.transaction_requests import (
 from kalda.clients.producer.transaction_state import TransactionState
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.end_txn import EndTxnResponse
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
 from kalda.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kalda.protocol.schema import Message
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 TRANSACTION_V2: Final = 2
 """The level of ``transaction.version`` from which every end raises the epoch (KIP-890)."""
@@ -467,7 +467,7 @@ class TransactionManager(ProducerState):
             return None
         return (
             "the broker allows no two-phase commit for this id; set `transaction.two.phase.commit.enable` to "
-            "true on the brokers, or leave it out here"
+            "true on the brokers and allow Write and TwoPhaseCommit on the id, or leave it out here"
         )
 
     def _on_fatal(self, error: FatalTransactionError) -> None:

@@ -5,7 +5,6 @@ has metadata, and a cluster that does not know the requests is asked again every
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
@@ -26,12 +25,13 @@ from kalda.clients.telemetry.telemetry_state import (
     Subscription,
     TelemetryState,
 )
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression, compress
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 CLOSE_TIMEOUT_S: Final = 1.0
 """How long a client that closes waits for the last push."""

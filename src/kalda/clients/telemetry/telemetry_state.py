@@ -7,7 +7,6 @@ together do not push together.
 What a maintainer must not break: telemetry never harms the client. Errors that a retry cannot cure end it.
 """
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -17,13 +16,14 @@ from uuid import UUID
 from kalda.clients.telemetry.telemetry_collector import selector
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, uuid_to_text
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 from kalda.records.compression import Compression
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 DEFAULT_INTERVAL_S: Final = 300.0
 """How long to wait where no subscription says it, also for a cluster that may be upgraded."""

@@ -1,7 +1,8 @@
 """Encodes and decodes the records of ``__transaction_state``, byte for byte as Kafka writes them.
 
 The key is the transactional id. Version 1 of the value is flexible (KIP-915): brokers skip tagged fields that
-they do not know. `next_producer_epoch` belongs to KIP-939. A tombstone deletes the id.
+they do not know. `next_producer_epoch` belongs to KIP-939. With `last_producer_epoch` a new coordinator
+recognizes a retry of InitProducerId (KAFKA-20357). A tombstone deletes the id.
 """
 
 from typing import Final
@@ -48,6 +49,7 @@ def encode(metadata: TransactionMetadata, transaction_version: int) -> Coordinat
         value.previous_producer_id = metadata.previous_producer_id
         value.next_producer_id = metadata.next_producer_id
         value.next_producer_epoch = metadata.next_producer_epoch
+        value.last_producer_epoch = metadata.last_producer_epoch
         value.client_transaction_version = metadata.client_version
     key = TransactionLogKey(transactional_id=metadata.transactional_id)
     return encode_record(key, KEY_VERSION, value, FLEXIBLE_VERSION if is_flexible else 0)
@@ -83,7 +85,10 @@ def decode(record: CoordinatorRecord) -> tuple[str, TransactionMetadata | None] 
         for topic in value.transaction_partitions or ()
         for partition in topic.partition_ids
     )
-    raised = value.client_transaction_version >= EPOCH_BUMP_FROM and state.is_prepared
+    last_epoch = value.last_producer_epoch
+    if last_epoch < 0 and value.client_transaction_version >= EPOCH_BUMP_FROM and state.is_prepared:
+        # A record of a broker that does not write the field.
+        last_epoch = value.producer_epoch - 1
     metadata = TransactionMetadata(
         transactional_id,
         value.producer_id,
@@ -93,7 +98,7 @@ def decode(record: CoordinatorRecord) -> tuple[str, TransactionMetadata | None] 
         partitions,
         value.transaction_start_timestamp_ms,
         value.transaction_last_update_timestamp_ms,
-        last_producer_epoch=value.producer_epoch - 1 if raised else -1,
+        last_producer_epoch=last_epoch,
         previous_producer_id=value.previous_producer_id,
         next_producer_id=value.next_producer_id,
         next_producer_epoch=value.next_producer_epoch,

@@ -28,6 +28,10 @@ _RENEW_TO: Final = 0.95
 """The parts of a session's life between which a client logs in again, as Kafka's clients do."""
 
 _HANDSHAKE_VERSION: Final = 1
+_ROUNDS_MAX: Final = 16
+"""Messages of one login; no mechanism needs more than some four, and a token must not be sent for ever."""
+_RENEWAL_SECONDS_MIN: Final = 1.0
+"""A login is not renewed more often, however short a session the broker offers."""
 
 
 async def log_in(
@@ -57,7 +61,7 @@ async def log_in(
     challenge = b""
     lifetime_ms = 0
     try:
-        while True:
+        for _ in range(_ROUNDS_MAX):
             message = await asyncio.to_thread(client.respond, challenge)
             if client.is_complete and not message:
                 break
@@ -67,8 +71,12 @@ async def log_in(
                 reason = response.error_message or ErrorCode.of(response.error_code).message
                 raise SaslAuthenticationError(f"broker {peer} refused the login: {reason}")
             challenge, lifetime_ms = response.auth_bytes, response.session_lifetime_ms
-            if client.is_complete and not challenge:
+            if client.is_complete:
                 break
+        else:
+            raise SaslAuthenticationError(
+                f"broker {peer} has not ended the {client.mechanism} login after {_ROUNDS_MAX} messages"
+            )
     except SaslError as error:
         raise SaslAuthenticationError(f"the login at broker {peer} failed: {error}") from None
     return renewal_seconds(lifetime_ms / 1000) if lifetime_ms > 0 else None
@@ -76,4 +84,4 @@ async def log_in(
 
 def renewal_seconds(lifetime_seconds: float) -> float:
     """Return after how many seconds of a session to log in again: not at once with other clients."""
-    return lifetime_seconds * random.uniform(_RENEW_FROM, _RENEW_TO)
+    return max(lifetime_seconds * random.uniform(_RENEW_FROM, _RENEW_TO), _RENEWAL_SECONDS_MIN)

@@ -8,7 +8,7 @@ import click
 
 from kalda.pipelines.spec.errors import PipelineFileError
 from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
-from kalda.pipelines.spec.values import suggestion
+from kalda.pipelines.spec.values import MASTER, suggestion
 from kalda.tools.framework.command import Tool
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.output import Form, Json
@@ -26,6 +26,16 @@ def pipeline_arguments(function: _Function) -> _Function:
     names = click.argument("names", nargs=-1, metavar="[PIPELINE]...")
     file = click.argument("file", type=click.Path(path_type=Path), metavar="FILE")
     return file(names(function))
+
+
+def checked_master(_context: click.Context, _option: click.Parameter, master: str | None) -> str | None:
+    """Return the option `--master`, which takes what the key `master` of a file takes."""
+    if master is not None:
+        try:
+            MASTER.read(master)
+        except ValueError:
+            raise click.BadParameter(f"{master} is not allowed: it takes {MASTER.takes}") from None
+    return master
 
 
 def read_file(tool: Tool, path: Path) -> PipelineFile:

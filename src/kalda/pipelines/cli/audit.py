@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 @command("audit", pipeline)
 @pipeline_arguments
 @click.option("--recount", is_flag=True, help="Read the topics again and count their records.")
-def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None:
+@click.option("--values", is_flag=True, help="Read the tables whole and compare the values of each column.")
+def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool, values: bool) -> None:
     """Check that each offset a pipeline read is accounted for, and that its table has those rows.
 
     Compares the ledger (topic __kalda_audit) with itself, with the log and with the table: ranges join, every
@@ -38,7 +39,7 @@ def audit(tool: Tool, file: Path, names: tuple[str, ...], recount: bool) -> None
         properties = pipelines.cluster(spec.source.cluster).properties
         ledger = read_ledger(properties)
         try:
-            reports.append(audit_pipeline(spec, properties, ledger, recount=recount))
+            reports.append(audit_pipeline(spec, properties, ledger, recount=recount, values=values))
         except MalformedSqlError as error:
             raise ToolUsageError(f"{spec.name}: {error}") from error
     tool.output.result([_json(each) for each in reports], *_parts(reports))

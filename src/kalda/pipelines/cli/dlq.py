@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 dlq: Final = noun("List, replay and drop the records that a pipeline could not process.")
 pipeline.add_command(dlq, "dlq")
 
-_STAGES: Final = ("decode", "transform", "expect")
+_STAGES: Final = ("decode", "transform", "expect", "target")
 
 
 def _selection(function: "Callable[..., None]") -> "Callable[..., None]":

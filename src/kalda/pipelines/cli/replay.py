@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.pipelines.cli.arguments import chosen, file_error, missing_package, read_file
+from kalda.pipelines.cli.arguments import checked_master, chosen, file_error, missing_package, read_file
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import ToolError, ToolUsageError
@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 
 def _arguments(function: "Callable[..., None]") -> "Callable[..., None]":
     for add in (
-        click.option("--master", metavar="URL", help="Spark's master (default: the file's, else local[*])."),
+        click.option(
+            "--master",
+            metavar="URL",
+            callback=checked_master,
+            help="Spark's master (default: the file's, else local[*]).",
+        ),
         click.option("--dry-run", is_flag=True, help="Only say what would be processed."),
         click.argument("name", metavar="PIPELINE"),
         click.argument("file", type=click.Path(path_type=Path), metavar="FILE"),

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import click
 
-from kalda.pipelines.cli.arguments import chosen, file_error, missing_package, pipeline_arguments, read_file
+from kalda.pipelines.cli.arguments import (
+    checked_master,
+    chosen,
+    file_error,
+    missing_package,
+    pipeline_arguments,
+    read_file,
+)
 from kalda.pipelines.cli.noun import pipeline
 from kalda.tools.framework.command import Tool, command
 from kalda.tools.framework.errors import PartialFailureError, ToolError
@@ -16,6 +23,7 @@ from kalda.tools.framework.option_types import Integer
 _MASTER = click.option(
     "--master",
     metavar="URL",
+    callback=checked_master,
     help="Spark's master, such as local[4] or spark://HOST:7077 (default: the file's, else local[*]).",
 )
 _METRICS = click.option(

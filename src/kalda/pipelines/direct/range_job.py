@@ -19,14 +19,25 @@ from kalda.formats.decoded import DecodeFailure as FormatFailure
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
-from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, without_offsets
+from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FailedRowsError, without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
-from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, UpsertMarks
+from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, PARTITION_COLUMN, UpsertMarks
+from kalda.pipelines.dlq.letters import DECODE, EXPECT, TARGET, TRANSFORM
 from kalda.pipelines.expectations import ERROR_CLASS, Expectations
+from kalda.pipelines.sql.nodes import SqlError
+from kalda.pipelines.value_totals import TotalCount, Totals, totals_of
 from kalda.records.columnar import ColumnarBatch
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import pooled_reader, prepare_worker
+
+_HIDDEN: Final = (OFFSET_COLUMN, PARTITION_COLUMN, DELETE_COLUMN)
+STEP_FAILED: Final = "StepFailed"
+"""A step of the transform fails for a record."""
+
+ATTEMPTS_MAX: Final = 10_000
+"""So often a task repeats a failing step with fewer rows: enough to name hundreds of bad records among a
+million, and an end for a function that fails for each."""
 
 
 class BadRecordError(ValueError):
@@ -108,6 +119,10 @@ class _RangeRun:
         self._given = 0
         self._filtered = 0
         self._bad = 0
+        self._attempts = 0
+        self._values_decoded: Final = TotalCount()
+        self._values_written: Final = TotalCount()
+        self._totalled: tuple[pa.RecordBatch, Totals | None] | None = None
         self._times: list[tuple[int, int]] = []
         self._letters: DeadLetters | None = None
 
@@ -148,9 +163,14 @@ class _RangeRun:
             self._count.add(decoded.offsets)
             made = job.rows.rows_of(decoded, self._range.topic_partition)
             if made.failures:
-                self._put_aside(decoded, made.failures)
-            rows, dropped = job.rows.transform(made.rows)
-            self._filtered += dropped
+                self._put_aside(decoded, made.failures, DECODE)
+            yield from self._written(decoded, made.rows)
+
+    def _written(self, decoded: ColumnarBatch, made: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows that the target gets of those before the transform."""
+        job = self._job
+        kept: list[pa.Array] = []
+        for rows in self._transformed(decoded, made):
             if rows.num_columns == 1:  # no value of the batch shows a column, so there is nothing to write
                 self._filtered += rows.num_rows
                 continue
@@ -160,14 +180,57 @@ class _RangeRun:
                 rows = marked
             if job.expectations and rows.num_rows:
                 rows = self._checked(decoded, rows, job.expectations)
+            if rows.num_rows:
+                rows = self._fitted(decoded, rows, kept)
             if not rows.num_rows:
                 continue
             self._given += rows.num_rows
-            if job.upsert is None:
-                rows = without_offsets(rows)
             if job.event_time is not None:
                 self._note_times(rows.column(job.event_time))
             yield rows
+
+        if kept:
+            offsets = pa.concat_arrays(kept)
+            if len(offsets) < made.num_rows:
+                made = made.filter(pc.is_in(made.column(OFFSET_COLUMN), offsets))
+            self._values_decoded.add(made.num_rows, self._totals_of(made))
+
+    def _totals_of(self, rows: pa.RecordBatch) -> Totals | None:
+        """Return the totals of rows; without a step the same rows come twice."""
+        if self._totalled is None or self._totalled[0] is not rows:
+            self._totalled = rows, totals_of(rows, _HIDDEN)
+        return self._totalled[1]
+
+    def _transformed(self, decoded: ColumnarBatch, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows behind the steps; halve them to find those for which a step fails."""
+        try:
+            made, dropped = self._job.rows.transform(rows)
+        except (SqlError, FailedRowsError) as error:
+            self._attempts += 1
+            if self._attempts > ATTEMPTS_MAX:
+                raise
+            if rows.num_rows == 1:
+                offset = rows.column(OFFSET_COLUMN)
+                self._put_aside_rows(decoded, offset, [FormatFailure(0, STEP_FAILED, str(error))], TRANSFORM)
+                return
+            half = rows.num_rows // 2
+            yield from self._transformed(decoded, rows.slice(0, half))
+            yield from self._transformed(decoded, rows.slice(half))
+            return
+        self._filtered += dropped
+        yield made
+
+    def _fitted(self, decoded: ColumnarBatch, rows: pa.RecordBatch, kept: list[pa.Array]) -> pa.RecordBatch:
+        """Return the rows as the target takes them; put the others aside. `kept` gets the rows' offsets."""
+        offsets = rows.column(OFFSET_COLUMN)
+        fitted = self._job.target.fit(rows if self._job.upsert is not None else without_offsets(rows))
+        if fitted.misfits:
+            self._put_aside_rows(decoded, offsets, fitted.misfits, TARGET)
+            rows = rows.filter(fitted.good(rows.num_rows))
+        if rows.num_rows:
+            kept.append(rows.column(OFFSET_COLUMN))
+            self._values_written.add(rows.num_rows, self._totals_of(rows))
+        return fitted.rows
 
     def _checked(
         self, decoded: ColumnarBatch, rows: pa.RecordBatch, expectations: Expectations
@@ -177,16 +240,27 @@ class _RangeRun:
         checked = expectations.check(rows, exempt)
         self._filtered += checked.dropped
         if checked.dead:
-            offsets = rows.column(OFFSET_COLUMN).take(pa.array([each.row for each in checked.dead]))
-            places = pc.index_in(offsets, decoded.offsets).to_pylist()
-            failures = [
-                FormatFailure(place, ERROR_CLASS, each.message)
-                for place, each in zip(places, checked.dead, strict=True)
-            ]
-            self._put_aside(decoded, failures)
+            failures = [FormatFailure(each.row, ERROR_CLASS, each.message) for each in checked.dead]
+            self._put_aside_rows(decoded, rows.column(OFFSET_COLUMN), failures, EXPECT)
         return rows if checked.dropped + len(checked.dead) == 0 else rows.filter(checked.good)
 
-    def _put_aside(self, decoded: ColumnarBatch, failures: Sequence[DecodeFailure]) -> None:
+    def _put_aside_rows(
+        self,
+        decoded: ColumnarBatch,
+        offsets: pa.Int64Array,
+        failures: Sequence[DecodeFailure],
+        stage: str,
+    ) -> None:
+        """Put the records of rows aside; the failures name rows, whose records have these offsets."""
+        bad = offsets.take(pa.array([each.row for each in failures]))
+        places = pc.index_in(bad, decoded.offsets).to_pylist()
+        named = [
+            FormatFailure(place, each.error_class, each.message, each.schema_id)
+            for place, each in zip(places, failures, strict=True)
+        ]
+        self._put_aside(decoded, named, stage)
+
+    def _put_aside(self, decoded: ColumnarBatch, failures: Sequence[DecodeFailure], stage: str) -> None:
         self._bad += len(failures)
         if self._letters is None:
             first = failures[0]
@@ -195,7 +269,7 @@ class _RangeRun:
                 f"{self._range.topic_partition} at offset {offset}: {first.error_class}: {first.message}; "
                 "set on_error to dlq or skip to go on without such records"
             )
-        self._letters.add(decoded, self._range.topic_partition, failures)
+        self._letters.add(decoded, self._range.topic_partition, failures, stage)
 
     def _note_times(self, column: pa.Array) -> None:
         bounds = pc.min_max(column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False))
@@ -216,6 +290,8 @@ class _RangeRun:
             gaps=self._count.gaps,
             event_time_min=min((least for least, _ in self._times), default=None),
             event_time_max=max((most for _, most in self._times), default=None),
+            decoded=self._values_decoded.totals,
+            written=self._values_written.totals,
         )
 
     def _metrics(self, began: float) -> RangeMetrics:

@@ -24,6 +24,10 @@ class StepError(ValueError):
     """A step of a transform cannot be used: its function is missing, fails or returns something else."""
 
 
+class FailedRowsError(StepError):
+    """A function raised an error, perhaps because of one of the rows that it was given."""
+
+
 class RowStep(Protocol):
     """A step that makes at most one row of each row; pickled to the executors."""
 
@@ -55,7 +59,7 @@ class FunctionStep:
             returned = function(rows)
         except (Exception, SystemExit) as error:  # the end of a worker would hide which step wanted it
             size = f"{rows.num_rows} rows" if rows.num_rows else "no rows, by which its columns are found"
-            raise StepError(
+            raise FailedRowsError(
                 f"{self.function} raised {type(error).__name__}: {error}; its batch had {size}"
             ) from error
         if isinstance(returned, pa.Table):

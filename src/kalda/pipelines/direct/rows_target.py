@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_plan import DecodeFailure
+from kalda.pipelines.tables.fitting import Fitted
 from kalda.records.columnar import ColumnarBatch
 from kalda.spark.sink.decisions import TaskResult
 
@@ -31,6 +32,10 @@ class Written:
 class RowsTarget(Protocol):
     """Takes the rows of one task."""
 
+    def fit(self, rows: pa.RecordBatch) -> Fitted:
+        """Return the rows as `write` takes them, and those that the target does not take."""
+        ...
+
     def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
         """Write all rows; they stay invisible. Part `part` of a batch may be written again."""
         ...
@@ -40,9 +45,13 @@ class DeadLetters(Protocol):
     """Takes the bad records of one task, while it runs."""
 
     def add(
-        self, records: ColumnarBatch, topic_partition: TopicPartition, failures: Sequence[DecodeFailure]
+        self,
+        records: ColumnarBatch,
+        topic_partition: TopicPartition,
+        failures: Sequence[DecodeFailure],
+        stage: str,
     ) -> None:
-        """Take the records that the failures name by their row."""
+        """Take the records that the failures name by their row; `stage` is one of the `STAGES` of letters."""
         ...
 
     def finish(self) -> Written:
@@ -76,7 +85,11 @@ class _Skipped:
         self._count = 0
 
     def add(
-        self, records: ColumnarBatch, topic_partition: TopicPartition, failures: Sequence[DecodeFailure]
+        self,
+        records: ColumnarBatch,
+        topic_partition: TopicPartition,
+        failures: Sequence[DecodeFailure],
+        stage: str,
     ) -> None:
         self._count += len(failures)
 

@@ -30,6 +30,8 @@ RETRIES: Final = "dlq.retries"
 DECODE: Final = "decode"
 TRANSFORM: Final = "transform"
 EXPECT: Final = "expect"
+TARGET: Final = "target"
+STAGES: Final = (DECODE, TRANSFORM, EXPECT, TARGET)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -147,7 +149,7 @@ def letters_of(
         place: Their partition.
         failures: Which of them failed, and why.
         origin: The pipeline and its batch.
-        stage: `DECODE`, `TRANSFORM` or `EXPECT`.
+        stage: One of `STAGES`.
     """
     assert records.headers is not None, "dead letters need the records' headers"
     rows = pa.array([failure.row for failure in failures], pa.int64())

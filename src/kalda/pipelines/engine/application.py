@@ -126,6 +126,7 @@ def session_settings(file: PipelineFile) -> dict[str, str]:
         **({} if has_ui else _RETAINED),
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",  # also where the environment sets SPARK_ANSI_SQL_MODE
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.streaming.stopTimeout": "5s",

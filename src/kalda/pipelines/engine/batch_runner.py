@@ -305,8 +305,10 @@ class BatchRunner:
         )
 
     def _results(self, frame: "DataFrame", job: RangeJob, ranges: Sequence[OffsetRange]) -> SparkResults:
+        is_inferred = self._schema is None
+
         def open_target(schema: pa.Schema) -> RowsTarget:
-            return self._target.rows_target(schema, job.query_id, job.batch_id)
+            return self._target.rows_target(schema, job.query_id, job.batch_id, is_inferred=is_inferred)
 
         plan, schema = self._plan, self._schema
         if schema is None:

@@ -19,10 +19,9 @@ from pyarrow import fs
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_plan import DecodeFailure
 from kalda.pipelines.direct.rows_target import DeadLetters, Written
-from kalda.pipelines.dlq.letters import DECODE, EXPECT, Origin, letters_of
+from kalda.pipelines.dlq.letters import Origin, letters_of
 from kalda.pipelines.dlq.replay import create_topics
 from kalda.pipelines.engine.published import publish_once
-from kalda.pipelines.expectations import ERROR_CLASS
 from kalda.pipelines.spec.model import Cluster, retry_topic
 from kalda.pipelines.tables.storage import errors_that_name
 from kalda.records.columnar import ColumnarBatch
@@ -98,16 +97,16 @@ class _TaskLetters:
         self._count = 0
 
     def add(
-        self, records: ColumnarBatch, topic_partition: TopicPartition, failures: Sequence[DecodeFailure]
+        self,
+        records: ColumnarBatch,
+        topic_partition: TopicPartition,
+        failures: Sequence[DecodeFailure],
+        stage: str,
     ) -> None:
         """Take the records that the failures name by their row."""
-        stages = {each: EXPECT if each.error_class == ERROR_CLASS else DECODE for each in failures}
-        for stage in (DECODE, EXPECT):
-            of_stage = [each for each in failures if stages[each] == stage]
-            if of_stage:
-                letters = letters_of(records, topic_partition, of_stage, self._origin, stage)
-                with errors_that_name(self._output.storage):
-                    self._opened(letters.schema).write_batch(letters)
+        letters = letters_of(records, topic_partition, failures, self._origin, stage)
+        with errors_that_name(self._output.storage):
+            self._opened(letters.schema).write_batch(letters)
         self._count += len(failures)
 
     def finish(self) -> Written:

@@ -33,6 +33,9 @@ from kalda.pipelines.spec.model import (
 from kalda.pipelines.sql.nodes import InvalidSqlError, MalformedSqlError, SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.row_query import RowQuery
 from kalda.pipelines.sql.steps import BatchSql, check_condition, parse_step
+from kalda.pipelines.tables.errors import TableSpecError
+from kalda.pipelines.tables.object_store import check_options
+from kalda.pipelines.tables.partitions import check_fields, parse_fields
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.source.options import parse_stream_options
 
@@ -40,6 +43,19 @@ _MadeT = TypeVar("_MadeT")
 
 _TIME_ZONE: Final = "spark.sql.session.timeZone"
 _UTC: Final = ("UTC", "Etc/UTC", "GMT", "Z")
+_VALUES: Final = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.ansi.enforceReservedKeywords": "false",
+    "spark.sql.caseSensitive": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.parser.quotedRegexColumnNames": "false",
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",
+}
+"""Settings that decide what SQL means, with what direct execution follows."""
+_LEGACY: Final = "spark.sql.legacy."
+"""Begins the settings that bring back what SQL meant in earlier versions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +151,53 @@ def _check_target(
 ) -> None:
     if isinstance(spec.target, TopicTarget):
         check_topic_target(spec.target, file.cluster(spec.target.cluster), schema, spec.place, faults)
+    elif isinstance(spec.target, TableSpec):
+        for problem in _table_problems(spec.target, schema):
+            faults.add(spec.target.place or spec.place, problem)
     faults.check()
+
+
+def _table_problems(target: TableSpec, schema: pa.Schema | None) -> list[str]:
+    """Return what is wrong with the columns that a table's settings name."""
+    try:
+        check_options(target.path, target.options)
+        fields = parse_fields(target.partition_by)
+        if schema is None:
+            return []
+        named = [(key, name) for key, names in named_columns(target).items() for name in names]
+        problems = [problem for key, name in named if (problem := _column_problem(key, name, schema))]
+        if not problems:
+            check_fields([each for each in fields if each.source in schema.names], schema)
+    except TableSpecError as error:
+        return [str(error)]
+    return problems
+
+
+def named_columns(target: TableSpec) -> dict[str, tuple[str, ...]]:
+    """Return the columns that a table's settings name, by the key."""
+    return {
+        "partition_by": tuple(each.source for each in parse_fields(target.partition_by)),
+        "keys": target.keys,
+        "order_by": (target.order_by,) if target.order_by else (),
+        "event_time": (target.event_time,) if target.event_time else (),
+    }
+
+
+def _column_problem(key: str, name: str, schema: pa.Schema) -> str | None:
+    names = {each.lower() for each in schema.names}
+    if name.lower() in names:
+        kind = schema.field(name).type if name in schema.names else None
+        if key == "event_time" and kind is not None and not pa.types.is_timestamp(kind):
+            return f"event_time={name} is {kind}; a timestamp is expected: cast it in the transform"
+        return None
+    holder, dot, _ = name.partition(".")
+    if dot and holder.lower() in names:
+        column = name.replace(".", "_")
+        return (
+            f"{key}={name} is a field of {holder} and no column: add `select *, {name} as {column}` to the "
+            f"transform, and write {key}: {column}"
+        )
+    return f"{key}: there is no column {name}; the rows have {', '.join(schema.names)}"
 
 
 def _records(source: TopicSource, spec: PipelineSpec, faults: FaultList) -> RowPlan:
@@ -177,6 +239,7 @@ def _direct_rows(
     zone = file.spark.settings.get(_TIME_ZONE, "UTC")
     if zone not in _UTC:
         raise _NeedsSparkError(f"{_TIME_ZONE}={zone}: functions of time differ outside UTC")
+    _check_settings(spec, file)
     steps = tuple(_step(each) for each in spec.transform)
     rows = RowPlan(keep=records.keep, decoder=records.decoder, steps=steps)
     try:
@@ -184,12 +247,37 @@ def _direct_rows(
         expectations = Expectations(spec.expect)
         if schema is not None:
             expectations.check_schema(schema)
+        elif spec.execution is not Execution.DIRECT and rows.input_schema() is None:
+            _check_untyped(steps, expectations)
         _check_deletes(spec, schema)
     except InvalidSqlError:
         raise
     except (UnsupportedSqlError, SqlError) as error:
         raise _NeedsSparkError(str(error)) from error
     return rows, schema
+
+
+def _check_settings(spec: PipelineSpec, file: PipelineFile) -> None:
+    """Check that Spark's settings give SQL the meaning that direct execution has."""
+    target = spec.target
+    has_deletes = isinstance(target, TableSpec) and target.deletes is not None
+    if not (spec.expect or has_deletes or any(isinstance(each, SqlStep) for each in spec.transform)):
+        return
+    for name, value in file.spark.settings.items():
+        followed = _VALUES.get(name)
+        if (followed is not None and value.strip().lower() != followed.lower()) or name.startswith(_LEGACY):
+            raise _NeedsSparkError(f"{name}={value} changes what SQL means")
+
+
+def _check_untyped(steps: Sequence[RowStep], expectations: Expectations) -> None:
+    """Check that the SQL is evaluated whatever the types of the columns, which only the data shows."""
+    queries = (each.text for each in steps if isinstance(each, RowQuery) and each.depends_on_types)
+    text = next(queries, None) or expectations.untyped_text
+    if text is not None:
+        raise _NeedsSparkError(
+            f"only the data shows the columns, and so whether Kalda evaluates {text!r}; declare a schema for "
+            "direct execution"
+        )
 
 
 def _check_deletes(spec: PipelineSpec, schema: pa.Schema | None) -> None:

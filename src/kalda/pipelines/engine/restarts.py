@@ -18,7 +18,7 @@ from kalda.pipelines.engine.errors import (
     SourceLostError,
 )
 from kalda.pipelines.spec.model import Restart
-from kalda.pipelines.tables import SchemaRefusedError
+from kalda.pipelines.tables import SchemaRefusedError, TableSpecError
 from kalda.spark.source.data_loss import RecordsGoneError
 
 _ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)\b(?:: |$)")
@@ -31,6 +31,9 @@ _OURS: Final = re.compile(r"\b(?P<name>kalda(?:\.\w+)+\.\w+(?:Error|Exception)):
 _RECORDS_GONE: Final = f"{RecordsGoneError.__module__}.{RecordsGoneError.__qualname__}"
 _EXPLAINED: Final = (f"{RecordsGoneError.__module__}.", "kalda.clients.")
 """Where the errors are defined whose message says all that a user needs."""
+
+_PERMANENT: Final = (SchemaRefusedError.__name__, TableSpecError.__name__)
+"""What a table refuses for good."""
 
 HEALTHY_MS: Final = 600_000
 """A run of this length was healthy, and its end is a first failure: ten minutes, as Kubernetes has for its
@@ -67,7 +70,7 @@ class Restarts:
             self.batch_id, self.failures = batch_id, 0
         self.failures += 1
         # The batch has the same columns at each try.
-        is_permanent = name.rpartition(".")[2] == SchemaRefusedError.__name__
+        is_permanent = name.rpartition(".")[2] in _PERMANENT
         is_last = self.failures >= self.policy.tries and not isinstance(error, NotThereYetError)
         if is_permanent or is_last:
             what = "before its first batch" if batch_id is None else f"in batch {batch_id}"

@@ -19,6 +19,8 @@ from typing import Final, Self
 
 from pyarrow import fs
 
+from kalda.common.regular_file import open_regular
+
 logger: Final = logging.getLogger(__name__)
 
 _TEXT_BYTES_MAX: Final = 1_000
@@ -55,7 +57,7 @@ class RunLock:
             return self
         try:
             os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            descriptor = open_regular(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise RunLockError(
                 f"the storage of {self._pipeline} cannot be written: {self._path}: {error.strerror}"

@@ -31,7 +31,8 @@ BAD: Final = 1
 FILTERED: Final = 2
 
 HIDDEN_DDL: Final = (
-    f"{OFFSET} bigint, {STATE} int, {ERROR} struct<class: string, message: string, schema_id: int>, "
+    f"{OFFSET} bigint, {STATE} int, {ERROR} struct<class: string, message: string, schema_id: int, "
+    f"stage: string>, "
     f"{TOMBSTONE} boolean"
 )
 _KEEP: Final = "__kalda_keep"

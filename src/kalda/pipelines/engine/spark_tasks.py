@@ -27,13 +27,20 @@ from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_co
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, apply_steps
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
-from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN
+from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, PARTITION_COLUMN
+from kalda.pipelines.dlq.letters import DECODE, EXPECT, TARGET
 from kalda.pipelines.engine.spark_sql import BAD, ERROR, FILTERED, GOOD, HIDDEN, OFFSET, ROW, STATE, TOMBSTONE
 from kalda.pipelines.expectations import ERROR_CLASS, Expectations
+from kalda.pipelines.tables.fitting import Fitted
+from kalda.pipelines.value_totals import TotalCount, totals_of
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import pooled_reader, prepare_worker
 
-_ERROR_TYPE: Final = pa.struct([("class", pa.string()), ("message", pa.string()), ("schema_id", pa.int32())])
+_ERROR_TYPE: Final = pa.struct(
+    [("class", pa.string()), ("message", pa.string()), ("schema_id", pa.int32()), ("stage", pa.string())]
+)
+
+_UPSERT_COLUMNS: Final = (OFFSET_COLUMN, PARTITION_COLUMN, DELETE_COLUMN)
 
 RESULT_DDL: Final = "result binary"
 _RESULT_SCHEMA: Final = pa.schema([("result", pa.binary())])
@@ -42,6 +49,10 @@ _RESULT_SCHEMA: Final = pa.schema([("result", pa.binary())])
 def packed(result: object) -> pa.RecordBatch:
     """Return a task's result as the one row of its output."""
     return pa.RecordBatch.from_arrays([pa.array([pickle.dumps(result)], pa.binary())], schema=_RESULT_SCHEMA)
+
+
+class MisfitError(ValueError):
+    """The target does not take rows that a step made of all rows of a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +108,12 @@ def _states(count: int, failures: Sequence[DecodeFailure]) -> tuple[pa.Array, pa
     errors: list[dict[str, str | int | None] | None] = [None] * count
     for each in failures:
         states[each.row] = BAD
-        errors[each.row] = {"class": each.error_class, "message": each.message, "schema_id": each.schema_id}
+        errors[each.row] = {
+            "class": each.error_class,
+            "message": each.message,
+            "schema_id": each.schema_id,
+            "stage": DECODE,
+        }
     return pa.array(states, pa.int32()), pa.array(errors, _ERROR_TYPE)
 
 
@@ -164,9 +180,10 @@ class _RangeWrite:
     part: int
     given: int = 0
     filtered: int = 0
-    bad: list[tuple[int, DecodeFailure]] = field(default_factory=list)
-    """Offset and failure of each bad record; bounded by the breaker, at most one entry for each record."""
+    bad: list[tuple[int, DecodeFailure, str]] = field(default_factory=list)
+    """Offset, failure and stage of each bad record: at most one entry for each record."""
     times: list[tuple[int, int]] = field(default_factory=list)
+    values: TotalCount = field(default_factory=TotalCount)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RangeResult:
         job = self.task.job
@@ -190,6 +207,7 @@ class _RangeWrite:
             gaps=count.gaps,
             event_time_min=min((least for least, _ in self.times), default=None),
             event_time_max=max((most for _, most in self.times), default=None),
+            written=self.values.totals,
         )
         return RangeResult(account, written, letters, RangeMetrics(0.0, 0, 0, 0.0))
 
@@ -210,24 +228,40 @@ class _RangeWrite:
                 rows = self._checked(rows, job.expectations)
             if not rows.num_rows:
                 continue
-            self.given += rows.num_rows
             hidden = (*self.task.dropped_columns, *(() if job.upsert is not None else (OFFSET_COLUMN,)))
-            rows = rows.drop_columns(list(hidden)) if hidden else rows
+            rows = self._fitted(
+                rows.column(OFFSET_COLUMN), rows.drop_columns(list(hidden)) if hidden else rows
+            )
+            if not rows.num_rows:
+                continue
+            self.given += rows.num_rows
             if job.event_time is not None:
                 self._note_times(rows.column(job.event_time))
             yield rows
 
+    def _fitted(self, offsets: pa.Int64Array, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows as the target takes them; put the others aside."""
+        fitted = self.task.job.target.fit(rows)
+        for each in fitted.misfits:
+            self._put_aside(
+                offsets[each.row].as_py(), DecodeFailure(0, each.error_class, each.message), TARGET
+            )
+        given = rows.filter(fitted.good(rows.num_rows)) if fitted.misfits else rows
+        self.values.add(given.num_rows, totals_of(given, _UPSERT_COLUMNS))
+        return fitted.rows
+
     def _note_bad(self, bad: pa.RecordBatch) -> None:
         for offset, error in zip(bad.column(OFFSET).to_pylist(), bad.column(ERROR).to_pylist(), strict=True):
-            self._put_aside(offset, DecodeFailure(0, error["class"], error["message"], error["schema_id"]))
+            failure = DecodeFailure(0, error["class"], error["message"], error["schema_id"])
+            self._put_aside(offset, failure, error["stage"])
 
-    def _put_aside(self, offset: int, failure: DecodeFailure) -> None:
+    def _put_aside(self, offset: int, failure: DecodeFailure, stage: str) -> None:
         if self.task.job.dead_letters is None:
             raise BadRecordError(
                 f"{self.range.topic_partition} at offset {offset}: {failure.error_class}: {failure.message}; "
                 "set on_error to dlq or skip to go on without such records"
             )
-        self.bad.append((offset, failure))
+        self.bad.append((offset, failure, stage))
 
     def _checked(self, rows: pa.RecordBatch, expectations: Expectations) -> pa.RecordBatch:
         exempt = rows.column(DELETE_COLUMN) if self.task.job.upsert is not None else None
@@ -236,7 +270,7 @@ class _RangeWrite:
         for each in checked.dead:
             offset = rows.column(OFFSET_COLUMN)[each.row].as_py()
             message = f"{each.expectation}: {self.task.checks[each.expectation]} is not true"
-            self._put_aside(offset, DecodeFailure(0, ERROR_CLASS, message))
+            self._put_aside(offset, DecodeFailure(0, ERROR_CLASS, message), EXPECT)
         return rows if checked.dropped + len(checked.dead) == 0 else rows.filter(checked.good)
 
     def _note_times(self, column: pa.Array) -> None:
@@ -250,7 +284,7 @@ class _RangeWrite:
         assert job.dead_letters is not None, "a bad record without a queue stops the task"
         letters = job.dead_letters.open(job.query_id, job.batch_id, self.part)
         self.bad.sort(key=lambda each: each[0])
-        by_offset = dict(self.bad)
+        by_offset = {offset: (failure, stage) for offset, failure, stage in self.bad}
         offsets = pa.array(list(by_offset), pa.int64())
         few = replace(self.range, start=self.bad[0][0], end=self.bad[-1][0] + 1)
         found = 0
@@ -258,10 +292,13 @@ class _RangeWrite:
             with pooled_reader(job.source.client) as reader:
                 for records in read_columns(reader, job.source, few, want_headers=True, meter=ReadMeter()):
                     rows = pc.indices_nonzero(pc.is_in(records.offsets, offsets)).to_pylist()
-                    failures = [replace(by_offset[records.offsets[row].as_py()], row=row) for row in rows]
-                    if failures:
-                        letters.add(records, self.range.topic_partition, failures)
-                        found += len(failures)
+                    by_stage: dict[str, list[DecodeFailure]] = {}
+                    for row in rows:
+                        failure, stage = by_offset[records.offsets[row].as_py()]
+                        by_stage.setdefault(stage, []).append(replace(failure, row=row))
+                    for stage, failures in by_stage.items():
+                        letters.add(records, self.range.topic_partition, failures, stage)
+                    found += len(rows)
             if found != len(self.bad):
                 place = self.range.topic_partition
                 raise LostRowsError(f"{place}: the log has {found} of {len(self.bad)} bad records still")
@@ -274,6 +311,10 @@ class _RangeWrite:
 @dataclass(frozen=True, slots=True)
 class CountTarget:
     """Counts rows and writes none: they are written behind a step that sees all of them."""
+
+    def fit(self, rows: pa.RecordBatch) -> Fitted:
+        """Return all rows."""
+        return Fitted(rows)
 
     def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
         """Count the rows."""
@@ -304,5 +345,13 @@ class PlainWriteTask:
         for rows in batches:
             if self.expectations is not None:
                 rows = rows.filter(self.expectations.check(rows).good)
-            if rows.num_rows:
-                yield rows.drop_columns(list(self.dropped_columns)) if self.dropped_columns else rows
+            rows = rows.drop_columns(list(self.dropped_columns)) if self.dropped_columns else rows
+            fitted = self.target.fit(rows)
+            if fitted.misfits:
+                raise MisfitError(
+                    f"{len(fitted.misfits)} of {rows.num_rows} rows cannot be written, first: "
+                    f"{fitted.misfits[0].message}. They come from no single record, so that none can be put "
+                    "aside; correct the transform"
+                )
+            if fitted.rows.num_rows:
+                yield fitted.rows

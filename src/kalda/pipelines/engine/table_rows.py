@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.pipelines.direct.rows_target import Written
+from kalda.pipelines.tables.fitting import Fitted, RowFit
 from kalda.pipelines.tables.model import DataFile, TableWriter, TaskId
 
 
@@ -42,9 +43,14 @@ class TableRows:
     """A target for rows; picklable."""
 
     writer: TableWriter
+    rules: RowFit
     limit: LateLimit | None = None
     late_writer: TableWriter | None = None
     """Takes the late rows; None: they stay among the others, and are only counted."""
+
+    def fit(self, rows: pa.RecordBatch) -> Fitted:
+        """Return the rows with the table's columns."""
+        return self.rules.fit(rows)
 
     def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
         """Write all rows; `Written.files` has one `TableFiles`."""

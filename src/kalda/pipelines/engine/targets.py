@@ -43,8 +43,16 @@ class Target(Protocol):
         """Return whether the target may have rows of a query that the ledger or the storage names."""
         ...
 
-    def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
-        """Return what tasks write with; the table is created or evolved first."""
+    def rows_target(
+        self, schema: pa.Schema, query_id: str, batch_id: int, *, is_inferred: bool = False
+    ) -> RowsTarget:
+        """Return what tasks write with; the table is created or evolved first.
+
+        Args:
+            schema: the columns of the rows.
+            is_inferred: whether the columns are those of this batch's records. A column that does not fit is
+                then a matter of the records that have it; else of the pipeline, which is refused.
+        """
         ...
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
@@ -108,22 +116,28 @@ class TableTarget:
             return UpsertMarks(self._spec.keys)
         return UpsertMarks(self._spec.keys, RowCondition(DELETES_FLAG if is_spark else text))
 
-    def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
+    def rows_target(
+        self, schema: pa.Schema, query_id: str, batch_id: int, *, is_inferred: bool = False
+    ) -> RowsTarget:
         """Create or evolve the table and return the writer of its files.
 
         Raises:
             SchemaRefusedError: the policy does not admit the columns.
         """
         with errors_that_name(self._spec.path):
-            self._table.prepare_schema(schema)
+            self._table.prepare_schema(schema, is_strict=not is_inferred)
+        rules = self._table.fit()
         if self._spec.mode is WriteMode.UPSERT:
-            return TableRows(writer=self._table.upsert_writer(schema))
+            return TableRows(writer=self._table.upsert_writer(schema), rules=rules)
         late_writer = None
         if self._late_table is not None:
-            self._late_table.prepare_schema(schema)
+            self._late_table.prepare_schema(rules.schema, is_strict=not is_inferred)
             late_writer = self._late_table.writer(schema)
         return TableRows(
-            writer=self._table.writer(schema), limit=self._limit(query_id, batch_id), late_writer=late_writer
+            writer=self._table.writer(schema),
+            rules=rules,
+            limit=self._limit(query_id, batch_id),
+            late_writer=late_writer,
         )
 
     def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:

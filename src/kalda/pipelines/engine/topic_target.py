@@ -18,9 +18,10 @@ from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
 from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.target_settings import sink_options, topic_rows
+from kalda.pipelines.engine.topic_fit import TopicFit, read_limits
 from kalda.pipelines.ledger.evidence import log_bounds
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
-from kalda.pipelines.topic_rows import TopicRows
+from kalda.pipelines.tables.fitting import Fitted
 from kalda.spark.sink.batch_commit import BatchCommit, read_decision
 from kalda.spark.sink.exactly_once import write_exactly_once
 from kalda.spark.sink.options import SinkOptions
@@ -35,12 +36,16 @@ class TopicRowsTarget:
     """Sends the rows of a task; picklable."""
 
     options: SinkOptions
-    rows: TopicRows
+    records: TopicFit
     delivery: Delivery
 
+    def fit(self, rows: pa.RecordBatch) -> Fitted:
+        """Return the records of rows."""
+        return self.records.fit(rows)
+
     def write(self, batches: Iterable[pa.RecordBatch], query_id: str, batch_id: int, part: int) -> Written:
-        """Send all rows."""
-        counted = _Counted(self.rows)
+        """Send all records that `fit` returned."""
+        counted = _Counted()
         records = counted.records(batches)
         if self.delivery is Delivery.EXACTLY_ONCE_BATCH:
             written = write_prepared(self.options, records, TaskIdentity(_scope(query_id), batch_id, part))
@@ -60,16 +65,15 @@ class TopicRowsTarget:
 
 
 class _Counted:
-    """Turns rows into records and counts them."""
+    """Counts records."""
 
-    def __init__(self, rows: TopicRows) -> None:
-        self._rows: Final = rows
+    def __init__(self) -> None:
         self.count = 0
 
     def records(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             self.count += batch.num_rows
-            yield self._rows.records(batch)
+            yield batch
 
 
 def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -113,9 +117,13 @@ class TopicOutput:
         bounds = log_bounds(properties, [self._spec.topic])
         return any(each.end > 0 for each in bounds.values())
 
-    def rows_target(self, schema: pa.Schema, query_id: str, batch_id: int) -> RowsTarget:
+    def rows_target(
+        self, schema: pa.Schema, query_id: str, batch_id: int, *, is_inferred: bool = False
+    ) -> RowsTarget:
         """Return what tasks send with."""
-        return TopicRowsTarget(self._options, topic_rows(self._spec, schema), self._spec.delivery)
+        limits = read_limits(self._spec, self._cluster, dict(self._options.producer))
+        records = TopicFit(self._spec.topic, topic_rows(self._spec, schema), limits)
+        return TopicRowsTarget(self._options, records, self._spec.delivery)
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
         """Return None: records are appended."""

@@ -8,7 +8,12 @@ import pyarrow as pa
 
 from kalda.clients.errors import ClientError
 from kalda.pipelines.engine.once_order import writes_for
-from kalda.pipelines.engine.planner import TopicPlan, each_or_all_faults, plan_topic_pipeline
+from kalda.pipelines.engine.planner import (
+    TopicPlan,
+    each_or_all_faults,
+    named_columns,
+    plan_topic_pipeline,
+)
 from kalda.pipelines.engine.source_settings import quick_discovery
 from kalda.pipelines.engine.targets import source_table
 from kalda.pipelines.spec.model import (
@@ -101,7 +106,9 @@ def _topic_report(plan: TopicPlan, source: TopicSource, unreachable: dict[str, s
     finally:
         discovery.close()
     columns = None
-    if plan.schema is not None:
+    if plan.schema is None:
+        notes.append(unknown_columns(plan))
+    else:
         columns = tuple((field.name, str(field.type)) for field in plan.schema)
         problems += _columns_problems(spec, plan.schema)
     return PlanReport(
@@ -119,27 +126,35 @@ def _topic_report(plan: TopicPlan, source: TopicSource, unreachable: dict[str, s
     )
 
 
+def unknown_columns(plan: TopicPlan) -> str:
+    """Say what only the data shows of a plan whose columns are unknown."""
+    target = plan.spec.target
+    named = named_columns(target) if isinstance(target, TableSpec) else {}
+    listed = [f"{key} {', '.join(names)}" for key, names in named.items() if names]
+    of_settings = f", and whether they have those of {'; '.join(listed)}" if listed else ""
+    if plan.rows.input_schema() is not None:
+        return f"the columns, which Spark finds when it runs{of_settings}"
+    return f"the columns are unknown until data shows them, as the value has no schema{of_settings}"
+
+
 def _columns_problems(spec: PipelineSpec, schema: pa.Schema) -> list[str]:
     """Check the columns that the target names, and the table as it is."""
     target = spec.target
     if not isinstance(target, TableSpec):
         return []
-    named = {
-        "partition_by": target.partition_by,
-        "keys": target.keys,
-        "order_by": (target.order_by,) if target.order_by else (),
-        "event_time": (target.event_time,) if target.event_time else (),
-    }
-    problems = [
-        f"{key}: there is no column {name}; the rows have {', '.join(schema.names)}"
-        for key, names in named.items()
-        for name in names
-        if name.partition(".")[0] not in schema.names
-    ]
     try:
-        existing = open_table(target).schema()
+        table = open_table(target)
+        faults, existing = table.faults(), table.schema()
+        required = table.fit().schema if existing is not None and not faults else ()
     except (TableError, OSError) as error:
-        return [*problems, str(error)]
+        return [str(error)]
+    problems = [f"the table {target.table} cannot be written: {fault}" for fault in faults]
+    names = {name.lower() for name in schema.names}
+    problems += [
+        f"the column {column.name} of {target.table} is NOT NULL, and the rows have no such column"
+        for column in required
+        if not column.nullable and column.name.lower() not in names
+    ]
     for field in existing or ():
         incoming = schema.field(field.name).type if field.name in schema.names else None
         if incoming is not None and incoming != field.type and target.evolve.value == "none":

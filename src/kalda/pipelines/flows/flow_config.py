@@ -7,7 +7,7 @@ target's default.
 
 from typing import Final
 
-from kalda.common.config_def import NON_EMPTY, Validator, at_least, one_of
+from kalda.common.config_def import NON_EMPTY, Validator, at_least, list_of, one_of
 from kalda.common.settings import HIGH, LOW, Settings, boolean, integer, string, string_list
 
 DEFAULT_POLICY: Final = "org.apache.kafka.connect.mirror.DefaultReplicationPolicy"
@@ -84,8 +84,14 @@ class FlowConfig(Settings):
     )
     sync_topic_acls_enabled = boolean(
         True,
-        "Whether ACLs of topics are copied: those to write are left out, and All becomes Read. Clusters "
-        "without ACLs are passed over.",
+        "Whether ACLs of mirrored topics are copied: those on their very names that allow what "
+        "`sync.topic.acls.operations` lists, where All becomes Read, and all that deny it. Clusters without "
+        "ACLs are passed over.",
+    )
+    sync_topic_acls_operations = string_list(
+        ("Read", "Describe", "DescribeConfigs"),
+        "The operations that copied ACLs allow or deny. Kalda's own: MirrorMaker leaves out only Write.",
+        list_of("Read", "Describe", "DescribeConfigs", "Write", "Create", "Delete", "Alter", "AlterConfigs"),
     )
     sync_topic_acls_interval_seconds = integer(
         600, "Between two comparisons of ACLs; each look for topics is one, too.", _SECONDS

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kalda.clients.admin.acls import AclOperation
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.consumer.consumer_config import ConsumerConfig
@@ -392,6 +393,7 @@ def _mirror_options(
         ),
         sync_configs=config.sync_topic_configs_enabled,
         sync_acls=config.sync_topic_acls_enabled,
+        acl_operations=[AclOperation.of_title(each) for each in config.sync_topic_acls_operations],
         configs_excluded=_pattern("config.properties.exclude", config.config_properties_exclude),
         sync_groups=config.sync_group_offsets_enabled,
         groups=NameFilter(

@@ -4,7 +4,7 @@ It decides and reads nothing: the caller brings the records of the ledger, the b
 table's count of rows, each from its own source. Nothing here repairs; `kalda pipeline replay` does.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from kalda.common.types import TopicPartition
 from kalda.pipelines.ledger.completeness import Completeness, estimate
 from kalda.pipelines.ledger.continuity import find_breaks
 from kalda.pipelines.ledger.record import LedgerRecord
+from kalda.pipelines.value_totals import Totals, added
 
 COUNTS: Final = ("records", "rows_out", "dlq", "filtered", "gaps", "late")
 
@@ -67,7 +68,10 @@ def audit(
     *,
     bounds: Mapping[TopicPartition, LogBounds],
     table_rows: int | None,
-    shared_rows: int = 0,
+    table_values: Totals | None = None,
+    uncompared: Collection[str] = (),
+    is_plain: bool = False,
+    shared: Sequence[LedgerRecord] = (),
     may_repeat: bool = False,
     faults: Sequence[str] = (),
 ) -> AuditReport:
@@ -78,7 +82,10 @@ def audit(
         bounds: of the partitions that it reads.
         table_rows: how many rows the table has; None where rows replace each other or are aggregated, or for
             a topic.
-        shared_rows: how many of them the ledger accounts for by other pipelines.
+        table_values: the totals of the table's columns; None where they are not compared.
+        uncompared: columns whose values a table keeps in another form.
+        is_plain: whether the pipeline has no transform, so that its rows have the values that were decoded.
+        shared: the records of other pipelines that write the same table.
         may_repeat: whether an offset may be in several batches, because rows replace each other.
         faults: values of the ledger's topic that are no records.
     """
@@ -103,10 +110,52 @@ def audit(
         lag = limits.end - limits.start
         partitions.append(PartitionAudit(topic_partition, limits.start, limits.start, none, 0, lag))
     report = AuditReport(pipeline, target, tuple(partitions), (), table_rows, estimate(records))
-    accounted = report.total("rows_out") + shared_rows
+    accounted = report.total("rows_out") + sum(each.account.rows_out for each in shared)
+    written = _values(records, "written")
+    if is_plain:
+        decoded = _values(records, "decoded")
+        findings += _differences("decoded", decoded, f"handed to {target}", written)
+    if table_values is not None:
+        expected = _values([*records, *shared], "written")
+        findings += _differences(
+            "accounted for by the ledger",
+            expected and tuple(each for each in expected if each.name not in uncompared),
+            f"in {target}",
+            table_values,
+        )
     if table_rows is not None and table_rows != accounted:
         findings.append(f"{target} has {table_rows} rows, but the ledger accounts for {accounted}")
     return AuditReport(pipeline, target, report.partitions, tuple(findings), table_rows, report.completeness)
+
+
+def _values(records: Sequence[LedgerRecord], name: str) -> Totals | None:
+    """Return the totals of all records; None where those of a batch are unknown."""
+    totals: Totals | None = ()
+    rows = 0
+    for each in records:
+        totals = added(totals, rows, getattr(each.account, name), each.account.rows_out)
+        rows += each.account.rows_out
+    return totals
+
+
+def _differences(what: str, expected: Totals | None, where: str, found: Totals | None) -> list[str]:
+    """Return the columns whose values are not the same; one that is all null may be missing."""
+    if expected is None or found is None:
+        return []
+    others = {each.name.lower(): each for each in found}
+    differences = []
+    for each in expected:
+        other = others.get(each.name.lower())
+        if other is None:
+            if each.checksum:
+                differences.append(f"the column {each.name} has values that were {what}, and is not {where}")
+        elif other.nulls != each.nulls:
+            differences.append(
+                f"the column {each.name} has {each.nulls} nulls {what}, and {other.nulls} {where}"
+            )
+        elif other.checksum != each.checksum:
+            differences.append(f"the values of the column {each.name} {what} are not those {where}")
+    return differences
 
 
 def _partition(

@@ -17,6 +17,7 @@ from kalda.pipelines.ledger.topic import LedgerContents
 from kalda.pipelines.spec.model import PipelineSpec, SqlStep, TableSpec, TopicSource, TopicTarget, WriteMode
 from kalda.pipelines.sql.steps import BatchSql, parse_step
 from kalda.pipelines.tables.opening import open_table
+from kalda.pipelines.value_totals import TotalCount, Totals, totals_of
 from kalda.spark.source.options import SourceOptions, parse_batch_options
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import pooled_reader
@@ -25,7 +26,12 @@ _CLIENT_ID: Final = "kalda-audit"
 
 
 def audit_pipeline(
-    spec: PipelineSpec, properties: Mapping[str, str], contents: LedgerContents, *, recount: bool
+    spec: PipelineSpec,
+    properties: Mapping[str, str],
+    contents: LedgerContents,
+    *,
+    recount: bool,
+    values: bool = False,
 ) -> AuditReport:
     """Audit one pipeline that reads topics.
 
@@ -34,6 +40,7 @@ def audit_pipeline(
         properties: settings of the cluster that it reads.
         contents: the ledger, with the records of other pipelines that write the same table.
         recount: whether to read the log again and count its records.
+        values: whether to read the whole table and compare the totals of its columns.
 
     Raises:
         ClientError: the cluster cannot be reached.
@@ -57,7 +64,11 @@ def audit_pipeline(
         records,
         bounds=bounds,
         table_rows=count_rows(target) if _is_row_wise(spec) else None,
-        shared_rows=_shared_rows(spec, contents.records),
+        table_values=table_totals(target) if values and _is_row_wise(spec) else None,
+        # An empty text that names a partition is a null in the table.
+        uncompared=target.partition_by if isinstance(target, TableSpec) else (),
+        is_plain=not spec.transform,
+        shared=_shared(spec, contents.records),
         may_repeat=isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT,
         faults=faults,
     )
@@ -117,26 +128,46 @@ def count_rows(target: TableSpec | TopicTarget) -> int | None:
     """
     if not isinstance(target, TableSpec) or target.mode is WriteMode.UPSERT:
         return None
-    count = _rows_of(target)
-    if target.late is not None and target.late.path is not None:
-        late = replace(target, table=target.late.after, path=target.late.path, late=None)
-        count += _rows_of(late)
-    return count
+    return sum(_rows_of(each) for each in _tables_of(target))
 
 
-def _shared_rows(spec: PipelineSpec, records: Sequence[LedgerRecord]) -> int:
-    """Return how many rows other pipelines wrote to the table of a pipeline."""
+def table_totals(target: TableSpec | TopicTarget) -> Totals | None:
+    """Return the totals of a table's columns, with its late rows; None where rows replace each other.
+
+    Raises:
+        TableError: the table cannot be read.
+    """
+    if not isinstance(target, TableSpec) or target.mode is WriteMode.UPSERT:
+        return None
+    count = TotalCount()
+    for spec in _tables_of(target):
+        table = open_table(spec)
+        if table.schema() is not None and table.version() is not None:
+            for rows in table.read():
+                count.add(rows.num_rows, totals_of(rows))
+    return count.totals
+
+
+def _tables_of(target: TableSpec) -> list[TableSpec]:
+    """Return a table and that of its late rows."""
+    if target.late is None or target.late.path is None:
+        return [target]
+    return [target, replace(target, table=target.late.after, path=target.late.path, late=None)]
+
+
+def _shared(spec: PipelineSpec, records: Sequence[LedgerRecord]) -> list[LedgerRecord]:
+    """Return the records of other pipelines that write the table of a pipeline."""
     if not isinstance(spec.target, TableSpec):
-        return 0
+        return []
     others = [each for each in records if each.pipeline != spec.name and each.target == spec.target.table]
     if not others:
-        return 0
+        return []
     # Another table may have the same name elsewhere.
     table = open_table(spec.target)
     found = {
         query for query in {each.query_id for each in others} if table.committed_batch(query) is not None
     }
-    return sum(each.account.rows_out for each in others if each.query_id in found)
+    return [each for each in others if each.query_id in found]
 
 
 def _is_row_wise(spec: PipelineSpec) -> bool:

@@ -46,7 +46,7 @@ class LedgerRecord:
 
     def to_json(self) -> bytes:
         """Return the value in the topic: one JSON document with a checksum over its numbers."""
-        document: dict[str, str | int | None] = {
+        document: dict[str, object] = {
             "pipeline": self.pipeline,
             "target": self.target,
             "query_id": self.query_id,

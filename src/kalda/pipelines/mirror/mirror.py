@@ -8,12 +8,13 @@ has fenced its predecessor, never before; a transaction of that one could otherw
 import logging
 import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 
+from kalda.clients.admin.acls import AclOperation
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
@@ -23,7 +24,7 @@ from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.common.types import TopicPartition
-from kalda.pipelines.mirror.acl_sync import AclSync
+from kalda.pipelines.mirror.acl_sync import OPERATIONS, AclSync
 from kalda.pipelines.mirror.checkpoints import CheckpointTopic
 from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.copier import Copier
@@ -88,7 +89,8 @@ class MirrorOptions:
         source: settings of the source cluster.
         target: settings of the target cluster.
         names: the topics and what their copies are called.
-        sync_acls: whether ACLs of topics are copied, but for those to write.
+        sync_acls: whether ACLs of topics are copied.
+        acl_operations: the operations that copied ACLs allow or deny.
         configs_excluded: settings of topics that copies do not get.
         sync_groups: whether offsets of groups are written to the target.
         groups: which groups; None for all.
@@ -105,6 +107,7 @@ class MirrorOptions:
     names: MirrorNames
     sync_configs: bool = True
     sync_acls: bool = False
+    acl_operations: Sequence[AclOperation] = OPERATIONS
     configs_excluded: re.Pattern[str] = CLUSTER_CONFIGS
     sync_groups: bool = False
     groups: NameFilter | None = None
@@ -288,7 +291,9 @@ class Mirror:
             options.replication_factor,
         )
         self._acl_sync = (
-            AclSync(self._source_admin, self._target_admin, options.names) if options.sync_acls else None
+            AclSync(self._source_admin, self._target_admin, options.names, options.acl_operations)
+            if options.sync_acls
+            else None
         )
         self._topic_sync.create_syncs_topic(options.syncs_replication_factor)
         producer, self._delivery = self._open_producer()

@@ -9,7 +9,7 @@ from typing import Final
 from kalda.pipelines.spec.model import Cluster
 
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-STORAGE_SCHEMES: Final = ("file", "s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+STORAGE_SCHEMES: Final = ("file", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 """The file systems that Arrow knows."""
 _TABLE_NAME: Final = re.compile(r"[^\W.][\w-]*(?:\.[^\W.][\w-]*)*")
 

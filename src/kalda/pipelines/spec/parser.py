@@ -30,6 +30,9 @@ FILE_BYTES_MAX: Final = 1 << 20
 MAIN_CLUSTER: Final = "main"
 """The name under which the key `cluster` is known."""
 _ADDRESS: Final = "bootstrap.servers"
+_CLASSIC: Final = "classic"
+_CONNECT: Final = ("spark.remote", "spark.api.mode")
+"""Settings that ask for Spark Connect, unless they say `classic`."""
 _NO_SETTINGS: Final[Mapping[str, str]] = {}
 
 
@@ -140,8 +143,20 @@ def _clusters(
 def _spark(value: Value) -> SparkSettings:
     reader = value.section(sections.SPARK)
     return SparkSettings(
-        master=reader.one("master", values.TEXT, "local[*]"), settings=reader.texts("settings")
+        master=reader.one("master", values.MASTER, "local[*]"), settings=_spark_settings(reader)
     )
+
+
+def _spark_settings(reader: SectionReader) -> dict[str, str]:
+    settings = reader.texts("settings")
+    for name in _CONNECT:
+        value = reader.get("settings")
+        if value is not None and settings.get(name, _CLASSIC).lower() != _CLASSIC:
+            value.fault(
+                f"{name}={settings[name]} is not allowed: Spark Connect has no SparkContext, which pipelines "
+                "need; set master instead"
+            )
+    return settings
 
 
 def _pipelines(reader: SectionReader, locations: Locations) -> tuple[PipelineSpec, ...]:

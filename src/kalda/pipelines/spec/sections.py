@@ -106,7 +106,8 @@ SPARK: Final = Section(
         Key(
             "master",
             values.TEXT.takes,
-            "Spark's master: `local[*]`, `spark://HOST:PORT`, `k8s://...`, `yarn`. `--master` wins.",
+            "Spark's master: `local[*]`, `spark://HOST:PORT`, `k8s://...`, `yarn`. Not `sc://...`: Spark "
+            "Connect has no SparkContext, which pipelines need. `--master` wins.",
             default="`local[*]`",
         ),
         Key("settings", _MAPPING, "Spark's own settings; they win over those that Kalda recommends."),
@@ -261,7 +262,7 @@ FROM_TABLE: Final = Section(
             default="`false`",
         ),
         Key("catalog", _MAPPING, "Properties of the Iceberg catalog; they win over the file's."),
-        Key("options", _MAPPING, "Options of the object store."),
+        Key("options", _MAPPING, "Options of the object store, `s3.…` for S3."),
     ),
 )
 
@@ -300,7 +301,11 @@ TO_TABLE: Final = Section(
     (
         Key("table", "a name or a URI", "The table; it is created by the first batch.", is_required=True),
         Key("format", TABLE_FORMAT.takes, "The table's format.", default="`delta`"),
-        Key("partition_by", _COLUMNS, "The columns whose values become directories."),
+        Key(
+            "partition_by",
+            "a list of columns, or of year, month, day or hour of one, as `day(ts)`",
+            "The columns whose values become directories.",
+        ),
         Key(
             "mode",
             MODE.takes,
@@ -342,7 +347,7 @@ TO_TABLE: Final = Section(
         Key("schema", "a mapping", "Which changes of the schema the table accepts; see below."),
         Key("compact", "a mapping", "When small files are merged; see below."),
         Key("catalog", _MAPPING, "Properties of the Iceberg catalog; they win over the file's."),
-        Key("options", _MAPPING, "Options of the object store."),
+        Key("options", _MAPPING, "Options of the object store, `s3.…` for S3."),
     ),
 )
 
@@ -372,8 +377,9 @@ SCHEMA: Final = Section(
         Key(
             "evolve",
             EVOLVE.takes,
-            "`add` accepts new nullable columns; `widen` also wider types (int to bigint, float to double); "
-            "`none` neither. Another change stops the pipeline.",
+            "`add` accepts new nullable columns; `widen` also wider types (int to bigint or double); "
+            "`none` neither. Columns that the file declares and the table may not get stop the pipeline; "
+            "of columns that come from records, the rows that have them are dead letters.",
             default="`none`",
         ),
     ),

@@ -42,7 +42,7 @@ def read_table_target(value: Value, locations: Locations, format_: TableFormat) 
         table=table,
         path=path or "",
         format=kind,
-        partition_by=reader.many("partition_by", values.COLUMN),
+        partition_by=reader.many("partition_by", values.PARTITION),
         mode=reader.one("mode", sections.MODE, WriteMode.APPEND),
         keys=reader.many("keys", values.COLUMN),
         order_by=reader.optional("order_by", values.COLUMN),

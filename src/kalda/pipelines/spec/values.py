@@ -30,6 +30,7 @@ _NAME: Final = re.compile(r"(?!\.+$)[A-Za-z0-9._-]{1,200}", re.ASCII)
 _TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}", re.ASCII)
 _DLQ_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,243}", re.ASCII)
 _COLUMN: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
+_PARTITION: Final = re.compile(rf"{_COLUMN.pattern}|(?:year|month|day|hour)\({_COLUMN.pattern}\)")
 _FUNCTION: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*")
 
 
@@ -96,6 +97,12 @@ def _text(text: str) -> str:
     if not text.strip() or "\0" in text:
         raise ValueError(text)
     return text
+
+
+def _master(text: str) -> str:
+    if text.lower().startswith("sc://"):
+        raise ValueError(text)
+    return _text(text)
 
 
 def _boolean(text: str) -> bool:
@@ -190,6 +197,15 @@ DLQ_TOPIC: Final = ValueType(
 )
 PATTERN: Final = ValueType("a regular expression in Java's syntax for whole names", _pattern, "")
 COLUMN: Final = ValueType("the name of a column, with '.' inside structures", _matching(_COLUMN), "")
+PARTITION: Final = ValueType(
+    "the name of a column, or year, month, day or hour of one such as day(ts)", _matching(_PARTITION), ""
+)
+MASTER: Final = ValueType(
+    "a master such as local[*], spark://HOST:PORT, k8s://... or yarn; Spark Connect (sc://) has no "
+    "SparkContext, which pipelines need",
+    _master,
+    "local[*]",
+)
 FUNCTION: Final = ValueType("a function as package.module:name", _matching(_FUNCTION), "")
 TRIGGER: Final = ValueType(
     "an interval such as 5s, availableNow, or `every 10m` of at least 1s", _trigger, Trigger()

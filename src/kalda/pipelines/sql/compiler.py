@@ -5,7 +5,7 @@ Spark fails; everything else raises `UnsupportedSqlError` before a row is read. 
 UTC.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from typing import Final, assert_never
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.pipelines.sql.casts import cast
-from kalda.pipelines.sql.functions import call
+from kalda.pipelines.sql.functions import FUNCTIONS, call
 from kalda.pipelines.sql.nodes import (
     Call,
     Case,
@@ -48,6 +48,17 @@ _COMPARE: Final = {
     ">=": "greater_equal",
 }
 _ARITHMETIC: Final = {"+": pc.add_checked, "-": pc.subtract_checked, "*": pc.multiply_checked}
+
+_OPERATORS: Final = frozenset(
+    [
+        *_COMPARE,
+        *_ARITHMETIC,
+        *("and", "or", "not", "isnull", "isnotnull", "<=>", "in", "/", "div", "%", "mod", "negate"),
+        *("if", "coalesce", "nvl", "ifnull", "nvl2", "nullif"),
+    ]
+)
+_UNTYPED: Final = frozenset(["and", "or", "not", "isnull", "isnotnull"])
+"""Operators that are evaluated for every type that Spark takes there."""
 
 _FUNCTIONS: Final = frozenset(
     [
@@ -87,6 +98,43 @@ def compile_node(node: Node, schema: pa.Schema) -> Compiled:
             return _call(name, [compile_node(argument, schema) for argument in arguments])
         case _:
             assert_never(node)
+
+
+def check_functions(node: Node) -> None:
+    """Check that Kalda knows the functions of an expression, which shows without its columns.
+
+    Raises:
+        UnsupportedSqlError: It does not know one.
+    """
+    for each in _walk(node):
+        if isinstance(each, Call) and each.name not in _OPERATORS and each.name not in FUNCTIONS:
+            raise UnsupportedSqlError(f"the function {each.name} is not evaluated by Kalda")
+
+
+def depends_on_types(node: Node) -> bool:
+    """Return whether Kalda evaluates an expression for some types of its columns and not for others."""
+    return any(
+        not isinstance(each, Column)
+        and not (isinstance(each, Literal) and not pa.types.is_null(each.value.type))
+        and not (isinstance(each, Call) and each.name in _UNTYPED)
+        for each in _walk(node)
+    )
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    match node:
+        case Call(_, arguments):
+            parts = list(arguments)
+        case Cast(argument, _, _):
+            parts = [argument]
+        case Case(branches, otherwise):
+            parts = [each for branch in branches for each in branch]
+            parts += [] if otherwise is None else [otherwise]
+        case _:
+            return
+    for part in parts:
+        yield from _walk(part)
 
 
 def find_column(name: str, schema: pa.Schema) -> int:

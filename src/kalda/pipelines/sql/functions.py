@@ -4,7 +4,11 @@ A function is here only when its values are Spark's for all arguments of the typ
 on Java's formatting or regular expressions, on the clock or on chance is left to Spark.
 """
 
-from collections.abc import Callable, Mapping
+import base64
+import hashlib
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import pyarrow as pa
@@ -298,6 +302,172 @@ def _nan(name: str, arguments: list[Compiled]) -> Compiled:
     return applied(pa.bool_(), lambda values: pc.fill_null(pc.is_nan(values), False), arguments[0])
 
 
+def _hash(name: str, arguments: list[Compiled]) -> Compiled:
+    """Build ``md5``, ``sha``, ``sha1``, ``sha2(value, bits)`` and ``crc32`` of a text's or binary's bytes."""
+    algorithm = {"md5": "md5", "sha": "sha1", "sha1": "sha1", "crc32": "crc32"}.get(name)
+    if name == "sha2" and len(arguments) == 2 and arguments[1].constant is not None:
+        bits = arguments.pop().constant
+        assert bits is not None, "it was looked at"
+        algorithm = _SHA2.get(bits.as_py())
+    if len(arguments) != 1 or arguments[0].type not in (_STRING, pa.binary()) or algorithm is None:
+        raise _refused(name, arguments)
+    if algorithm == "crc32":
+        return _each(pa.int64(), lambda value: zlib.crc32(value), _bytes(arguments[0]))
+    new = partial(hashlib.new, algorithm, usedforsecurity=False)
+    return _each(_STRING, lambda value: new(value).hexdigest(), _bytes(arguments[0]))
+
+
+_SHA2: Final = {0: "sha256", 224: "sha224", 256: "sha256", 384: "sha384", 512: "sha512"}
+
+
+def _bytes(argument: Compiled) -> Compiled:
+    return argument if argument.type == pa.binary() else cast(argument, pa.binary(), False)
+
+
+def _each(kind: pa.DataType, function: Callable[..., object], *arguments: Compiled) -> Compiled:
+    """Return an expression that calls a Python function for each row; null of any argument is null."""
+
+    def convert(*columns: pa.Array) -> pa.Array:
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return pa.array([None if None in row else function(*row) for row in rows], kind)
+
+    return applied(kind, convert, *arguments)
+
+
+def _hex(name: str, arguments: list[Compiled]) -> Compiled:
+    if len(arguments) != 1 or arguments[0].type not in (_STRING, pa.binary(), *INTEGERS):
+        raise _refused(name, arguments)
+    if arguments[0].type in INTEGERS:
+        return _each(
+            _STRING, lambda value: f"{value & 0xFFFFFFFFFFFFFFFF:X}", converted(arguments[0], pa.int64())
+        )
+    return _each(_STRING, lambda value: value.hex().upper(), _bytes(arguments[0]))
+
+
+def _base64(name: str, arguments: list[Compiled]) -> Compiled:
+    if len(arguments) != 1 or arguments[0].type not in (_STRING, pa.binary()):
+        raise _refused(name, arguments)
+    return _each(_STRING, _base64_lines, _bytes(arguments[0]))
+
+
+def _base64_lines(value: bytes) -> str:
+    """Return base64 in lines of 76 signs, as MIME and Spark have it."""
+    text = base64.b64encode(value).decode()
+    return "\r\n".join(text[start : start + 76] for start in range(0, len(text), 76))
+
+
+def _concat_ws(name: str, arguments: list[Compiled]) -> Compiled:
+    """Build ``concat_ws(separator, text, …)``, which leaves nulls out."""
+    if len(arguments) < 2 or any(argument.type != _STRING for argument in arguments):
+        raise _refused(name, arguments)
+
+    def join(*columns: pa.Array) -> pa.Array:
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return pa.array([_joined(separator, parts) for separator, *parts in rows], _STRING)
+
+    return applied(_STRING, join, *arguments)
+
+
+def _joined(separator: str | None, parts: Sequence[str | None]) -> str | None:
+    return None if separator is None else separator.join(part for part in parts if part is not None)
+
+
+def _extreme(function: Callable[..., pa.Array]) -> Build:
+    """Return the builder of the least or the greatest of values of one type; nulls are left out."""
+
+    def build(name: str, arguments: list[Compiled]) -> Compiled:
+        kinds = {argument.type for argument in arguments}
+        kind = next(iter(kinds), None)
+        if len(arguments) < 2 or len(kinds) != 1 or kind not in (*INTEGERS, pa.date32(), TIMESTAMP):
+            raise _refused(name, arguments)
+
+        def chosen(*columns: pa.Array) -> pa.Array:
+            if kind != TIMESTAMP:
+                return function(*columns)
+            return function(*(column.cast(pa.int64()) for column in columns)).cast(kind)
+
+        return applied(kind, chosen, *arguments)
+
+    return build
+
+
+def _characters(function: Callable[[str, int], str]) -> Build:
+    """Return the builder of a function of a text and a constant count."""
+
+    def build(name: str, arguments: list[Compiled]) -> Compiled:
+        count = arguments[1].constant if len(arguments) == 2 else None
+        if count is None or arguments[0].type != _STRING or count.type != pa.int32() or not count.is_valid:
+            raise _refused(name, arguments)
+        number = count.as_py()
+        return _each(_STRING, lambda text: function(text, number), arguments[0])
+
+    return build
+
+
+def _padded(is_left: bool) -> Build:
+    """Return the builder of ``lpad`` or ``rpad`` with constants; a longer text is cut."""
+
+    def build(name: str, arguments: list[Compiled]) -> Compiled:
+        constants = [argument.constant for argument in arguments[1:]]
+        if (
+            len(arguments) not in (2, 3)
+            or [argument.type for argument in arguments] != [_STRING, pa.int32(), _STRING][: len(arguments)]
+            or any(each is None or not each.is_valid for each in constants)
+        ):
+            raise _refused(name, arguments)
+        given = [each.as_py() for each in constants if each is not None]
+        length: int = given[0]
+        pad: str = given[1] if len(given) == 2 else " "
+
+        def padded(text: str) -> str:
+            missing = length - len(text)
+            if missing <= 0 or not pad:
+                return text[: max(length, 0)]
+            filler = (pad * (missing // len(pad) + 1))[:missing]
+            return filler + text if is_left else text + filler
+
+        return _each(_STRING, padded, arguments[0])
+
+    return build
+
+
+def _position(name: str, arguments: list[Compiled]) -> Compiled:
+    """Build ``instr(text, part)`` and ``locate(part, text)``: positions count from 1, 0 is none."""
+    if len(arguments) != 2 or any(argument.type != _STRING for argument in arguments):
+        raise _refused(name, arguments)
+    text, part = arguments if name == "instr" else reversed(arguments)
+    return _each(pa.int32(), lambda text, part: text.find(part) + 1, text, part)
+
+
+def _sign(name: str, arguments: list[Compiled]) -> Compiled:
+    if len(arguments) != 1 or arguments[0].type not in (*INTEGERS[:3], pa.float64()):
+        raise _refused(name, arguments)
+    numbers = converted(arguments[0], pa.float64())
+    # A zero keeps its sign.
+    return applied(
+        pa.float64(), lambda values: pc.if_else(pc.equal(values, 0.0), values, pc.sign(values)), numbers
+    )
+
+
+def _sqrt(name: str, arguments: list[Compiled]) -> Compiled:
+    if len(arguments) != 1 or arguments[0].type != pa.float64():
+        raise _refused(name, arguments)
+    return applied(pa.float64(), pc.sqrt, arguments[0])
+
+
+def _day_of_week(name: str, arguments: list[Compiled]) -> Compiled:
+    """Build ``dayofweek`` (Sunday is 1) and ``weekday`` (Monday is 0)."""
+    if len(arguments) != 1 or arguments[0].type not in (pa.date32(), TIMESTAMP):
+        raise _refused(name, arguments)
+    first, shift = (1, 4) if name == "dayofweek" else (0, 3)
+
+    def count(days: pa.Array) -> pa.Array:
+        mask = days.is_null().to_numpy(zero_copy_only=False)
+        return pa.array((calendar.numbers(days) + shift) % 7 + first, pa.int32(), mask=mask)
+
+    return applied(pa.int32(), count, cast(arguments[0], pa.date32(), False))
+
+
 FUNCTIONS: Final[Mapping[str, Build]] = {
     "upper": _text(_case("ascii_upper", str.upper)),
     "ucase": _text(_case("ascii_upper", str.upper)),
@@ -345,5 +515,29 @@ FUNCTIONS: Final[Mapping[str, Build]] = {
     "ceiling": _whole(pc.ceil),
     "floor": _whole(pc.floor),
     "isnan": _nan,
+    "md5": _hash,
+    "sha": _hash,
+    "sha1": _hash,
+    "sha2": _hash,
+    "crc32": _hash,
+    "hex": _hex,
+    "base64": _base64,
+    "concat_ws": _concat_ws,
+    "greatest": _extreme(pc.max_element_wise),
+    "least": _extreme(pc.min_element_wise),
+    "left": _characters(lambda text, count: text[: max(count, 0)]),
+    "right": _characters(lambda text, count: text[-count:] if count > 0 else ""),
+    "repeat": _characters(lambda text, count: text * count),
+    "lpad": _padded(is_left=True),
+    "rpad": _padded(is_left=False),
+    "instr": _position,
+    "locate": _position,
+    "position": _position,
+    "reverse": _text(pc.utf8_reverse),
+    "sign": _sign,
+    "signum": _sign,
+    "sqrt": _sqrt,
+    "dayofweek": _day_of_week,
+    "weekday": _day_of_week,
 }
 """Builders of the functions by name; operators and conditionals are in the compiler."""

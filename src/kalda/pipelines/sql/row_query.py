@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from kalda.pipelines.sql.compiler import compile_node, find_column
-from kalda.pipelines.sql.nodes import Column, InvalidSqlError, Item, Star, UnsupportedSqlError
+from kalda.pipelines.sql.compiler import check_functions, compile_node, depends_on_types, find_column
+from kalda.pipelines.sql.nodes import Column, InvalidSqlError, Item, Node, Star, UnsupportedSqlError
 from kalda.pipelines.sql.values import Compiled, is_true, type_name
 
 
@@ -31,10 +31,21 @@ class RowQuery:
         self._carried = tuple(carried)
         self._select = parse_select(text)
         self._compiled: _Query | None = None
+        for node in self._nodes():
+            check_functions(node)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the parsed query; functions are compiled again where they are used."""
         return self.__dict__ | {"_compiled": None}
+
+    @property
+    def depends_on_types(self) -> bool:
+        """Whether only the columns show if Kalda evaluates the query."""
+        return any(map(depends_on_types, self._nodes()))
+
+    def _nodes(self) -> list[Node]:
+        nodes = [item.node for item in self._select.items if isinstance(item, Item)]
+        return nodes if self._select.where is None else [*nodes, self._select.where]
 
     def output_schema(self, schema: pa.Schema) -> pa.Schema:
         """Return the columns that the step makes of the given ones.
@@ -114,11 +125,17 @@ class RowCondition:
 
         self.text = text
         self._node = parse_expression(text)
+        check_functions(self._node)
         self._compiled: tuple[pa.Schema, Compiled] | None = None
 
     def __getstate__(self) -> dict[str, object]:
         """Return the parsed condition; functions are compiled again where they are used."""
         return self.__dict__ | {"_compiled": None}
+
+    @property
+    def depends_on_types(self) -> bool:
+        """Whether only the columns show if Kalda evaluates the condition."""
+        return depends_on_types(self._node)
 
     def check(self, schema: pa.Schema) -> None:
         """Raise `UnsupportedSqlError` when Kalda does not evaluate the condition on these columns."""

@@ -12,8 +12,8 @@ ACCOUNT: Final = "kalda.account"
 
 
 def commit_metadata(batch: BatchAccount) -> dict[str, str]:
-    """Return the query, the batch, and the whole account with its offset ranges as JSON."""
-    return {QUERY: batch.query_id, BATCH: str(batch.batch_id), ACCOUNT: batch.to_json()}
+    """Return the query, the batch, and the account with its offset ranges as JSON, without totals."""
+    return {QUERY: batch.query_id, BATCH: str(batch.batch_id), ACCOUNT: batch.without_totals().to_json()}
 
 
 def event_time_max(files: Iterable[DataFile]) -> int | None:

@@ -6,9 +6,10 @@ library does not look for concurrent removals when actions come from us, so that
 actions goes to exactly the version after the one that was read, or fails.
 """
 
+import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -19,11 +20,23 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import AddAction, RemoveAction
 
 from kalda.pipelines.batch import BatchAccount
-from kalda.pipelines.spec.model import TableFormat, TableSpec
+from kalda.pipelines.spec.model import Evolve, TableFormat, TableSpec
+from kalda.pipelines.sql.row_query import RowCondition
 from kalda.pipelines.tables.accounts import commit_metadata, event_time_max
 from kalda.pipelines.tables.compaction import BINS_PER_COMMIT, Candidate, plan_bins
 from kalda.pipelines.tables.delta_changes import version_changes
+from kalda.pipelines.tables.delta_features import (
+    column_faults,
+    condition_faults,
+    constraints,
+    feature_faults,
+    is_append_only,
+    is_mapped,
+    physical_name,
+    physical_schema,
+)
 from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError
+from kalda.pipelines.tables.fitting import RowFit, with_required
 from kalda.pipelines.tables.model import (
     ChangeSet,
     CommitResult,
@@ -34,6 +47,7 @@ from kalda.pipelines.tables.model import (
     TableWriter,
     TaskId,
 )
+from kalda.pipelines.tables.object_store import delta_options
 from kalda.pipelines.tables.partitions import (
     check_fields,
     parse_fields,
@@ -42,8 +56,15 @@ from kalda.pipelines.tables.partitions import (
     with_partition_columns,
 )
 from kalda.pipelines.tables.progress import NO_PROGRESS, QueryProgress
-from kalda.pipelines.tables.reading import read_file, read_staged
-from kalda.pipelines.tables.schemas import conform, evolve, table_schema
+from kalda.pipelines.tables.reading import inexact_columns, read_file, read_staged
+from kalda.pipelines.tables.schemas import (
+    Evolution,
+    EvolutionRules,
+    conform,
+    evolve,
+    renamed,
+    table_schema,
+)
 from kalda.pipelines.tables.statistics import delta_stats
 from kalda.pipelines.tables.storage import TableStorage, errors_that_name
 from kalda.pipelines.tables.upsert import DELETE, HIDDEN, REPLACES, check_upsert, last_rows, without_hidden
@@ -90,35 +111,53 @@ class DeltaLakeTable:
         opened = self._refresh()
         return None if opened is None else _schema_of(opened)
 
-    def prepare_schema(self, incoming: pa.Schema) -> SchemaChange:
+    def faults(self) -> list[str]:
+        """Return what keeps a pipeline from writing the table as it is."""
+        opened = self._refresh()
+        return [] if opened is None else self._faults(opened)
+
+    def prepare_schema(self, incoming: pa.Schema, *, is_strict: bool = True) -> SchemaChange:
         """Create or evolve the table; see `Table.prepare_schema`."""
-        rows = table_schema(without_hidden(incoming), TableFormat.DELTA, self.spec.table)
-        if self.spec.keys:
-            check_upsert(self.spec, rows)
+        rows = table_schema(without_hidden(incoming), TableFormat.DELTA, self.spec.table, is_strict=is_strict)
         for _ in range(ATTEMPTS_MAX):
             opened = self._refresh()
+            if self.spec.keys:
+                check_upsert(self.spec, rows if opened is None or is_strict else _schema_of(opened))
             if opened is None:
-                change = self._create(rows)
-            else:
-                self._check_partitions(opened)
-                evolution = evolve(_schema_of(opened), rows, self.spec.evolve, self.spec.table)
-                change = SchemaChange(False, evolution.added, evolution.widened)
-                try:
-                    if evolution.widened:
-                        self._rewrite(opened, evolution.schema)
-                    elif evolution.added:
-                        added = pa.schema([evolution.schema.field(name) for name in evolution.added])
-                        opened.alter.add_columns(DeltaSchema.from_arrow(added).fields)
-                except (CommitFailedError, DeltaError) as error:
-                    if not _is_conflict(error):
-                        raise
-                    continue  # another writer was faster, perhaps with the same change
-            return change
+                return self._create(rows)
+            self._check_faults(opened)
+            version = int(opened.version())
+            evolution = self._evolution(opened, rows, is_strict)
+            try:
+                if evolution.widened:
+                    self._rewrite(opened, evolution.schema)
+                elif evolution.added:
+                    added = pa.schema([evolution.schema.field(name) for name in evolution.added])
+                    opened.alter.add_columns(DeltaSchema.from_arrow(added).fields)
+            except (CommitFailedError, DeltaError) as error:
+                self._check_conflict(error, version)
+                continue  # another writer was faster, perhaps with the same change
+            return SchemaChange(False, evolution.added, evolution.widened)
         raise self._conflict("change its schema")
+
+    def fit(self) -> RowFit:
+        """Return what the table asks of its rows."""
+        opened = self._existing()
+        named = pa.schema(opened.schema())
+        rows = self._columns_of_rows(_schema_of(opened))
+        texts = constraints(json.loads(opened.schema().to_json()), opened.metadata().configuration)
+        return RowFit(
+            self.spec.table,
+            pa.schema([with_required(each, named.field(each.name)) for each in rows]),
+            self.spec.keys,
+            tuple((name, RowCondition(text)) for name, text in texts.items()),
+            self._fields,
+            policy=self.spec.evolve.value,
+        )
 
     def writer(self, schema: pa.Schema) -> TableWriter:
         """Return a writer for tasks."""
-        return self._writer_of(_schema_of(self._existing()))
+        return self._writer_of(self._existing())
 
     def upsert_writer(self, schema: pa.Schema) -> TableWriter:
         """Return a writer of rows for `upsert`; their hidden columns are those of `upsert.HIDDEN`."""
@@ -128,18 +167,19 @@ class DeltaLakeTable:
 
     def commit(self, batch: BatchAccount, files: Sequence[DataFile]) -> CommitResult:
         """Publish a batch; see `Table.commit`."""
-        names = frozenset(field.name for field in self._fields)
         now = self._now_ms()
-        actions = [_add_action(file, names, now, data_change=True) for file in files]
         for attempt in range(1, ATTEMPTS_MAX + 1):
             opened = self._existing()
+            version = int(opened.version())
+            actions = [self._add_action(opened, file, now, data_change=True) for file in files]
             progress = self._progress(opened, batch.query_id)
             if progress.batch_id >= batch.batch_id:
                 return CommitResult(int(opened.version()), False, attempt, 0)
             properties = self._properties(batch, progress.advanced(batch.batch_id, event_time_max(files)))
             try:
                 self._write(opened, actions, properties)
-            except CommitFailedError:
+            except CommitFailedError as error:
+                self._check_conflict(error, version)
                 continue  # the next look at the table finds out whether the batch is in
             return CommitResult(self._version_of(opened), True, attempt, sum(file.rows for file in files))
         raise self._conflict(f"commit batch {batch.batch_id}")
@@ -156,11 +196,11 @@ class DeltaLakeTable:
             properties = self._properties(batch, progress.advanced(batch.batch_id, event_time_max(files)))
             if rows is None:
                 rows = self._rows_to_merge(_schema_of(opened), files)
+            version = int(opened.version())
             try:
                 changed = self._merge(opened, rows, properties)
             except (CommitFailedError, DeltaError) as error:
-                if not _is_conflict(error):
-                    raise
+                self._check_conflict(error, version)
                 continue
             clean_staging(self.storage, batch.query_id, batch.batch_id)
             return CommitResult(self._version_of(opened), True, attempt, changed)
@@ -181,7 +221,12 @@ class DeltaLakeTable:
         opened = self._existing()
         last = int(opened.version()) if until is None else until
         for version in range(0 if since is None else since + 1, last + 1):
-            yield from version_changes(self.storage, version, _schema_of(opened), self.spec.table)
+            yield from self._changes_of(opened, version)
+
+    def _changes_of(self, opened: DeltaTable, version: int) -> Iterator[ChangeSet]:
+        schema, files = _schema_of(opened), _schema_of_files(opened)
+        for change in version_changes(self.storage, version, files, self.spec.table):
+            yield ChangeSet(change.version, change.kind, renamed(change.rows, schema))
 
     def compact(self, policy: CompactPolicy) -> CompactResult:
         """Join small files; see `Table.compact`. Replaced files stay for the retention, for time travel."""
@@ -200,10 +245,11 @@ class DeltaLakeTable:
 
     def _compact_own(self, opened: DeltaTable, policy: CompactPolicy) -> tuple[int, int, int]:
         actions = {row["path"]: row for row in pa.table(opened.get_add_actions()).to_pylist()}
+        names = {each.name: physical_name(each) for each in pa.schema(opened.schema())}
         candidates = [
             Candidate(
                 path,
-                _partition_key(row),
+                _partition_key(row, names),
                 row["size_bytes"],
                 row["num_records"] or 0,
                 row["modification_time"],
@@ -224,16 +270,16 @@ class DeltaLakeTable:
     def _compact_group(self, opened: DeltaTable, bins: Sequence[Sequence[Candidate]]) -> int:
         """Write and commit joined files; return how many, 0 when another writer was faster."""
         schema = _schema_of(opened)
-        writer = self._writer_of(schema)
+        writer, in_files = self._writer_of(opened), _schema_of_files(opened)
         task_query = f"compact-{opened.version()}-{self._now_ms()}"
         written: list[DataFile] = []
         for number, files in enumerate(bins):
-            rows = (batch for file in files for batch in self._read_file(file, schema))
+            rows = (renamed(batch, schema) for file in files for batch in self._read_file(file, in_files))
             written += writer.write(rows, TaskId(task_query, 0, number))
         inputs = [file for each in bins for file in each]
-        names, now = frozenset(field.name for field in self._fields), self._now_ms()
+        now = self._now_ms()
         actions: list[AddAction | RemoveAction] = [
-            _add_action(file, names, now, data_change=False) for file in written
+            self._add_action(opened, file, now, data_change=False) for file in written
         ]
         actions += [
             RemoveAction(file.path, False, now, file.size_bytes, dict(file.partition)) for file in inputs
@@ -241,6 +287,7 @@ class DeltaLakeTable:
         for _ in range(ATTEMPTS_MAX):
             current = self._existing()
             live = {row["path"] for row in pa.table(current.get_add_actions()).to_pylist()}
+            version = int(current.version())
             if not {file.path for file in inputs} <= live:
                 logger.info(
                     "table %s: another writer replaced files; this compaction is dropped", self.spec.table
@@ -252,8 +299,8 @@ class DeltaLakeTable:
                 )
                 self._write(current, actions, properties)
                 return len(written)
-            except CommitFailedError:
-                continue
+            except CommitFailedError as error:
+                self._check_conflict(error, version)
         for data_file in written:
             self.storage.delete(data_file.path)
         return 0
@@ -321,12 +368,17 @@ class DeltaLakeTable:
             mode="ignore",
             partition_by=[field.name for field in self._fields],
             configuration=configuration,
-            storage_options=dict(self.spec.options) or None,
+            storage_options=delta_options(self.spec.path, self.spec.options),
         )
         return SchemaChange(created=True, added=tuple(rows.names))
 
     def _rewrite(self, opened: DeltaTable, schema: pa.Schema) -> None:
         """Write the whole table again with wider types, for readers refuse files of narrower ones."""
+        named = pa.schema(opened.schema())
+        known = set(named.names)
+        schema = pa.schema(
+            [with_required(each, named.field(each.name)) if each.name in known else each for each in schema]
+        )
         reader = pa.RecordBatchReader.from_stream(opened.scan())
         batches = (conform(batch, schema) for batch in reader)
         write_deltalake(
@@ -340,17 +392,73 @@ class DeltaLakeTable:
             ),
         )
 
-    def _writer_of(self, table: pa.Schema) -> ParquetTaskWriter:
+    def _evolution(self, opened: DeltaTable, rows: pa.Schema, is_strict: bool) -> Evolution:
+        """Return how the table changes for rows; nothing is changed that the table does not admit."""
+        configuration = opened.metadata().configuration
+        policy = self.spec.evolve
+        if is_mapped(configuration):
+            policy = Evolve.NONE  # deltalake adds no column to such a table
+        current = _schema_of(opened)
+        fixed: dict[str, str] = {}
+        if is_append_only(configuration):
+            fixed = dict.fromkeys(current.names, "delta.appendOnly=true forbids to write its rows again")
+        while True:
+            rules = EvolutionRules(policy, fixed=fixed, is_strict=is_strict)
+            evolution = evolve(current, rows, rules, self.spec.table)
+            inexact = inexact_columns(self, current, evolution)
+            if not inexact:
+                return evolution
+            fixed |= inexact
+
+    def _faults(self, opened: DeltaTable) -> list[str]:
+        protocol, configuration = opened.protocol(), opened.metadata().configuration
+        schema = json.loads(opened.schema().to_json())
+        found = feature_faults(protocol.min_writer_version, protocol.writer_features or ())
+        found += column_faults(schema)
+        found += condition_faults(constraints(schema, configuration), _schema_of(opened))
+        if self.spec.keys and is_append_only(configuration):
+            found.append("delta.appendOnly=true forbids the mode upsert")
+        own = [field.name for field in self._fields]
+        partitions = list(opened.metadata().partition_columns)
+        if own != partitions:
+            found.append(
+                f"it is partitioned by {partitions}, but partition_by is {own}; Delta cannot change it. "
+                "Write to another table"
+            )
+        return found
+
+    def _check_faults(self, opened: DeltaTable) -> None:
+        found = self._faults(opened)
+        if found:
+            raise TableSpecError(f"The table {self.spec.table} cannot be written: {'; '.join(found)}")
+
+    def _check_conflict(self, error: Exception, version: int) -> None:
+        """Raise a failure of a commit that no other commit caused: trying again would not help."""
+        opened = self._existing()
+        if int(opened.version()) > version:
+            return
+        raise TableError(f"The table {self.spec.table} does not take the commit: {error}") from error
+
+    def _writer_of(self, opened: DeltaTable) -> ParquetTaskWriter:
+        table = _schema_of(opened)
         by_partition = {field.name for field in self._fields}
+        in_files = pa.schema([column for column in table if column.name not in by_partition])
         return ParquetTaskWriter(
             self.storage,
             self._columns_of_rows(table),
             self._fields,
-            pa.schema([column for column in table if column.name not in by_partition]),
+            in_files,
             event_time=self.spec.event_time,
             file_bytes_target=self.spec.file_target_bytes,
             compression=self.spec.compression.value,
+            written_schema=_schema_of_files(opened, in_files) if _is_mapped(opened) else None,
         )
+
+    def _add_action(self, opened: DeltaTable, file: DataFile, now_ms: int, data_change: bool) -> AddAction:
+        named = pa.schema(opened.schema())
+        values = {physical_name(named.field(name)): value_text(value) for name, value in file.partition}
+        stats = delta_stats(file.rows, file.stats, frozenset(values))
+        return AddAction(file.path, file.size_bytes, values, now_ms, data_change, stats)
 
     def _columns_of_rows(self, table: pa.Schema) -> pa.Schema:
         made = {field.name for field in self._fields if field.source != field.name}
@@ -390,15 +498,6 @@ class DeltaLakeTable:
         )
         return QueryProgress(int(batch_id), before, after)
 
-    def _check_partitions(self, opened: DeltaTable) -> None:
-        own = [field.name for field in self._fields]
-        found = list(opened.metadata().partition_columns)
-        if own != found:
-            raise TableSpecError(
-                f"The table {self.spec.table} is partitioned by {found}, but partition_by is {own}; "
-                "Delta cannot change it. Write to another table"
-            )
-
     def _version_of(self, opened: DeltaTable) -> int:
         opened.update_incremental()
         return int(opened.version())
@@ -406,7 +505,9 @@ class DeltaLakeTable:
     def _at(self, version: int) -> DeltaTable:
         try:
             return DeltaTable(
-                self.spec.path, version=version, storage_options=dict(self.spec.options) or None
+                self.spec.path,
+                version=version,
+                storage_options=delta_options(self.spec.path, self.spec.options),
             )
         except DeltaError as error:
             raise TableError(
@@ -431,7 +532,9 @@ class DeltaLakeTable:
     def _open(self) -> DeltaTable | None:
         try:
             with errors_that_name(self.spec.path):
-                return DeltaTable(self.spec.path, storage_options=dict(self.spec.options) or None)
+                return DeltaTable(
+                    self.spec.path, storage_options=delta_options(self.spec.path, self.spec.options)
+                )
         except TableNotFoundError:
             return None
         except DeltaError as error:
@@ -449,15 +552,9 @@ def app_id(query_id: str) -> str:
     return f"kalda-{query_id}"
 
 
-def _add_action(file: DataFile, without: frozenset[str], now_ms: int, data_change: bool) -> AddAction:
-    values = {name: value_text(value) for name, value in file.partition}
-    stats = delta_stats(file.rows, file.stats, without)
-    return AddAction(file.path, file.size_bytes, values, now_ms, data_change, stats)
-
-
-def _partition_key(row: dict[str, Any]) -> tuple[tuple[str, str | None], ...]:
+def _partition_key(row: dict[str, Any], names: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:
     partition = row.get("partition") or {}
-    return tuple((name, value_text(value)) for name, value in partition.items())
+    return tuple((names[name], value_text(value)) for name, value in partition.items())
 
 
 def _schema_of(opened: DeltaTable) -> pa.Schema:
@@ -465,9 +562,10 @@ def _schema_of(opened: DeltaTable) -> pa.Schema:
     return table_schema(pa.schema(opened.schema()), TableFormat.DELTA, str(opened.table_uri))
 
 
-def _is_conflict(error: Exception) -> bool:
-    """Whether another commit came first; the library has no class for that alone."""
-    text = str(error).lower()
-    return isinstance(error, CommitFailedError) or any(
-        word in text for word in ("conflict", "concurrent", "exists")
-    )
+def _is_mapped(opened: DeltaTable) -> bool:
+    return is_mapped(opened.metadata().configuration)
+
+
+def _schema_of_files(opened: DeltaTable, schema: pa.Schema | None = None) -> pa.Schema:
+    """Return columns of the table, all by default, under the names that they have in files."""
+    return physical_schema(pa.schema(opened.schema()), _schema_of(opened) if schema is None else schema)

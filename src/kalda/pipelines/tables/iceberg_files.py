@@ -16,6 +16,7 @@ from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.manifest import DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.transforms import (
     DayTransform,
     HourTransform,
@@ -29,6 +30,8 @@ from pyiceberg.types import PrimitiveType
 
 from kalda.pipelines.tables.model import DataFile
 from kalda.pipelines.tables.partitions import PartitionField, Transform
+
+FORMAT_VERSION_MAX: Final = 2
 
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -66,6 +69,27 @@ def same_fields(fields: Sequence[PartitionField], schema: Schema, spec: Partitio
     """Return whether a table's partition spec is that of our fields."""
     own = [(field.source, TRANSFORMS[field.transform]) for field in fields]
     return own == [(schema.find_column_name(field.source_id), field.transform) for field in spec.fields]
+
+
+def described(schema: Schema, spec: PartitionSpec) -> list[str]:
+    """Return a table's partition fields in words: `bucket[16](id)`."""
+    return [f"{field.transform}({schema.find_column_name(field.source_id)})" for field in spec.fields]
+
+
+def table_faults(metadata: TableMetadata) -> list[str]:
+    """Return what a table that another engine made has and a pipeline does not write."""
+    version = metadata.format_version
+    if version <= FORMAT_VERSION_MAX:
+        return []
+    what = "has row lineage and deletion vectors, which are not implemented"
+    return [f"its format version {version} {what}; versions up to {FORMAT_VERSION_MAX} are"]
+
+
+def can_promote(own: pa.DataType, wider: pa.DataType) -> bool:
+    """Return whether Iceberg can change a column's type; it changes no integer to a floating-point number."""
+    if pa.types.is_decimal(own) and pa.types.is_decimal(wider):
+        return bool(own.scale == wider.scale)
+    return bool(pa.types.is_integer(own) == pa.types.is_integer(wider))
 
 
 def iceberg_file(location: str, file: DataFile, schema: Schema, spec: PartitionSpec) -> IcebergFile:

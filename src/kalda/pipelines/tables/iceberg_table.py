@@ -37,12 +37,16 @@ from kalda.pipelines.spec.model import TableFormat, TableSpec
 from kalda.pipelines.tables.accounts import commit_metadata, event_time_max
 from kalda.pipelines.tables.compaction import BINS_PER_COMMIT, Candidate, plan_bins
 from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError
+from kalda.pipelines.tables.fitting import RowFit, with_required
 from kalda.pipelines.tables.iceberg_changes import snapshot_changes
 from kalda.pipelines.tables.iceberg_files import (
     TRANSFORMS,
     arrow_file_schema,
+    can_promote,
+    described,
     iceberg_file,
     same_fields,
+    table_faults,
 )
 from kalda.pipelines.tables.iceberg_merge import Merge, merge_files
 from kalda.pipelines.tables.iceberg_reading import read_task
@@ -60,7 +64,7 @@ from kalda.pipelines.tables.partitions import Transform, check_fields, parse_fie
 from kalda.pipelines.tables.progress import NO_PROGRESS, QueryProgress
 from kalda.pipelines.tables.reading import read_staged
 from kalda.pipelines.tables.row_difference import changed_rows
-from kalda.pipelines.tables.schemas import conform, evolve, table_schema
+from kalda.pipelines.tables.schemas import EvolutionRules, conform, evolve, table_schema
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.tables.upsert import HIDDEN, check_upsert, last_rows, without_hidden
 from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
@@ -125,26 +129,48 @@ class IcebergTable:
         table = self._refresh()
         return None if table is None else self._schema_of(table)
 
-    def prepare_schema(self, incoming: pa.Schema) -> SchemaChange:
+    def faults(self) -> list[str]:
+        """Return what keeps a pipeline from writing the table as it is."""
+        table = self._refresh()
+        return [] if table is None else self._faults(table)
+
+    def prepare_schema(self, incoming: pa.Schema, *, is_strict: bool = True) -> SchemaChange:
         """Create or evolve the table; see `Table.prepare_schema`."""
-        rows = table_schema(without_hidden(incoming), TableFormat.ICEBERG, self.spec.table)
-        if self.spec.keys:
-            check_upsert(self.spec, rows)
+        rows = table_schema(
+            without_hidden(incoming), TableFormat.ICEBERG, self.spec.table, is_strict=is_strict
+        )
         for attempt in range(ATTEMPTS_MAX):
             table = self._refresh()
+            if self.spec.keys:
+                check_upsert(self.spec, rows if table is None or is_strict else self._schema_of(table))
             try:
                 if table is None:
                     self._create(rows)
                     return SchemaChange(created=True, added=tuple(rows.names))
-                self._check_partitions(table)
-                evolution = evolve(self._schema_of(table), rows, self.spec.evolve, self.spec.table)
+                found = self._faults(table)
+                if found:
+                    raise TableSpecError(f"The table {self.spec.table} cannot be written: {'; '.join(found)}")
+                rules = EvolutionRules(self.spec.evolve, can_promote, is_strict=is_strict)
+                evolution = evolve(self._schema_of(table), rows, rules, self.spec.table)
                 change = SchemaChange(False, evolution.added, evolution.widened)
                 if change:
                     self._evolve(table, evolution.schema, change)
                 return change
             except (*_LOST, TableAlreadyExistsError) as error:
-                self._wait(attempt, error)
+                self._wait(attempt, error, table)
         raise self._conflict("change its schema")
+
+    def fit(self) -> RowFit:
+        """Return what the table asks of its rows."""
+        table = self._existing()
+        given = schema_to_pyarrow(table.schema())
+        return RowFit(
+            self.spec.table,
+            pa.schema([with_required(each, given.field(each.name)) for each in self._schema_of(table)]),
+            self.spec.keys,
+            fields=self._fields,
+            policy=self.spec.evolve.value,
+        )
 
     def writer(self, schema: pa.Schema) -> TableWriter:
         """Return a writer for tasks."""
@@ -270,7 +296,7 @@ class IcebergTable:
                     self._swap(table, snapshot.overwrite(), inputs, written)
                 return len(written)
             except _LOST as error:
-                self._wait(attempt, error)
+                self._wait(attempt, error, table)
         for file in written:
             self._storage(table).delete(file.path)
         return 0
@@ -294,7 +320,7 @@ class IcebergTable:
                     rows = change(transaction, table)
                     transaction.set_properties({f"{PROGRESS}{batch.query_id}": numbers})
             except _LOST as error:
-                self._wait(attempt, error)
+                self._wait(attempt, error, table)
                 continue
             return CommitResult(_snapshot_id(table), True, attempt, rows)
         raise self._conflict(f"commit batch {batch.batch_id}")
@@ -337,7 +363,18 @@ class IcebergTable:
 
     def _evolve(self, table: LoadedTable, schema: pa.Schema, change: SchemaChange) -> None:
         with _without_retry(table).update_schema() as update:
-            update.union_by_name(pa.schema([schema.field(name) for name in (*change.added, *change.widened)]))
+            given = schema_to_pyarrow(table.schema())
+            known = set(given.names)
+            changed = [schema.field(name) for name in (*change.added, *change.widened)]
+            # A required column stays so: a schema in which it may be null would loosen it.
+            update.union_by_name(
+                pa.schema(
+                    [
+                        with_required(each, given.field(each.name)) if each.name in known else each
+                        for each in changed
+                    ]
+                )
+            )
 
     def _writer_of(self, table: LoadedTable) -> ParquetTaskWriter:
         schema = arrow_file_schema(table.schema())
@@ -403,12 +440,15 @@ class IcebergTable:
                     deleted += storage.delete(found.path)
         return deleted
 
-    def _check_partitions(self, table: LoadedTable) -> None:
+    def _faults(self, table: LoadedTable) -> list[str]:
+        found = table_faults(table.metadata)
         if not same_fields(self._fields, table.schema(), table.spec()):
-            raise TableSpecError(
-                f"The table {self.spec.table} is partitioned by {table.spec()}, but partition_by is "
-                f"{list(self.spec.partition_by)}; change one of the two"
+            found.append(
+                f"it is partitioned by {described(table.schema(), table.spec())}, but partition_by is "
+                f"{list(self.spec.partition_by)}; change one of the two. Other transforms than year, month, "
+                "day and hour are not implemented"
             )
+        return found
 
     def _progress(self, table: LoadedTable | None, query_id: str) -> QueryProgress:
         text = None if table is None else table.properties.get(f"{PROGRESS}{query_id}")
@@ -432,11 +472,21 @@ class IcebergTable:
             self._loaded = None
         return self._loaded
 
-    def _wait(self, attempt: int, error: Exception) -> None:
-        """Wait before another attempt; a full disk under SQLite's file is no other writer."""
+    def _wait(self, attempt: int, error: Exception, table: LoadedTable | None) -> None:
+        """Wait before another attempt.
+
+        Raises:
+            OSError: The disk under SQLite's file is full.
+            TableError: No other commit came before this one, so that trying again would not help.
+        """
         if "disk is full" in str(error):
             reason = f"{os.strerror(errno.ENOSPC)} for the catalog of the table {self.spec.table}"
             raise OSError(errno.ENOSPC, reason) from error
+        if isinstance(error, ValidationException) and table is not None:
+            fresh = self._refresh()
+            if fresh is not None and fresh.metadata_location == table.metadata_location:
+                message = f"The table {self.spec.table} does not take the commit: {error}"
+                raise TableError(message) from error
         time.sleep(min(1.0, WAIT_S * (attempt + 1)))
 
     def _conflict(self, action: str) -> CommitConflictError:
@@ -459,7 +509,7 @@ def catalog_properties(spec: TableSpec) -> dict[str, str]:
         TableSpecError: There is no catalog and the table is not in a local directory.
     """
     if spec.catalog:
-        return {"name": CATALOG, **spec.catalog}
+        return {"name": CATALOG, **spec.options, **spec.catalog}
     suffix = "/".join(identifier_of(spec))
     warehouse = (
         spec.path.removesuffix(f"/{suffix}")

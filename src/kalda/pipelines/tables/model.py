@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.spec.model import TableSpec
+from kalda.pipelines.tables.fitting import RowFit
 
 PartitionValue: TypeAlias = object
 """A partition's value as Python gives it: str, int, bool, float, Decimal, date, datetime, bytes or None."""
@@ -167,12 +168,25 @@ class Table(Protocol):
         """Return the current schema, None when the table does not exist."""
         ...
 
-    def prepare_schema(self, incoming: pa.Schema) -> SchemaChange:
+    def faults(self) -> list[str]:
+        """Return what keeps a pipeline from writing the table as it is, e.g. a feature of its format."""
+        ...
+
+    def prepare_schema(self, incoming: pa.Schema, *, is_strict: bool = True) -> SchemaChange:
         """Create the table, or evolve it by the policy, so that rows of `incoming` fit.
+
+        Args:
+            is_strict: Whether columns that do not fit are refused. Else the table stays as it is there, and
+                `fit` finds the rows that cannot be written.
 
         Raises:
             SchemaRefusedError: The policy does not admit the change; the message names the columns.
+            TableSpecError: The table has faults.
         """
+        ...
+
+    def fit(self) -> RowFit:
+        """Return what the table asks of its rows; it exists."""
         ...
 
     def writer(self, schema: pa.Schema) -> TableWriter:

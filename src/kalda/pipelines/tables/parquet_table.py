@@ -10,6 +10,7 @@ twice. Do not break: renames follow the order of versions, and only files that a
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -19,6 +20,7 @@ from kalda.pipelines.spec.model import TableFormat, TableSpec
 from kalda.pipelines.tables.accounts import event_time_max
 from kalda.pipelines.tables.compaction import BINS_PER_COMMIT, Candidate, plan_bins
 from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError, UpsertRefusedError
+from kalda.pipelines.tables.fitting import RowFit
 from kalda.pipelines.tables.model import (
     ChangeSet,
     CommitResult,
@@ -38,8 +40,8 @@ from kalda.pipelines.tables.partitions import (
     value_text,
     with_partition_columns,
 )
-from kalda.pipelines.tables.reading import read_file
-from kalda.pipelines.tables.schemas import evolve, table_schema
+from kalda.pipelines.tables.reading import inexact_columns, read_file
+from kalda.pipelines.tables.schemas import Evolution, EvolutionRules, evolve, table_schema
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.tables.writer import (
     STAGED_SUFFIX,
@@ -98,9 +100,14 @@ class ParquetTable:
         """Return the current schema, with the columns of the partitions."""
         return self._log.refresh().schema
 
-    def prepare_schema(self, incoming: pa.Schema) -> SchemaChange:
+    def faults(self) -> list[str]:
+        """Return what keeps a pipeline from writing the table as it is."""
+        state = self._log.refresh()
+        return [] if state.schema is None else self._faults(state)
+
+    def prepare_schema(self, incoming: pa.Schema, *, is_strict: bool = True) -> SchemaChange:
         """Create or evolve the table; see `Table.prepare_schema`."""
-        rows = table_schema(incoming, TableFormat.PARQUET, self.spec.table)
+        rows = table_schema(incoming, TableFormat.PARQUET, self.spec.table, is_strict=is_strict)
         for _ in range(ATTEMPTS_MAX):
             state = self._refresh()
             if state.schema is None:
@@ -108,8 +115,10 @@ class ParquetTable:
                 schema = with_partition_columns(rows, self._fields)
                 change = SchemaChange(created=True, added=tuple(rows.names))
             else:
-                self._check_partitions(state)
-                evolution = evolve(state.schema, rows, self.spec.evolve, self.spec.table)
+                found = self._faults(state)
+                if found:
+                    raise TableSpecError(f"The table {self.spec.table} cannot be written: {'; '.join(found)}")
+                evolution = self._evolution(state.schema, rows, is_strict)
                 schema, change = evolution.schema, SchemaChange(False, evolution.added, evolution.widened)
             if not change:
                 return change
@@ -124,12 +133,31 @@ class ParquetTable:
                 return change
         raise self._conflict("change its schema")
 
-    def writer(self, schema: pa.Schema) -> TableWriter:
-        """Return a writer for tasks."""
+    def fit(self) -> RowFit:
+        """Return what the table asks of its rows."""
+        return RowFit(
+            self.spec.table,
+            self._columns_of_rows(self._schema()),
+            fields=self._fields,
+            has_directories=True,
+            policy=self.spec.evolve.value,
+        )
+
+    def _evolution(self, current: pa.Schema, rows: pa.Schema, is_strict: bool) -> Evolution:
+        rules = EvolutionRules(self.spec.evolve, is_strict=is_strict)
+        evolution = evolve(current, rows, rules, self.spec.table)
+        fixed = inexact_columns(self, current, evolution)
+        return evolve(current, rows, replace(rules, fixed=fixed), self.spec.table) if fixed else evolution
+
+    def _schema(self) -> pa.Schema:
         table = self._log.refresh().schema
         if table is None:
             raise TableError(f"The table {self.spec.table} does not exist; call prepare_schema first")
-        return self._writer_of(table)
+        return table
+
+    def writer(self, schema: pa.Schema) -> TableWriter:
+        """Return a writer for tasks."""
+        return self._writer_of(self._schema())
 
     def commit(self, batch: BatchAccount, files: Sequence[DataFile]) -> CommitResult:
         """Publish a batch; see `Table.commit`."""
@@ -147,7 +175,7 @@ class ParquetTable:
                 tuple(self._log_file(file, version, now) for file in files),
                 query=batch.query_id,
                 progress=progress.advanced(batch.batch_id, event_time_max(files)),
-                account=batch.to_json(),
+                account=batch.without_totals().to_json(),
             )
             if self._log.append(record):
                 self._publish_all()
@@ -241,12 +269,10 @@ class ParquetTable:
 
     def _writer_of(self, table: pa.Schema) -> ParquetTaskWriter:
         by_partition = {field.name for field in self._fields}
-        made = {field.name for field in self._fields if field.source != field.name}
-        rows = pa.schema([column for column in table if column.name not in made])
         in_files = pa.schema([column for column in table if column.name not in by_partition])
         return ParquetTaskWriter(
             self.storage,
-            rows,
+            self._columns_of_rows(table),
             self._fields,
             in_files,
             staged=True,
@@ -254,6 +280,10 @@ class ParquetTable:
             file_bytes_target=self.spec.file_target_bytes,
             compression=self.spec.compression.value,
         )
+
+    def _columns_of_rows(self, table: pa.Schema) -> pa.Schema:
+        made = {field.name for field in self._fields if field.source != field.name}
+        return pa.schema([column for column in table if column.name not in made])
 
     def _log_file(self, file: DataFile, version: int, now_ms: int) -> LogFile:
         name = file.path.rpartition("/")[2].removesuffix(STAGED_SUFFIX)
@@ -323,13 +353,12 @@ class ParquetTable:
         self._log.delete_before(before_ms)
         return deleted
 
-    def _check_partitions(self, state: LogState) -> None:
-        if state.partition_by != self.spec.partition_by:
-            raise TableSpecError(
-                f"The table {self.spec.table} is partitioned by {list(state.partition_by)}, but "
-                "partition_by is "
-                f"{list(self.spec.partition_by)}; plain Parquet cannot change it. Write to another table"
-            )
+    def _faults(self, state: LogState) -> list[str]:
+        if state.partition_by == self.spec.partition_by:
+            return []
+        found, wanted = list(state.partition_by), list(self.spec.partition_by)
+        what = f"it is partitioned by {found}, but partition_by is {wanted}; plain Parquet cannot change it"
+        return [f"{what}. Write to another table"]
 
     def _conflict(self, action: str) -> CommitConflictError:
         return CommitConflictError(

@@ -214,9 +214,8 @@ def hive_directory(partition: Sequence[tuple[str, object]]) -> str:
     parts = []
     for name, value in partition:
         text = value_text(value)
-        shown = HIVE_NULL if text is None else _escape(text)
-        part = f"{_escape(name)}={shown}"
-        if len(part.encode()) > NAME_BYTES_MAX:
+        part = directory_part(name, value)
+        if is_too_long(part):
             raise TableSpecError(
                 f"The partition {name}={text[:40] if text else ''}… makes a directory's name of "
                 f"{len(part.encode())} bytes; "
@@ -224,6 +223,17 @@ def hive_directory(partition: Sequence[tuple[str, object]]) -> str:
             )
         parts.append(part)
     return "/".join(parts)
+
+
+def directory_part(name: str, value: object) -> str:
+    """Return Hive's directory of one field: `("dt", "a/b")` → `dt=a%2Fb`."""
+    text = value_text(value)
+    return f"{_escape(name)}={HIVE_NULL if text is None else _escape(text)}"
+
+
+def is_too_long(directory: str) -> bool:
+    """Return whether file systems refuse a name of a directory."""
+    return len(directory.encode()) > NAME_BYTES_MAX
 
 
 def plain_directory(partition: Sequence[tuple[str, object]]) -> str:

@@ -6,8 +6,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kalda.pipelines.tables.model import DataFile
-from kalda.pipelines.tables.schemas import conform
+from kalda.pipelines.tables.fitting import convert
+from kalda.pipelines.tables.model import DataFile, Table
+from kalda.pipelines.tables.schemas import Evolution, conform, may_lose_digits
 from kalda.pipelines.tables.storage import TableStorage
 
 BATCH_ROWS: Final = 65_536
@@ -41,3 +42,15 @@ def read_staged(storage: TableStorage, files: Iterable[DataFile], schema: pa.Sch
     """Return all rows of some files as one table; the driver merges a batch of bounded size with it."""
     batches = [batch for file in files for batch in read_file(storage, file.path, schema, {})]
     return pa.Table.from_batches(batches, schema)
+
+
+def inexact_columns(table: Table, current: pa.Schema, evolution: Evolution) -> dict[str, str]:
+    """Return the columns that an evolution makes floating-point though the table has greater integers."""
+    found = {}
+    for name in evolution.widened:
+        wider = evolution.schema.field(name).type
+        if not may_lose_digits(current.field(name).type, wider):
+            continue
+        if any(convert(batch.column(0), wider)[1] for batch in table.read([name])):
+            found[name] = "it has integers that the wider type does not hold exactly"
+    return found

@@ -4,7 +4,7 @@ Decides alone, no I/O. A table's types are the part of Arrow's that Delta, Icebe
 Do not break: a column's type never becomes narrower, and no column becomes required.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kalda.pipelines.spec.model import Evolve, TableFormat
 from kalda.pipelines.tables.errors import SchemaRefusedError
+from kalda.pipelines.tables.fitting import convert, is_untyped
 
 _UNSIGNED: Final = {
     pa.uint8(): pa.int16(),
@@ -34,28 +35,30 @@ class Evolution:
     widened: tuple[str, ...]
 
 
-def table_schema(incoming: pa.Schema, kind: TableFormat, table: str) -> pa.Schema:
+def table_schema(incoming: pa.Schema, kind: TableFormat, table: str, *, is_strict: bool = True) -> pa.Schema:
     """Return the schema of a table for rows of `incoming`: shared types, all columns nullable.
 
-    A column of type null is left out: its type is not known until a row has a value.
+    A column of type null is left out: its type is not known until a row has a value. So is, unless the schema
+    is taken strictly, a column that is refused.
 
     Raises:
         SchemaRefusedError: A column has a type without a counterpart, or two names differ by case alone.
     """
     fields, refused, seen = [], [], dict[str, str]()
-    for field in incoming:
-        if pa.types.is_null(field.type):
+    for column in incoming:
+        if is_untyped(column.type):
             continue
-        other = seen.setdefault(field.name.lower(), field.name)
-        if other != field.name or sum(name == field.name for name in incoming.names) > 1:
-            refused.append((field.name, "it differs from another column by case alone or not at all"))
+        other = seen.setdefault(column.name.lower(), column.name)
+        if other != column.name or sum(name == column.name for name in incoming.names) > 1:
+            refused.append((column.name, "it differs from another column by case alone or not at all"))
             continue
-        mapped = table_type(field.type, kind)
+        mapped = table_type(column.type, kind)
         if mapped is None:
-            refused.append((field.name, f"{field.type} has no counterpart in {kind.value}"))
+            refused.append((column.name, f"{column.type} has no counterpart in {kind.value}"))
         else:
-            fields.append(pa.field(field.name, mapped))
-    _raise_refused(table, refused, "Cast or rename them in the transform")
+            fields.append(pa.field(column.name, mapped))
+    if is_strict:
+        _raise_refused(table, refused, "Cast or rename them in the transform")
     return pa.schema(fields)
 
 
@@ -64,7 +67,7 @@ def table_type(source: pa.DataType, kind: TableFormat) -> pa.DataType | None:
     if pa.types.is_dictionary(source):
         return table_type(source.value_type, kind)
     if pa.types.is_struct(source):
-        mapped = [(field.name, table_type(field.type, kind)) for field in source]
+        mapped = [(each.name, table_type(each.type, kind)) for each in source if not is_untyped(each.type)]
         return None if not mapped or any(each is None for _, each in mapped) else pa.struct(mapped)
     if pa.types.is_map(source):
         key, item = table_type(source.key_type, kind), table_type(source.item_type, kind)
@@ -106,81 +109,147 @@ def _plain_type(source: pa.DataType, kind: TableFormat) -> pa.DataType | None:
     return None
 
 
-def evolve(current: pa.Schema, incoming: pa.Schema, policy: Evolve, table: str) -> Evolution:
+@dataclass(frozen=True, slots=True)
+class EvolutionRules:
+    """How a table may change.
+
+    Attributes:
+        policy: What the pipeline's file allows.
+        can_widen: Whether the format can change one type to another.
+        fixed: Columns that cannot be widened, with the reason.
+        is_strict: Whether what is not allowed is refused. Else the table stays as it is there, and each row
+            shows whether it fits.
+    """
+
+    policy: Evolve
+    can_widen: Callable[[pa.DataType, pa.DataType], bool] = lambda own, wider: True
+    fixed: Mapping[str, str] | None = None
+    is_strict: bool = True
+
+
+def evolve(current: pa.Schema, incoming: pa.Schema, rules: EvolutionRules, table: str) -> Evolution:
     """Return the table's schema that holds its own rows and those of `incoming`, both of `table_schema`.
 
+    A column that differs by case alone is the table's own.
+
     Raises:
-        SchemaRefusedError: The policy does not admit a change; the message names each column.
+        SchemaRefusedError: The rules do not admit a change and are strict; the message names each column.
     """
+    policy = rules.policy
     fields = list(current)
-    by_name = {field.name.lower(): index for index, field in enumerate(fields)}
-    added, widened, refused = [], [], []
-    for field in incoming:
-        index = by_name.get(field.name.lower())
+    by_name = {each.name.lower(): index for index, each in enumerate(fields)}
+    added, widened, refused = list[str](), list[str](), list[tuple[str, str]]()
+    for each in incoming:
+        index = by_name.get(each.name.lower())
         if index is None:
             if policy is Evolve.NONE:
-                refused.append((field.name, "it is new"))
+                refused.append((each.name, "it is new"))
             else:
-                fields.append(pa.field(field.name, field.type))
-                added.append(field.name)
+                by_name[each.name.lower()] = len(fields)
+                fields.append(pa.field(each.name, each.type))
+                added.append(each.name)
             continue
         own = fields[index]
-        if own.name != field.name:
-            refused.append((field.name, f"the table has {own.name!r}, which differs by case alone"))
-            continue
-        wider = wider_type(own.type, field.type)
-        if wider is None:
-            refused.append((field.name, f"{field.type} does not fit the table's {own.type}"))
-        elif wider != own.type:
-            if policy is not Evolve.WIDEN or pa.types.is_nested(wider):
-                refused.append((field.name, f"{field.type} is wider than the table's {own.type}"))
-            else:
-                fields[index] = pa.field(own.name, wider)
-                widened.append(field.name)
+        merge = _Merge(rules, (rules.fixed or {}).get(own.name))
+        kind = merge.merged(own.type, each.type)
+        refused += [(each.name, reason) for reason in merge.refused]
+        if kind != own.type:
+            fields[index] = pa.field(own.name, kind)
+            (widened if merge.is_wider else added).append(own.name)
     allowed = {
         Evolve.NONE: "no change",
         Evolve.ADD: "new columns",
         Evolve.WIDEN: "new columns and wider numbers",
     }[policy]
-    _raise_refused(
-        table, refused, f"schema.evolve={policy.value} admits {allowed}; change it, or the transform"
-    )
+    if rules.is_strict:
+        _raise_refused(
+            table, refused, f"schema.evolve={policy.value} admits {allowed}; change it, or the transform"
+        )
     return Evolution(pa.schema(fields), tuple(added), tuple(widened))
 
 
+class _Merge:
+    """Merges the type of a column with that of rows."""
+
+    def __init__(self, rules: EvolutionRules, fixed: str | None) -> None:
+        self._rules: Final = rules
+        self._fixed: Final = fixed
+        self.refused: list[str] = []
+        self.is_wider = False
+
+    def merged(self, own: pa.DataType, other: pa.DataType) -> pa.DataType:
+        """Return the type that holds both as far as the rules allow, else the table's own."""
+        if own == other:
+            return own
+        if pa.types.is_struct(own) and pa.types.is_struct(other):
+            return self._merged_struct(own, other)
+        if pa.types.is_list(own) and pa.types.is_list(other):
+            item = self.merged(own.value_type, other.value_type)
+            return own if item == own.value_type else pa.list_(pa.field("element", item))
+        if pa.types.is_map(own) and pa.types.is_map(other):
+            key = self.merged(own.key_type, other.key_type)
+            item = self.merged(own.item_type, other.item_type)
+            return own if (key, item) == (own.key_type, own.item_type) else pa.map_(key, item)
+        wider = wider_type(own, other)
+        if wider is None:
+            self.refused.append(f"{other} does not fit the table's {own}")
+        elif wider != own:
+            if self._rules.policy is not Evolve.WIDEN:
+                self.refused.append(f"{other} is wider than the table's {own}")
+            elif self._fixed is not None or not self._rules.can_widen(own, wider):
+                reason = self._fixed or "its format has no such change"
+                self.refused.append(f"the table's {own} cannot become {wider}: {reason}")
+            else:
+                self.is_wider = True
+                return wider
+        return own
+
+    def _merged_struct(self, own: pa.StructType, other: pa.StructType) -> pa.DataType:
+        fields = list(own)
+        places = {each.name: index for index, each in enumerate(fields)}
+        for each in other:
+            index = places.get(each.name)
+            if index is not None:
+                fields[index] = pa.field(each.name, self.merged(fields[index].type, each.type))
+            elif self._rules.policy is Evolve.NONE:
+                self.refused.append(f"its field {each.name!r} is new")
+            else:
+                fields.append(pa.field(each.name, each.type))
+        merged = pa.struct(fields)
+        return own if merged == own else merged
+
+
 def wider_type(own: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the narrowest type that holds both without loss, None when there is none."""
+    """Return the narrowest type for the numbers of both, None when there is none.
+
+    A 64-bit float does not hold each 64-bit integer: the values of rows are checked one by one, and so are
+    those of a table before it changes.
+    """
     if own == other:
         return own
     for family in (_INTEGERS, _FLOATS):
         if own in family and other in family:
             return max(own, other, key=family.index)
-    if pa.types.is_decimal(own) and pa.types.is_decimal(other) and own.scale == other.scale:
-        return max(own, other, key=lambda each: each.precision)
-    if pa.types.is_list(own) and pa.types.is_list(other):
-        item = wider_type(own.value_type, other.value_type)
-        return (
-            None if item is None else (own if item == own.value_type else pa.list_(pa.field("element", item)))
-        )
-    if pa.types.is_struct(own) and pa.types.is_struct(other):
-        return _wider_struct(own, other)
+    if (own in _INTEGERS and other in _FLOATS) or (own in _FLOATS and other in _INTEGERS):
+        return pa.float64()
+    if pa.types.is_decimal(own) and other in _INTEGERS:
+        return own
+    if pa.types.is_decimal(own) and pa.types.is_decimal(other):
+        scale = max(own.scale, other.scale)
+        digits = max(own.precision - own.scale, other.precision - other.scale) + scale
+        return pa.decimal128(digits, scale) if digits <= DECIMAL_DIGITS_MAX else None
     return None
 
 
-def _wider_struct(own: pa.StructType, other: pa.StructType) -> pa.DataType | None:
-    """Return a struct's type when `other` has no further field; missing fields are null."""
-    names = {field.name for field in own}
-    if any(field.name not in names for field in other):
-        return None
-    fields, changed = [], False
-    for field in own:
-        index = other.get_field_index(field.name)
-        wider = field.type if index < 0 else wider_type(field.type, other.field(index).type)
-        if wider is None:
-            return None
-        changed = changed or wider != field.type
-        fields.append(pa.field(field.name, wider))
-    return pa.struct(fields) if changed else own
+def may_lose_digits(own: pa.DataType, wider: pa.DataType) -> bool:
+    """Return whether a change makes floating-point numbers of integers, here or in a part."""
+    if pa.types.is_struct(own):
+        return any(may_lose_digits(each.type, wider.field(each.name).type) for each in own)
+    if pa.types.is_list(own):
+        return may_lose_digits(own.value_type, wider.value_type)
+    if pa.types.is_map(own):
+        return may_lose_digits(own.item_type, wider.item_type)
+    return bool(pa.types.is_integer(own) and pa.types.is_floating(wider))
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -204,8 +273,37 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
             columns.append(pa.nulls(batch.num_rows, field.type))
             continue
         column = batch.column(index)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        columns.append(column if column.type == field.type else _exactly(column, field))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class Renamed:
+    """Arrow rows under the names of another schema of the same types, without a copy.
+
+    Example: ``pa.record_batch(Renamed(rows, physical))``.
+    """
+
+    def __init__(self, rows: pa.RecordBatch, schema: pa.Schema) -> None:
+        self._rows: Final = rows
+        self._schema: Final = schema
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]:
+        """Return the schema and the columns, for Arrow's import."""
+        _, columns = self._rows.__arrow_c_array__()
+        return self._schema.__arrow_c_schema__(), columns
+
+
+def renamed(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows under the names of another schema of the same types."""
+    return pa.record_batch(Renamed(rows, schema))
+
+
+def _exactly(column: pa.Array, field: pa.Field) -> pa.Array:
+    made, reasons = convert(column, field.type)
+    if reasons:
+        row = min(reasons)
+        raise pa.ArrowInvalid(f"column {field.name}, row {row}: {reasons[row]}")
+    return made
 
 
 def _raise_refused(table: str, refused: Iterable[tuple[str, str]], advice: str) -> None:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from kalda.pipelines.tables.errors import TableSpecError
+from kalda.pipelines.tables.object_store import arrow_filesystem, is_s3
 
 _DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|↳")
 
@@ -47,7 +48,7 @@ class TableStorage:
     """The directory of one table."""
 
     def __init__(self, location: str, options: Mapping[str, str] | None = None) -> None:
-        """Take a URI (`file:///…`, `s3://bucket/…`) or a path, and options of fsspec for other schemes."""
+        """Take a URI (`file:///…`, `s3://bucket/…`) or a path, and options of the object store."""
         self.location = location.rstrip("/")
         self.options = dict(options or {})
         self._opened: tuple[pafs.FileSystem, str] | None = None
@@ -189,6 +190,8 @@ def open_filesystem(location: str, options: Mapping[str, str]) -> tuple[pafs.Fil
     scheme, separator, _ = location.partition("://")
     if not separator:
         return pafs.LocalFileSystem(), os.path.abspath(location.removeprefix("file:"))
+    if is_s3(location) and (options or scheme != "s3"):
+        return arrow_filesystem(options), location.partition("://")[2].rstrip("/")
     if options and scheme != "file":
         import fsspec
 

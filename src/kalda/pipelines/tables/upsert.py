@@ -87,7 +87,7 @@ def _order_ranks(rows: pa.Table, order_by: str | None) -> np.ndarray:
     column = with_order(rows.column(order_by))
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    ranks = pc.rank(column.combine_chunks(), tiebreaker="dense").to_numpy().astype(np.int64)
+    ranks: np.ndarray = pc.rank(column.combine_chunks(), tiebreaker="dense").to_numpy().astype(np.int64)
     ranks[column.is_null().to_numpy()] = -1
     return ranks
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from kalda.pipelines.tables.dictionaries import dictionary_columns
 from kalda.pipelines.tables.model import DataFile, TaskId
 from kalda.pipelines.tables.partitions import PartitionField, plain_directory, split
-from kalda.pipelines.tables.schemas import conform
+from kalda.pipelines.tables.schemas import conform, renamed
 from kalda.pipelines.tables.statistics import column_stats, without_bounds
 from kalda.pipelines.tables.storage import TableStorage, errors_that_name
 
@@ -69,6 +69,7 @@ class ParquetTaskWriter:
         file_bytes_target: A file that reaches this size is closed.
         directory: Where files that are not staged go, below the table's location.
         compression: Parquet's name of a codec.
+        written_schema: The columns of the files under the names that they have there, if those differ.
     """
 
     storage: TableStorage
@@ -80,6 +81,7 @@ class ParquetTaskWriter:
     file_bytes_target: int = 128 * 1024 * 1024
     directory: str = ""
     compression: str = "snappy"
+    written_schema: pa.Schema | None = None
 
     def write(self, batches: Iterable[pa.RecordBatch], task: TaskId) -> list[DataFile]:
         """Write rows and return the files, none without rows; a failed call removes what it wrote."""
@@ -116,7 +118,11 @@ class _OpenFile:
         self.waiting_bytes = 0
         self.rows = 0
         self._schema = writer.file_schema if writer.file_schema is not None else writer.schema
+        self._written_schema = writer.written_schema
         self._event_time = writer.event_time
+        if self._written_schema is not None and self._event_time in self._schema.names:
+            index = self._schema.get_field_index(self._event_time)
+            self._event_time = self._written_schema.field(index).name
         self._compression = writer.compression
         self._unbounded: set[str] = set()
         self._footers: list[pq.FileMetaData] = []
@@ -135,6 +141,9 @@ class _OpenFile:
         """Write what waits as a row group and return the file's size so far."""
         if self.waiting:
             table = pa.Table.from_batches(self.waiting).cast(self._schema)
+            if self._written_schema is not None:
+                parts = (renamed(part, self._written_schema) for part in table.to_batches())
+                table = pa.Table.from_batches(parts, self._written_schema)
             self._unbounded |= without_bounds(table)
             if self._parquet is None:
                 self._parquet = self._writer_for(table)
@@ -150,7 +159,7 @@ class _OpenFile:
         self._parquet.close()
         size = int(self._sink.tell())
         self._sink.close()
-        stats = column_stats(self._footers[0], self._schema, self._unbounded)
+        stats = column_stats(self._footers[0], self._written_schema or self._schema, self._unbounded)
         moments = stats.get(self._event_time) if self._event_time else None
         return DataFile(
             self.path,
@@ -171,7 +180,7 @@ class _OpenFile:
     def _writer_for(self, table: pa.Table) -> pq.ParquetWriter:
         return pq.ParquetWriter(
             self._sink,
-            self._schema,
+            table.schema,
             compression=self._compression,
             use_dictionary=dictionary_columns(table),
             metadata_collector=self._footers,

@@ -33,3 +33,4 @@ class TransactionLogValue(Message, versions="0-1", flexible="1+"):
     transaction_start_timestamp_ms: int = wire(INT64, "0+")
     client_transaction_version: int = wire(INT16, "1+", tag=2)
     next_producer_epoch: int = wire(INT16, "1+", default=-1, tag=3)
+    last_producer_epoch: int = wire(INT16, "1+", default=-1, tag=4)

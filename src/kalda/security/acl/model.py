@@ -125,7 +125,7 @@ RESOURCE_OPERATIONS: Final[dict[ResourceType, frozenset[AclOperation]]] = {
             _A.DESCRIBE,
         }
     ),
-    ResourceType.TRANSACTIONAL_ID: frozenset({_A.DESCRIBE, _A.WRITE}),
+    ResourceType.TRANSACTIONAL_ID: frozenset({_A.DESCRIBE, _A.WRITE, _A.TWO_PHASE_COMMIT}),
     ResourceType.DELEGATION_TOKEN: frozenset({_A.DESCRIBE}),
     ResourceType.USER: frozenset({_A.CREATE_TOKENS, _A.DESCRIBE_TOKENS}),
 }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.clients.log_reader.read_lease import LeasedFile
+from kalda.common.regular_file import open_regular
 from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, iter_headers, read_header, validate
 from kalda.records.errors import RecordsError
 
@@ -63,7 +64,7 @@ class MappedSegment:
         if self._end <= leased.start_position:
             raise InPlaceError("unflushed", f"{self.path} is not synced at byte {leased.start_position}")
         self._is_partial: Final = self._end < leased.end_position
-        self._descriptor = _open(leased.path)
+        self._descriptor = open_leased(leased.path)
         try:
             self._check_identity(leased, is_same_host)
             # A mapping begins at a page.
@@ -209,9 +210,14 @@ class MappedSegment:
             raise InPlaceError("truncated", f"{self.path} has {found.st_size} bytes, expected {self._end}")
 
 
-def _open(path: str) -> int:
+def open_leased(path: str) -> int:
+    """Open a file that a broker has named; return its descriptor.
+
+    Raises:
+        InPlaceError: it cannot be seen or read, or it is no regular file.
+    """
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return open_regular(path, os.O_RDONLY)
     except PermissionError as error:
         raise InPlaceError("access_denied", f"{path} may not be read by this process") from error
     except OSError as error:

@@ -10,6 +10,7 @@ cut off the log meanwhile fails, so that Spark runs the task again.
 
 import contextlib
 import logging
+import os
 import time
 from collections.abc import Callable, Generator
 from typing import Final
@@ -25,10 +26,16 @@ from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.clients.log_reader.read_lease import LeasedFile, ReadLease
 from kalda.common.errors import ErrorCode
 from kalda.common.host_identity import host_id
-from kalda.spark.source.mapped_segment import InPlaceError, MappedSegment, Window
+from kalda.spark.source.mapped_segment import InPlaceError, MappedSegment, Window, open_leased
 from kalda.spark.source.options import ReadMode, SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.read_counters import ReadCounters
+from kalda.storage.file_names import (
+    LOG_SUFFIX,
+    READ_NONCE_FILE,
+    parse_offset_file_name,
+    partition_directory_name,
+)
 
 logger: Final = logging.getLogger(__name__)
 
@@ -283,14 +290,23 @@ class _LeasedRange:
 def _check_directory(lease: ReadLease) -> bool:
     """Check that the lease's directory is the broker's; return whether the broker is on this kernel.
 
+    The paths come from the broker, so nothing is opened that is not named like the files of the partition.
+
     Raises:
         InPlaceError: it is not, or it cannot be seen.
     """
+    log_directory, nonce_name = os.path.split(lease.nonce_file)
+    directory = os.path.join(log_directory, partition_directory_name(lease.topic_partition))
+    if nonce_name != READ_NONCE_FILE or not os.path.isabs(log_directory):
+        raise InPlaceError("not_same_files", f"{lease.nonce_file!r} is not the name of a {READ_NONCE_FILE}")
+    for leased in lease.files:
+        parent, name = os.path.split(leased.path)
+        parsed = parse_offset_file_name(name)
+        if parent != directory or parsed is None or parsed[1:] != (LOG_SUFFIX, ""):
+            raise InPlaceError("not_same_files", f"{leased.path!r} is not a segment in {directory}")
     try:
-        with open(lease.nonce_file, encoding="ascii") as file:
+        with open(open_leased(lease.nonce_file), encoding="ascii") as file:
             nonce = file.read(len(lease.nonce) + 1)
-    except PermissionError as error:
-        raise InPlaceError("access_denied", f"{lease.nonce_file} may not be read by this process") from error
     except (OSError, UnicodeDecodeError) as error:
         raise InPlaceError("not_visible", f"{lease.nonce_file} cannot be read: {error}") from error
     if nonce != lease.nonce:

@@ -2,6 +2,7 @@
 
 import os
 
+from kalda.common.regular_file import open_regular
 from kalda.storage.filesystem import File, OsFile, OsFileSystem
 
 
@@ -11,4 +12,5 @@ class ReadOnlyFileSystem(OsFileSystem):
     def open(self, path: str, *, create: bool = False) -> File:
         """Open `path` for reading; raises `OSError`."""
         assert not create, f"a dump must not create {path}"
-        return OsFile(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        # The operator may name a file by a link.
+        return OsFile(open_regular(os.path.realpath(path), os.O_RDONLY))

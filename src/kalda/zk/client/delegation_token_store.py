@@ -1,28 +1,28 @@
-"""Reads and writes delegation tokens in ZooKeeper, in Kafka's layout.
+"""Reads, writes and follows delegation tokens in ZooKeeper, in Kafka's layout.
 
 /delegation_token/tokens/ID               a token, without its secret
 /delegation_token/token_changes/token_change_N   sequential: "the token ID changed"
 """
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from kalda.security.sasl.delegation_token import DelegationToken
-from kalda.zk.client import paths
-from kalda.zk.client.port import Create, SessionState, SetData, WatchEvent, ZooKeeperClient
-from kalda.zk.client.zookeeper_errors import NodeExistsError, NoNodeError, ZooKeeperError
+from kalda.zk.client.layout import ensure_paths
+from kalda.zk.client.notifications import Notifications
+from kalda.zk.client.path_validation import check_path
+from kalda.zk.client.port import Create, SetData, ZooKeeperClient
+from kalda.zk.client.zookeeper_errors import BadArgumentsError, NoNodeError
 
 logger: Final = logging.getLogger(__name__)
 
-_ROOT: Final = "/delegation_token"
-_TOKENS: Final = f"{_ROOT}/tokens"
-_CHANGES: Final = f"{_ROOT}/token_changes"
+_TOKENS: Final = "/delegation_token/tokens"
+_CHANGES: Final = "/delegation_token/token_changes"
 _CHANGE_PREFIX: Final = "token_change_"
-_RETENTION_MS: Final = 15 * 60 * 1000
-"""Kafka's retention of notifications, counted from the newest."""
-_RETRY_SECONDS: Final = 1.0
+
+OnToken = Callable[[str, DelegationToken | None], None]
+"""Called with a token's id whenever the token may have changed; None if there is no such token any more."""
 
 
 class DelegationTokenStore:
@@ -30,34 +30,28 @@ class DelegationTokenStore:
 
     def __init__(self, zookeeper: ZooKeeperClient) -> None:
         self._zookeeper: Final = zookeeper
-        self._changed: Final = asyncio.Event()
+        self._changes: _TokenChanges | None = None
 
-    async def start(self) -> None:
-        """Create the znodes of the layout that are missing."""
-        for path in (_ROOT, _TOKENS, _CHANGES):
-            try:
-                await self._zookeeper.create(path)
-            except NodeExistsError:
-                continue
-        self._zookeeper.add_state_listener(self._on_state)
+    async def start(self, on_token: OnToken) -> None:
+        """Create the znodes of the layout that are missing, read all tokens, and follow changes."""
+        await ensure_paths(self._zookeeper, (_TOKENS, _CHANGES))
+        changes = self._changes = _TokenChanges(self._zookeeper, self, on_token)
+        # The watch comes first, so that no change is missed.
+        await changes.start()
+        await changes.read_all()
 
-    async def load(self) -> dict[str, DelegationToken]:
-        """Return all tokens by id, and have `follow` notice the next change.
+    async def close(self) -> None:
+        """Stop following changes."""
+        if self._changes is not None:
+            await self._changes.close()
 
-        A token that is malformed is logged and left out.
-        """
-        await self._zookeeper.children(_CHANGES, self._on_event)
-        ids = await self._zookeeper.children(_TOKENS)
-        found = await self._zookeeper.get_many([f"{_TOKENS}/{token_id}" for token_id in ids])
-        tokens = {}
-        for token_id, entry in zip(ids, found, strict=True):
-            if entry is None:
-                continue
-            try:
-                tokens[token_id] = DelegationToken.from_json(entry[0])
-            except ValueError as error:
-                logger.error("the delegation token %s is left out: %s", token_id, error)
-        return tokens
+    async def read(self, token_id: str) -> DelegationToken | None:
+        """Return a token; None if there is none. One that is malformed is logged and left out."""
+        return (await self._read([token_id])).get(token_id)
+
+    async def read_all(self) -> dict[str, DelegationToken]:
+        """Return all tokens by id; those that are malformed are logged and left out."""
+        return await self._read(await self._zookeeper.children(_TOKENS))
 
     async def set(self, token: DelegationToken) -> None:
         """Create or replace a token, and notify the brokers."""
@@ -75,51 +69,57 @@ class DelegationTokenStore:
             return
         await self._zookeeper.multi([self._notification(token_id)])
 
-    async def purge_notifications(self) -> None:
-        """Delete the notifications that are much older than the newest; ZooKeeper dates them all."""
-        names = [name for name in await self._zookeeper.children(_CHANGES) if name.startswith(_CHANGE_PREFIX)]
-        *older, newest = sorted(names, key=_sequence) or [""]
-        stat = await self._zookeeper.exists(f"{_CHANGES}/{newest}") if newest else None
-        if stat is None:
-            return
-        for name in older:
-            path = f"{_CHANGES}/{name}"
-            found = await self._zookeeper.exists(path)
-            if found is None:
+    async def _read(self, token_ids: list[str]) -> dict[str, DelegationToken]:
+        found = await self._zookeeper.get_many([f"{_TOKENS}/{token_id}" for token_id in token_ids])
+        tokens = {}
+        for token_id, entry in zip(token_ids, found, strict=True):
+            if entry is None:
                 continue
-            if found.ctime >= stat.ctime - _RETENTION_MS:
-                break
             try:
-                await self._zookeeper.delete(path)
-            except NoNodeError:
-                continue
-
-    async def follow(self, reload: Callable[[], Awaitable[None]]) -> None:
-        """Call `reload` after each change, until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await reload()
-            except ZooKeeperError as error:
-                logger.warning("delegation tokens could not be read, will retry: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
-                self._changed.set()
+                tokens[token_id] = DelegationToken.from_json(entry[0])
+            except ValueError as error:
+                logger.error("the delegation token %s is left out: %s", token_id, error)
+        return tokens
 
     def _notification(self, token_id: str) -> Create:
         return Create(f"{_CHANGES}/{_CHANGE_PREFIX}", token_id.encode(), sequential=True)
 
-    def _on_event(self, event: WatchEvent) -> None:
-        self._changed.set()
 
-    def _on_state(self, state: SessionState) -> None:
-        # A new session has no watches; reading again sets one.
-        if state is SessionState.CONNECTED:
-            self._changed.set()
+class _TokenChanges(Notifications):
+    """Reads the tokens that notifications name: the cost of a change does not grow with the tokens."""
 
+    def __init__(self, zookeeper: ZooKeeperClient, store: DelegationTokenStore, on_token: OnToken) -> None:
+        super().__init__(zookeeper, _CHANGES, _CHANGE_PREFIX, "delegation tokens")
+        self._store: Final = store
+        self._on_token: Final = on_token
+        self._known: Final[set[str]] = set()
 
-def _sequence(name: str) -> int:
-    try:
-        return paths.sequence_number(name)
-    except ValueError:
-        return -1
+    async def read_all(self) -> None:
+        """Read every token; those that are known and gone are reported as None."""
+        found = await self._store.read_all()
+        for token_id in self._known - found.keys():
+            self._put(token_id, None)
+        for token_id, token in found.items():
+            self._put(token_id, token)
+
+    async def _read_all(self) -> None:
+        await self.read_all()
+
+    async def _handle(self, name: str) -> None:
+        try:
+            data, _ = await self._zookeeper.get(f"{self._parent}/{name}")
+            token_id = data.decode()
+            check_path(f"{_TOKENS}/{token_id}")
+        except NoNodeError:
+            return
+        except (UnicodeDecodeError, BadArgumentsError) as error:
+            logger.error("change %s of delegation tokens is skipped: %s", name, error)
+            return
+        self._put(token_id, await self._store.read(token_id))
+
+    def _put(self, token_id: str, token: DelegationToken | None) -> None:
+        if token is None:
+            self._known.discard(token_id)
+        else:
+            self._known.add(token_id)
+        self._on_token(token_id, token)

@@ -24,6 +24,10 @@ _RETENTION_MS: Final = 15 * 60 * 1000
 """Kafka's retention: long enough for a disconnected broker to read what it missed. Age is counted from the
 newest notification, which is kept; the ZooKeeper server dates both."""
 
+_NOTIFICATIONS_MAX: Final = 1000
+"""Kept at most, however new: each change costs a listing of all, so that a client that changes something all
+the time would make every change slower than the last. A broker reads them as they come."""
+
 _NONE_LEFT: Final = 2**31
 """Stands for the lowest sequence number if there is no notification: above all numbers."""
 
@@ -134,7 +138,7 @@ class Notifications:
         await self._purge(sequences)
 
     async def _purge(self, sequences: Mapping[int, str]) -> None:
-        """Delete notifications that are older than the newest by more than the retention.
+        """Delete notifications that are too many, or older than the newest by more than the retention.
 
         Both times are the ZooKeeper server's: a broker whose clock is ahead would delete notifications that
         others have yet to read.
@@ -145,12 +149,13 @@ class Notifications:
         newest = await self._zookeeper.exists(f"{self._parent}/{sequences[last]}")
         if newest is None:
             return
-        for sequence in older:
+        excess = len(sequences) - _NOTIFICATIONS_MAX
+        for index, sequence in enumerate(older):
             path = f"{self._parent}/{sequences[sequence]}"
             stat = await self._zookeeper.exists(path)
             if stat is None:
                 continue
-            if stat.ctime >= newest.ctime - _RETENTION_MS:
+            if index >= excess and stat.ctime >= newest.ctime - _RETENTION_MS:
                 # Later numbers were created later.
                 break
             try:

@@ -36,7 +36,7 @@ from kalda.zk.server.authentication import SaslLogin
 from kalda.zk.server.connection_registry import ConnectionRegistry, ConnectionState
 from kalda.zk.server.four_letter_words import answer, is_four_letter_word
 from kalda.zk.server.processor_requests import Multi, Read, Request, Write
-from kalda.zk.server.session_tracker import negotiate_timeout, session_password
+from kalda.zk.server.session_tracker import negotiate_timeout
 from kalda.zk.server.traffic import Traffic
 from kalda.zk.server.txns import OPEN_ACL
 from kalda.zk.server.wire_errors import MarshallingError, UnimplementedError
@@ -362,7 +362,7 @@ class ServerConnection(asyncio.Protocol):
             self.session_id = self._server.open_session(self.timeout_ms, self._session_over, self._opened)
             return
         session_id = request.session_id
-        if request.password != session_password(session_id):
+        if not self._server.passwords.is_right(session_id, request.password):
             self._log(
                 logging.WARNING, "client %s:%d has a wrong password for session %#x", *self.peer, session_id
             )
@@ -389,7 +389,7 @@ class ServerConnection(asyncio.Protocol):
                 responses.connect_response(
                     self.timeout_ms,
                     self.session_id,
-                    session_password(self.session_id),
+                    self._server.passwords.of(self.session_id),
                     with_read_only=self._with_read_only,
                 )
             )

@@ -1,4 +1,4 @@
-"""Tracks when sessions expire, and computes the passwords with which clients resume them.
+"""Tracks when sessions expire, and computes ZooKeeper's passwords of sessions.
 
 Sans-IO: the caller passes the time. The data tree holds the sessions, so they survive a restart; this module
 holds only their deadlines. A deadline is rounded up to a bucket: most heartbeats change nothing, and expiry
@@ -19,10 +19,12 @@ BUCKET_MS_MAX: Final = 500
 _STALL_TICKS: Final = 2
 """The server checks once per bucket; more than this many buckets between checks are a stall of its own."""
 
-_PASSWORD_SECRET: Final = 0xB3415C00
-"""ZooKeeper's constant, so that clients can resume sessions from a directory that ZooKeeper wrote."""
 
-_PASSWORD_BYTES: Final = 16
+_PASSWORD_SEED: Final = 0xB3415C00
+"""ZooKeeper's constant."""
+
+PASSWORD_BYTES: Final = 16
+"""As in ZooKeeper, whose clients expect no other size."""
 
 
 class SessionTracker:
@@ -127,14 +129,13 @@ class SessionTracker:
 
 
 def session_password(session_id: int) -> bytes:
-    """Return the password with which a client resumes its session on another connection.
+    """Return the password that ZooKeeper gives to a session: everybody who knows the id can compute it.
 
-    As in ZooKeeper it is the first bytes of Java's random generator, seeded with the id. Anyone who can read
-    session ids can compute it; access lists protect data, the password does not.
+    It is the first bytes of Java's random generator, seeded with the id.
     """
-    seed = ((session_id ^ _PASSWORD_SECRET) ^ 0x5DEECE66D) & ((1 << 48) - 1)
+    seed = ((session_id ^ _PASSWORD_SEED) ^ 0x5DEECE66D) & ((1 << 48) - 1)
     out = bytearray()
-    while len(out) < _PASSWORD_BYTES:
+    while len(out) < PASSWORD_BYTES:
         seed = (seed * 0x5DEECE66D + 0xB) & ((1 << 48) - 1)
         out += (seed >> 16).to_bytes(4, "little")
     return bytes(out)

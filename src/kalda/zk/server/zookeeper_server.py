@@ -26,6 +26,7 @@ from kalda.zk.server.data_tree import DataTree, FrozenTree
 from kalda.zk.server.final_processor import FinalProcessor
 from kalda.zk.server.prep_processor import DATA_BYTES_MAX, PrepProcessor
 from kalda.zk.server.processor_requests import CloseSession, CreateSession, DeleteContainer, Read, Request
+from kalda.zk.server.session_passwords import SessionPasswords, load_passwords
 from kalda.zk.server.session_tracker import BUCKET_MS_MAX, SessionTracker
 from kalda.zk.server.snapshot import RETAINED, SnapshotStore
 from kalda.zk.server.sync_processor import SyncProcessor
@@ -39,6 +40,8 @@ bounded log, and the cost of snapshots per change is bounded too."""
 
 CLOSE_SNAPSHOT_CHANGES: Final = 1_000
 """Changes above which closing takes a snapshot: it saves the next start more time than it costs here."""
+
+SESSION_SECRET_FILE: Final = "session-secret"
 
 IN_PROCESS_TIMEOUT_MS: Final = 0
 """The time-out of a session that lives inside this process: recovery ends it at once."""
@@ -99,6 +102,8 @@ class ZooKeeperServer:
         self._is_snapshotting = False
         self._container_manager = container_manager or ContainerManager()
         self._next_session_id = 0
+        self.passwords: SessionPasswords
+        """The passwords of sessions, from `start` on."""
         self.sessions: Final = SessionTracker(tick_ms)
         """The sessions of clients on the wire; sessions inside this process never expire."""
         self._session_listeners: dict[int, Callable[[], None]] = {}
@@ -116,8 +121,10 @@ class ZooKeeperServer:
             CorruptionError: acknowledged changes cannot be read back; the message names the file.
             OSError: the disk failed.
         """
-        if not self._filesystem.exists(self._data_directory):
-            self._filesystem.make_directory(self._data_directory)
+        is_new = not self._filesystem.exists(self._data_directory)
+        # A private file system closes a directory that exists, too.
+        self._filesystem.make_directory(self._data_directory)
+        if is_new:
             self._filesystem.sync_directory(self._directory)
         lock = self._filesystem.lock(os.path.join(self._directory, ".lock"))
         if isinstance(lock, int):
@@ -127,6 +134,9 @@ class ZooKeeperServer:
         self._lock = lock
         try:
             self._recover()
+            newest = max(self._tree.sessions, default=0)
+            secret_file = os.path.join(self._directory, SESSION_SECRET_FILE)
+            self.passwords = load_passwords(self._filesystem, secret_file, newest)
         except BaseException:
             lock.release()
             raise

@@ -3,9 +3,11 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
+from kalda import Admin, Consumer, Producer
 from kalda.testing import Cluster
 from tests.integration.groups.conftest import SETTINGS, fill
 from tests.integration.groups.members import SESSION_MS, Group, wait_until
@@ -54,6 +56,54 @@ def test_auto_commit_commits_before_partitions_move(
     options = {"client": "kalda", "protocol": protocol, "auto_commit": True}
     with Group(three_brokers, topic, 6, **options) as group:
         come_and_go(three_brokers, topic, group)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_topic_that_is_created_again_is_read_from_its_beginning(
+    one_broker: str, make_topic: MakeTopic, protocol: Literal["classic", "consumer"]
+) -> None:
+    """The group had read up to offset 50 of the deleted topic; the new one must not be read from there."""
+    topic, other = make_topic(one_broker), make_topic(one_broker)
+    with (
+        Admin(bootstrap_servers=one_broker) as admin,
+        Producer(bootstrap_servers=one_broker) as producer,
+        Consumer(
+            bootstrap_servers=one_broker,
+            group_id=f"{topic}-{protocol}",
+            group_protocol=protocol,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=100,
+        ) as consumer,
+    ):
+        consumer.subscribe([topic, other])
+
+        def round_of(prefix: str, count: int) -> None:
+            for number in range(count):
+                producer.send(topic, f"{prefix}{number}".encode(), partition=0)
+            producer.flush()
+            found: list[bytes] = []
+
+            def read() -> bool:
+                polled = [record.value for record in consumer.poll(0.2)]
+                found.extend(value for value in polled if value.startswith(prefix.encode()))
+                return len(found) >= count
+
+            wait_until(read, f"{count} records are read")
+            assert [f"{prefix}{number}".encode() for number in range(count)] == found
+
+        round_of("old", 50)
+        consumer.commit()
+        deleted_id = admin.describe_topics([topic])[topic].topic_id
+        admin.delete_topics([topic]).raise_for_errors()
+
+        def is_created() -> bool:
+            # The brokers create it as soon as the consumer asks for it.
+            consumer.poll(0.1)
+            found = admin.describe_topics([topic]).results
+            return topic in found and found[topic].topic_id != deleted_id
+
+        wait_until(is_created, "the topic is created again")
+        round_of("new", 60)
 
 
 def come_and_go(bootstrap: str, topic: str, group: Group) -> None:

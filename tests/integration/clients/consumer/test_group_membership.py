@@ -1,6 +1,7 @@
 """What a member does in unusual moments: others are slow, listeners fail, subscriptions change."""
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Mapping
@@ -368,3 +369,62 @@ def test_no_record_of_a_lost_partition_is_returned(
             again = [record.offset for record in consumer.poll(1, 5)]
     assert [0, 1, 2, 3, 4] == [record.offset for record in first] == again
     assert ["assigned", "lost", "assigned"] == [name for name, _ in listener.events[:3]]
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_deleted_topic_does_not_stop_the_others(one_broker: str, protocol: str, group: str) -> None:
+    """Auto commit names its offsets, which can never be committed; KAFKA-20959."""
+    prefix = f"deleted-{uuid.uuid4().hex[:10]}"
+    kept, deleted = f"{prefix}-a", f"{prefix}-b"
+    for topic in (kept, deleted):
+        create_topic(one_broker, topic)
+        produce(one_broker, topic, [b"before"])
+    pattern = SubscriptionPattern(f"{prefix}.*") if protocol == "consumer" else re.compile(f"{prefix}.*")
+    listener = Committing()
+    with Consumer(
+        bootstrap_servers=one_broker,
+        group_id=group,
+        group_protocol=protocol,
+        auto_offset_reset="earliest",
+        metadata_max_age_ms=200,
+        allow_auto_create_topics=False,
+        default_api_timeout_ms=3_600_000,
+        max_poll_interval_ms=3_600_000,
+    ) as consumer:
+        listener.consumer = consumer
+        consumer.subscribe(pattern, listener)
+        seen: list[str] = []
+        read_until(consumer, seen, lambda: {kept, deleted} <= set(seen))
+        admin = AdminClient({"bootstrap.servers": one_broker})
+        admin.delete_topics([deleted])[deleted].result(30)
+        gone = TopicPartition(deleted, 0)
+        read_until(consumer, seen, lambda: gone not in consumer.assignment())
+        seen.clear()
+        produce(one_broker, kept, [b"after"])
+        read_until(consumer, seen, lambda: kept in seen)
+    assert listener.results[-1] is None, "the listener commits while the consumer closes"
+
+
+class Committing(ConsumerRebalanceListener):
+    """Commits when partitions are revoked; notes the errors."""
+
+    consumer: Consumer
+
+    def __init__(self) -> None:
+        self.results: list[ClientError | None] = []
+
+    def on_partitions_revoked(self, partitions: Collection[TopicPartition]) -> Awaitable[None] | None:
+        try:
+            self.consumer.commit()
+        except ClientError as error:
+            self.results.append(error)
+        else:
+            self.results.append(None)
+        return None
+
+
+def read_until(consumer: Consumer, seen: list[str], condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, f"not so after {WAIT_SECONDS} s; seen: {seen}"
+        seen += [record.topic for record in consumer.poll(0.1)]

@@ -16,6 +16,7 @@ from kalda.clients.errors import (
     IllegalStateError,
     RecordTooLargeError,
     RequestTimedOutError,
+    UnknownTopicOrPartitionError,
 )
 
 TopicName = Callable[[str], str]
@@ -188,11 +189,15 @@ def test_a_topic_that_cannot_be_is_an_error(bootstrap: str) -> None:
             producer.send("t", b"v", timestamp_ms=-5)
 
 
-def test_a_partition_that_does_not_exist_is_waited_for(bootstrap: str, topic_name: TopicName) -> None:
+def test_a_partition_that_does_not_exist_is_named_with_the_count(
+    bootstrap: str, topic_name: TopicName
+) -> None:
     topic = topic_name("partitions")
     with Producer(bootstrap_servers=bootstrap, max_block_ms=300) as producer:
         producer.send(topic, b"v").result(20)
-        with pytest.raises(RequestTimedOutError, match=rf"partition {topic}-7 .* it has partitions 0 to 0"):
+        with pytest.raises(
+            UnknownTopicOrPartitionError, match=rf"partition 7 of topic {topic}: .*has 1 partition"
+        ):
             producer.send(topic, b"v", partition=7)
 
 

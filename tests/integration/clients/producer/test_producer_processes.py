@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kalda import AsyncProducer, Producer
+from kalda import AsyncProducer, Consumer, Producer, TopicPartition
 
 TopicName = Callable[[str], str]
 
@@ -26,13 +26,38 @@ def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_program_that_forgets_to_close_exits_and_is_warned(bootstrap: str, topic_name: TopicName) -> None:
+def test_a_program_that_forgets_to_close_sends_its_records_and_exits(
+    bootstrap: str, topic_name: TopicName
+) -> None:
+    topic = topic_name("exit")
     done = run(
         """
         import sys
         from kalda import Producer
         producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=20_000)
+        producer.send(sys.argv[2], b"sent at the end")
+        print("end")
+        """,
+        bootstrap,
+        topic,
+    )
+    assert (0, "end\n", "") == (done.returncode, done.stdout, done.stderr)
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        assert [b"sent at the end"] == [record.value for record in consumer.poll(20)]
+
+
+def test_a_program_that_forgets_to_close_is_warned_of_what_was_not_sent(
+    bootstrap: str, topic_name: TopicName
+) -> None:
+    done = run(
+        """
+        import sys, time
+        from kalda import Producer
+        producer = Producer(bootstrap_servers=sys.argv[1], linger_ms=20_000)
         producer.partitions_for(sys.argv[2])
+        producer._thread.call_soon(time.sleep, 20)
         producer.send(sys.argv[2], b"lost")
         print("end")
         """,
@@ -124,3 +149,88 @@ def test_producers_cannot_be_pickled(bootstrap: str) -> None:
         pickle.dumps(producer)
     with pytest.raises(TypeError, match="one in each process"):
         pickle.dumps(AsyncProducer(bootstrap_servers=bootstrap))
+
+
+LOGS_TO_KAFKA = """
+import faulthandler, logging, logging.config, sys
+faulthandler.dump_traceback_later(25, exit=True)
+from kalda import Admin, Consumer, Producer
+bootstrap, topic = sys.argv[1:]
+
+class KafkaHandler(logging.Handler):
+    def __init__(self, **options):
+        super().__init__()
+        self.producer = Producer(bootstrap_servers=bootstrap, **options)
+
+    def emit(self, record):
+        try:
+            self.producer.send(topic, self.format(record).encode())
+        except Exception:
+            self.handleError(record)
+
+    def close(self):
+        self.producer.close(5)
+        super().close()
+
+def listen(level):
+    handler = KafkaHandler()
+    logging.getLogger().addHandler(handler)
+    logging.getLogger().setLevel(level)
+    return handler
+"""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param("listen('DEBUG'); logging.info('mine')", id="closed by logging.shutdown"),
+        pytest.param("handler = listen('INFO'); logging.info('mine'); handler.close()", id="closed"),
+        pytest.param(
+            """
+settings = {
+    "version": 1,
+    "handlers": {"kafka": {"()": KafkaHandler}},
+    "root": {"handlers": ["kafka"], "level": "DEBUG"},
+}
+logging.config.dictConfig(settings)
+logging.info("mine")
+logging.config.dictConfig(settings)
+            """,
+            id="closed by dictConfig",
+        ),
+        pytest.param(
+            """
+listen("DEBUG")
+with Admin(bootstrap_servers=bootstrap) as admin, Consumer(
+    topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest"
+) as consumer:
+    logging.info("mine")
+    admin.list_topics()
+    while not any(b"mine" == record.value for record in consumer.poll(1)):
+        pass
+            """,
+            id="with other clients",
+        ),
+    ],
+)
+def test_the_root_logger_may_send_to_kafka(bootstrap: str, topic_name: TopicName, body: str) -> None:
+    """The producer's own thread logs, too, and must not wait for the handler's lock: a caller holds it."""
+    topic = topic_name("logs")
+    done = run(LOGS_TO_KAFKA + body, bootstrap, topic)
+    assert (0, "") == (done.returncode, done.stderr)
+    with Consumer(bootstrap_servers=bootstrap) as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        consumer.seek_to_beginning()
+        assert b"mine" in [record.value for record in consumer.poll(20)]
+
+
+def test_a_handler_whose_broker_is_gone_gets_its_time_out() -> None:
+    body = """
+KafkaHandler.handleError = lambda self, record: print(type(sys.exc_info()[1]).__name__)
+handler = KafkaHandler(max_block_ms=200)
+logging.getLogger().addHandler(handler)
+logging.warning("mine")
+"""
+    done = run(LOGS_TO_KAFKA + body, "127.0.0.1:1", "t")
+    assert (0, "") == (done.returncode, done.stderr)
+    assert "RequestTimedOutError" in done.stdout

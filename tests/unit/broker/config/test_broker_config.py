@@ -104,6 +104,7 @@ def test_broker_id_and_node_id_are_one() -> None:
         ({"control.plane.listener.name": "CONTROL"}, "matches no advertised listener; those are PLAINTEXT"),
         ({"control.plane.listener.name": "plaintext"}, "PLAINTEXT is the inter-broker listener"),
         ({"metrics.port": "-1"}, "an int, 0 to 65535"),
+        ({"metrics.login": ":secret"}, "NAME:PASSWORD"),
     ],
 )
 def test_a_bad_setting_is_named_with_what_is_allowed(settings: dict[str, str], problem: str) -> None:

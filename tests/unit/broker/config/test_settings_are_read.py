@@ -52,6 +52,8 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         "offsets.retention.minutes",
         "producer.id.expiration.ms",
         "security.inter.broker.protocol",
+        # Read by `BrokerConfig.metrics_address`.
+        "metrics.host",
         # Read by `StoredPasswords`.
         *(key.name for key in PasswordEncoderConfig.definitions().values()),
         # Read for each listener, by name.

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kalda.broker.leases.lease_grants import NONCE_FILE, SEGMENTS_MAX, LeaseGrants
+from kalda.broker.leases.lease_grants import SEGMENTS_MAX, LeaseGrants
 from kalda.broker.leases.read_leases import LeaseLimits
 from kalda.broker.requests.handlers import acquire_read_lease, release_read_lease
 from kalda.common.errors import ErrorCode
@@ -22,6 +22,7 @@ from kalda.protocol.messages.acquire_read_lease import (
 from kalda.protocol.messages.release_read_lease import ReleasedLease, ReleaseReadLeaseRequest, ReleaseResult
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
+from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.producer_state_manager import AppendOrigin
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership
@@ -105,7 +106,7 @@ def test_the_files_can_be_identified(broker: DataPath) -> None:
 
     assert granted.nonce == Path(granted.nonce_file).read_text()
     assert os.path.dirname(granted.directory) == os.path.dirname(granted.nonce_file)
-    assert NONCE_FILE == os.path.basename(granted.nonce_file)
+    assert READ_NONCE_FILE == os.path.basename(granted.nonce_file)
     for segment in granted.segments:
         found = os.stat(os.path.join(granted.directory, segment.file))
         assert (found.st_dev, found.st_ino) == (segment.device, segment.inode)

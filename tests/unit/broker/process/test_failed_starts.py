@@ -133,6 +133,8 @@ def test_port_0_is_always_free_and_an_unknown_host_never() -> None:
 def test_the_ports_of_a_broker_are_those_of_its_listeners_and_metrics() -> None:
     config = BrokerConfig.from_properties({"listeners": "PLAINTEXT://h:1", "metrics.port": "2"})
     assert [("h", 1), ("h", 2)] == [(each.host, each.port) for each in ports_of(config)]
+    config = BrokerConfig.from_properties({"metrics.host": "127.0.0.1", "metrics.port": "2"})
+    assert ("127.0.0.1", 2) == (ports_of(config)[-1].host, ports_of(config)[-1].port)
 
 
 def test_the_first_line_names_version_directory_and_settings(

@@ -1,7 +1,7 @@
 """Markers reach whoever leads, however often that changes and whatever he answers."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -26,6 +26,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import leadership
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -106,8 +107,16 @@ class Sender:
             cast("Any", self.peer),
             listener="PLAINTEXT",
             timeout_ms=1000,
+            deleted_topics=self.deleted_topics,
         )
+        self.deleted: set[str] | None = set()
+        """The topics that ZooKeeper says are deleted; None while it does not answer."""
         self.lead({HERE: 1, THERE: 2})
+
+    async def deleted_topics(self, topics: Collection[str]) -> set[str]:
+        if self.deleted is None:
+            raise ConnectionLossError("gone")
+        return self.deleted & {*topics}
 
     def lead(self, leaders: dict[TopicPartition, int]) -> None:
         brokers = [
@@ -218,6 +227,25 @@ def test_a_deleted_partition_is_left_out_after_a_while(sender: Sender) -> None:
     sender.clock.advance(UNKNOWN_SECONDS_MAX)
     sender.markers.retry_now()
     assert 1 == len(sender.done)
+
+
+async def test_a_partition_of_a_deleted_topic_is_left_out_at_once(sender: Sender) -> None:
+    """The next producer with the transactional id waits for the end of the transaction."""
+    task = await running(sender)
+    gone, other = TopicPartition("gone", 0), TopicPartition("orders", 5)
+    work = sender.send(gone, other, HERE)
+    await settle()
+    assert {gone, other} == work.remaining
+
+    for sender.deleted in (None, set(), {"gone", "never used"}):
+        await sender.markers.leave_out_deleted()
+        sender.markers.retry_now()
+    assert {other} == work.remaining
+
+    sender.lead({other: 1})
+    sender.markers.retry_now()
+    assert [work] == sender.done
+    await end(task)
 
 
 def test_markers_of_a_partition_that_is_coordinated_elsewhere_are_dropped(sender: Sender) -> None:

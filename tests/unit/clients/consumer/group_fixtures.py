@@ -44,13 +44,13 @@ class GroupMember:
         """The calls of the listener."""
         self.wake_count = 0
 
-    def options(self, *, is_static: bool = False) -> GroupOptions:
+    def options(self, *, is_static: bool = False, auto_commit_ms: int | None = None) -> GroupOptions:
         return GroupOptions(
             group_id=GROUP,
             group_instance_id="static" if is_static else None,
             rack=None,
             max_poll_interval_ms=MAX_POLL_INTERVAL_MS,
-            auto_commit_interval_ms=None,
+            auto_commit_interval_ms=auto_commit_ms,
             exclude_internal_topics=True,
             wake=self._wake,
             on_committed=lambda offsets: None,

@@ -1,7 +1,7 @@
 """The classic member on a network whose answers the test gives: joins, lost memberships, and leaving."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 
 import pytest
 
@@ -9,6 +9,7 @@ from kalda.clients.consumer.assignors.partition_assignor import Assignment
 from kalda.clients.consumer.assignors.range_assignor import RangeAssignor
 from kalda.clients.consumer.consumer_coordinator import ConsumerCoordinator
 from kalda.clients.consumer.consumer_protocol import read_assignment, write_assignment
+from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.group_errors import FencedInstanceIdError
 from kalda.clients.consumer.rebalance_listener import RebalanceEvent
 from kalda.clients.errors import BrokerResponseError, error_for
@@ -17,6 +18,12 @@ from kalda.common.types import TopicPartition
 from kalda.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
+from kalda.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetCommitResponsePartition,
+    OffsetCommitResponseTopic,
+)
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 from tests.unit.clients.consumer.group_fixtures import MAX_POLL_INTERVAL_MS, T0, T1, GroupMember
 from tests.unit.clients.scripted_network import settle
@@ -31,13 +38,13 @@ SESSION_S = 10.0
 class Classic(GroupMember):
     """A member with the range assignor."""
 
-    def __init__(self, *, is_static: bool = False) -> None:
+    def __init__(self, *, is_static: bool = False, auto_commit_ms: int | None = None) -> None:
         super().__init__()
         self.member = ConsumerCoordinator(
             self.client,
             self.subscription,
             self,
-            self.options(is_static=is_static),
+            self.options(is_static=is_static, auto_commit_ms=auto_commit_ms),
             [RangeAssignor()],
             session_timeout_ms=round(SESSION_S * 1000),
             heartbeat_interval_ms=round(HEARTBEAT_S * 1000),
@@ -323,6 +330,80 @@ def test_close_revokes_and_leaves() -> None:
         assert [] == it.network.metadata.on_update
 
     classic(scenario)
+
+
+def test_a_deleted_topic_does_not_delay_the_rebalance() -> None:
+    """Until the member has joined again, an eager one returns no records of any topic."""
+
+    async def scenario(it: Classic) -> None:
+        await it.join(T0, T1)
+        for each in (T0, T1):
+            it.subscription.seek(each, FetchPosition(7, -1, LeaderAndEpoch(1, 0)))
+        await it.pass_time(HEARTBEAT_S)
+        await it.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+        await it.poll()
+        before = it.network.clock.monotonic()
+        unknown = [
+            OffsetCommitResponsePartition(partition_index=each.partition, error_code=code)
+            for each, code in ((T0, ErrorCode.NONE), (T1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        ]
+        topic = OffsetCommitResponseTopic(name="t", partitions=unknown)
+        it.network.answer(OffsetCommitResponse(topics=[topic]), OffsetCommitRequest)
+        await settle()
+        assert 2 == it.network.count(JoinGroupRequest)
+        assert before == it.network.clock.monotonic()
+
+    classic(scenario, lambda: Classic(auto_commit_ms=3_600_000))
+
+
+def test_the_commit_of_a_rebalance_leaves_time_to_join() -> None:
+    """The coordinator removes a member that has not joined within the rebalance time-out."""
+
+    async def scenario(it: Classic) -> None:
+        await it.join(T0)
+        it.subscription.seek(T0, FetchPosition(7, -1, LeaderAndEpoch(1, 0)))
+        await it.pass_time(HEARTBEAT_S)
+        await it.answer_heartbeat(ErrorCode.REBALANCE_IN_PROGRESS)
+        await it.poll()
+        loading = OffsetCommitResponsePartition(
+            partition_index=0, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        )
+        answer = OffsetCommitResponse(topics=[OffsetCommitResponseTopic(name="t", partitions=[loading])])
+        began = it.network.clock.monotonic()
+        while it.network.count(JoinGroupRequest) == 1:
+            for sent in list(it.network.in_flight):
+                if isinstance(sent.request, OffsetCommitRequest):
+                    it.network.answer(answer, OffsetCommitRequest)
+                elif isinstance(sent.request, HeartbeatRequest):
+                    await it.answer_heartbeat()
+            await it.pass_time(0.5)
+            await it.poll()
+        assert MAX_POLL_INTERVAL_MS / 2000 >= it.network.clock.monotonic() - began - 1.0
+
+    classic(scenario, lambda: Classic(auto_commit_ms=3_600_000))
+
+
+def test_the_calls_of_a_listener_have_the_time_of_the_close() -> None:
+    """A commit in `on_partitions_revoked` would retry for a minute, whatever `close` was given."""
+    left: list[int | None] = []
+
+    class Asked(Classic):
+        async def invoke(self, event: RebalanceEvent, partitions: Collection[TopicPartition]) -> None:
+            left.append(self.member.listener_time_left_ms)
+            await asyncio.sleep(3.0)
+            left.append(self.member.listener_time_left_ms)
+
+    async def scenario(it: Classic) -> None:
+        await it.poll()
+        await it.answer_join()
+        await it.answer_sync(T0)
+        await it.pass_time(3.0)
+        left.clear()
+        assert it.member.listener_time_left_ms is None
+        await it.member.close(5.0)
+        assert [5000, 2000] == left
+
+    classic(scenario, Asked)
 
 
 def test_close_waits_for_a_coordinator_that_does_not_answer_for_its_time_only() -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kalda.clients.consumer import arrow_poll, completed_fetch
 from kalda.clients.consumer.arrow_poll import ArrowPoll
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError
@@ -12,14 +13,15 @@ from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.common.types import TopicPartition
+from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 PLAIN = Deserializers()
 
 
-def batch(base_offset: int, count: int) -> bytearray:
-    builder = RecordBatchBuilder(base_offset=base_offset, partition_leader_epoch=3)
+def batch(base_offset: int, count: int, compression: Compression = Compression.NONE) -> bytearray:
+    builder = RecordBatchBuilder(base_offset=base_offset, partition_leader_epoch=3, compression=compression)
     for number in range(count):
         builder.append(None, b"%d" % (base_offset + number), 1_000)
     return builder.build()
@@ -274,3 +276,47 @@ def test_rows_of_a_partition_that_was_sought_are_dropped() -> None:
     it.subscription.seek(A, FetchPosition(4))
     assert arrow.take(10) is None
     assert 4 == it.position(A)
+
+
+def test_a_poll_ends_when_it_has_decoded_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches may hold much more than fits in memory; the rest is for the next polls."""
+    monkeypatch.setattr(completed_fetch, "DECODED_BYTES_MAX", 20)
+    it = Buffered()
+    it.add(A, (0, 2), (2, 2), (4, 2))
+    it.add(B, (0, 2))
+    assert [("a", 0), ("a", 1), ("a", 2), ("a", 3)] == it.take(100)
+    assert it.buffer.is_cut_short, "the caller may look again at once"
+    assert 4 == it.position(A)
+    assert [("a", 4), ("a", 5), ("b", 0), ("b", 1)] == it.take(100)
+    assert [] == it.take(100)
+    assert not it.buffer.is_cut_short
+
+
+def test_batches_without_records_do_not_hold_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they hold is decompressed before it is known that they have none."""
+    monkeypatch.setattr(completed_fetch, "DECODED_SECONDS_MAX", -1.0)
+    it = Buffered()
+    it.add(A, (0, 2))
+    assert [] == it.take(100)
+    assert it.buffer.is_cut_short
+    assert it.buffer.take_chunk(100, PLAIN) is None
+    assert it.buffer.is_cut_short
+    monkeypatch.undo()
+    assert [("a", 0), ("a", 1)] == it.take(100)
+
+
+def test_rows_come_in_parts_when_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrow_poll, "DECODED_BYTES_MAX", 10)
+    monkeypatch.setattr(completed_fetch, "DECODED_BYTES_MAX", 10)
+    it = Buffered()
+    data = b"".join(batch(offset, 2, Compression.LZ4) for offset in (0, 2, 4))
+    it.buffer.add(CompletedFetch(A, it.generations[A], 0, memoryview(data), (), check_crcs=True))
+    arrow = ArrowPoll(it.buffer, it.subscription, check_crcs=True)
+    found = []
+    for expected in (2, 4, 6):
+        rows = arrow.take(100)
+        assert rows is not None
+        found += rows.column(2).to_pylist()
+        assert expected == it.position(A)
+    assert [0, 1, 2, 3, 4, 5] == found
+    assert {} == it.buffer.unread_bytes()

@@ -12,6 +12,7 @@ from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from kalda.clients.retry import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.records.record import RecordBatchBuilder
@@ -119,7 +120,7 @@ def test_the_next_fetch_begins_where_the_last_one_ended() -> None:
     it = Planning()
     asked = it.plan().fetches[1].asked[A0]
     assert it.planner.is_wanted(A0, asked)
-    assert it.planner.received(A0, asked, batch(0, 7))
+    assert it.planner.received(A0, asked, batch(0, 7)) is None
     assert {A0: 7, B0: 0} == it.offsets()[1]
     assert not it.planner.is_wanted(A0, asked), "the same records would come twice"
     it.subscription.seek(A0, FetchPosition(3, -1, LeaderAndEpoch(1, 5)))
@@ -130,7 +131,7 @@ def test_the_next_fetch_begins_where_the_last_one_ended() -> None:
 def test_a_response_without_a_whole_batch_leaves_the_position() -> None:
     it = Planning()
     asked = it.plan().fetches[1].asked[A0]
-    assert not it.planner.received(A0, asked, batch(0, 7)[:-1])
+    assert "without a whole batch" in (it.planner.received(A0, asked, batch(0, 7)[:-1]) or "")
     assert {A0: 0, B0: 0} == it.offsets()[1]
 
 
@@ -185,11 +186,33 @@ def test_without_a_leader_the_metadata_is_asked() -> None:
 
 def test_a_partition_that_failed_waits_and_goes_last() -> None:
     it = Planning()
-    it.planner.failed(A0, retry_at=5.0)
+    backoff = ExponentialBackoff(1_000, 3_000, lambda low, high: 1.0)
+    it.planner.failed(A0, 4.0, backoff)
     plan = it.plan(now=4.9)
     assert 5.0 == plan.retry_at
     assert [B0] == list(plan.fetches[1].targets)
     assert [B0, A0] == list(it.plan(now=5.0).fetches[1].targets)
+    it.planner.failed(A0, 5.0, backoff)
+    assert 7.0 == it.plan(now=5.0).retry_at, "the next wait is longer"
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "reason"),
+    [
+        (2**63 - 1, "which no offset can follow"),
+        (2, "only batches that end below offset 5"),
+        (-5, "only batches that end below offset 5"),
+    ],
+)
+def test_batches_that_lead_nowhere_are_refused(base_offset: int, reason: str) -> None:
+    """The next fetch would ask for the same offset, or for one that no request can carry, for ever."""
+    it = Planning()
+    it.subscription.seek(A0, FetchPosition(5, -1, LeaderAndEpoch(1, 5)))
+    asked = it.plan().fetches[1].asked[A0]
+    damaged = bytearray(batch(0, 1))
+    damaged[:8] = base_offset.to_bytes(8, "big", signed=True)
+    assert reason in (it.planner.received(A0, asked, memoryview(damaged)) or "")
+    assert 5 == it.offsets()[1][A0]
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,12 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.consumer.group_requests import GroupRequests
 from kalda.clients.coordinator_lookup import CoordinatorType
+from kalda.clients.errors import RequestTimedOutError
 from kalda.clients.network_client import NetworkClient, coordinator_node_id
 from kalda.common.clock import ManualClock
 from kalda.common.types import BrokerEndpoint
@@ -11,6 +15,7 @@ from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRespon
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kalda.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kalda.protocol.schema import Message
+from tests.virtual_time import run_virtual
 
 COORDINATOR = coordinator_node_id(3)
 
@@ -23,6 +28,7 @@ class Network:
             snapshot=SimpleNamespace(brokers={3: BrokerEndpoint(3, "localhost", 9092)})
         )
         self.clock = ManualClock()
+        self.config = CommonClientConfig.from_options({"bootstrap_servers": "h:1"})
         self.gate = asyncio.Event()
         self.in_flight = 0
         self.sent: list[tuple[str, int]] = []
@@ -71,3 +77,21 @@ async def test_a_member_leaves_although_its_join_is_held() -> None:
     await requests.send(LeaveGroupRequest(), LeaveGroupResponse)
 
     assert ("LeaveGroupRequest", 3) == network.sent[-1]
+
+
+def test_the_time_of_a_request_bounds_the_look_up_of_the_coordinator() -> None:
+    """`close` has its time-out; brokers that are gone answer no FindCoordinator."""
+
+    class Silent(Network):
+        async def coordinator(self, key: str, kind: CoordinatorType) -> int:
+            await asyncio.sleep(3600)
+            return COORDINATOR
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(RequestTimedOutError, match="coordinator of group g within 5000 ms"):
+            await requests_over(Silent()).send(LeaveGroupRequest(), LeaveGroupResponse, timeout_ms=5000)
+        assert 5.0 == pytest.approx(loop.time() - began)
+
+    run_virtual(run())

@@ -1,6 +1,8 @@
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
@@ -17,7 +19,8 @@ from kalda.clients.consumer.offset_commits import OffsetCommits
 from kalda.clients.consumer.offset_requests import CommitIdentity, Offsets
 from kalda.clients.consumer.offset_reset import parse_offset_reset
 from kalda.clients.consumer.subscription_state import SubscriptionState
-from kalda.clients.errors import BrokerConnectionError, ClientError
+from kalda.clients.errors import BrokerConnectionError, ClientError, UnknownTopicOrPartitionError
+from kalda.clients.metadata import EMPTY, ClusterMetadata, Metadata, PartitionMetadata, TopicMetadata
 from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.clock import ManualClock
@@ -44,6 +47,7 @@ class Client:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.retry_backoff = ExponentialBackoff(100, 100, lambda low, high: 1.0)
+        self.metadata = Metadata()
 
     async def retry(self, what: str, attempt: Callable[[], Awaitable[Any]], *, timeout_ms: int) -> Any:
         for _ in range(5):
@@ -123,6 +127,12 @@ def commits_of(
 
 def move_to(subscriptions: SubscriptionState, offset: int) -> None:
     subscriptions.seek(PARTITION, FetchPosition(offset, -1, LeaderAndEpoch(0, 0)))
+
+
+def snapshot_with(partition: TopicPartition) -> ClusterMetadata:
+    known = PartitionMetadata(partition, 1, 0, ErrorCode.NONE, (1,), (1,))
+    topic = TopicMetadata(partition.topic, UUID(int=1), False, ErrorCode.NONE, {partition.partition: known})
+    return dataclasses.replace(EMPTY, topics={partition.topic: topic})
 
 
 async def test_commits_reach_the_coordinator_in_the_order_of_the_calls() -> None:
@@ -268,3 +278,38 @@ async def test_a_failed_commit_before_a_revocation_holds_nothing_up(caplog: pyte
     commits, _ = commits_of(Coordinator(ErrorCode.UNKNOWN_MEMBER_ID), interval_ms=1000)
     await commits.commit_before_revocation(at(3), timeout_ms=1000)
     assert "records may be consumed twice" in caplog.text
+
+
+async def test_a_deleted_topic_does_not_hold_a_revocation_up(caplog: pytest.LogCaptureFixture) -> None:
+    """The coordinator has committed all other offsets; the group waits for this member (KAFKA-16224)."""
+    coordinator = Coordinator(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    commits, _ = commits_of(coordinator, interval_ms=1000)
+    await commits.commit_before_revocation(at(3), timeout_ms=1000)
+    assert [3] == coordinator.committed
+    assert "records may be consumed twice" not in caplog.text
+
+
+async def test_a_commit_for_a_topic_that_was_deleted_fails_at_once() -> None:
+    """A listener that commits holds its group up; the topic was there, so it is not just new."""
+    coordinator = Coordinator(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    commits, subscriptions = commits_of(coordinator)
+    move_to(subscriptions, 7)
+    with pytest.raises(UnknownTopicOrPartitionError, match="for t-0 at"):
+        await commits.commit(at(7), timeout_ms=1000)
+    assert [7] == coordinator.committed
+
+
+@pytest.mark.parametrize("is_consumed", [True, False])
+async def test_a_commit_for_a_topic_that_the_coordinator_does_not_know_yet_is_retried(
+    is_consumed: bool,
+) -> None:
+    """Brokers learn of a new topic one after the other (KAFKA-6829)."""
+    coordinator = Coordinator(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    commits, subscriptions = commits_of(coordinator)
+    if is_consumed:
+        move_to(subscriptions, 7)
+        coordinator.client.metadata.snapshot = snapshot_with(PARTITION)
+    coordinator.client.metadata.next_request(0.0)
+    await commits.commit(at(7), timeout_ms=1000)
+    assert [7, 7] == coordinator.committed
+    assert coordinator.client.metadata.is_update_requested

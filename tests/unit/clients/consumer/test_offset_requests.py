@@ -4,6 +4,7 @@ from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.consumer.group_errors import CommitFailedError
 from kalda.clients.consumer.offset_requests import (
     CommitIdentity,
+    UnknownPartitionsError,
     commit_request,
     fetch_request,
     read_commit_response,
@@ -98,6 +99,19 @@ def test_a_refused_commit_is_retried_for_javas_codes(code: ErrorCode, is_retriab
     with pytest.raises(ClientError, match="t-1") as caught:
         read_commit_response("g", answer(ErrorCode.NONE, code), unexpected, coordinator)
     assert (code, is_retriable) == (caught.value.code, caught.value.is_retriable)
+
+
+def test_partitions_that_are_unknown_are_named_together_behind_every_other_error() -> None:
+    """Whoever leaves them out knows that all other offsets are committed."""
+    codes = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    with pytest.raises(UnknownPartitionsError, match="for t-0, t-2 at") as caught:
+        read_commit_response("g", answer(*codes), unexpected, coordinator)
+    assert [TopicPartition("t", 0), TopicPartition("t", 2)] == caught.value.partitions
+    with pytest.raises(ClientError, match="for t-1 at") as other:
+        read_commit_response(
+            "g", answer(codes[0], ErrorCode.COORDINATOR_LOAD_IN_PROGRESS), unexpected, coordinator
+        )
+    assert ErrorCode.COORDINATOR_LOAD_IN_PROGRESS is other.value.code
 
 
 def test_unauthorized_topics_are_named_together() -> None:

@@ -7,8 +7,9 @@ import pytest
 pytest.importorskip("sqlglot")
 
 from kalda.pipelines.engine.planner import TopicPlan, plans_of
+from kalda.pipelines.engine.validation import unknown_columns
 from kalda.pipelines.spec.errors import PipelineFileError
-from kalda.pipelines.spec.model import Execution
+from kalda.pipelines.spec.model import Execution, TableSpec
 from kalda.pipelines.spec.parser import parse_pipeline_file
 
 
@@ -64,6 +65,64 @@ def test_another_time_zone_runs_in_spark() -> None:
     """Functions of time depend on it."""
     found = plan(top="spark: {settings: {spark.sql.session.timeZone: Europe/Berlin}}")
     assert Execution.SPARK is found.execution
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("spark.sql.ansi.enabled", "'false'"),
+        ("spark.sql.caseSensitive", "'true'"),
+        ("spark.sql.legacy.timeParserPolicy", "LEGACY"),
+        ("spark.sql.timestampType", "TIMESTAMP_NTZ"),
+    ],
+)
+def test_settings_that_change_what_sql_means_run_in_spark(setting: str, value: str) -> None:
+    """Direct execution would ignore them, so that the rows depended on the way of execution."""
+    top = f"spark: {{settings: {{{setting}: {value}}}}}"
+
+    assert Execution.SPARK is plan("    transform: [select id]\n", top=top).execution
+    assert (
+        f"{setting}={value.strip(chr(39))} changes what SQL means"
+        == plan("    expect: {e: id > 1}\n", top=top).reason
+    )
+    assert plan(top=top).is_direct
+    assert plan(
+        "    transform: [select id]\n", top="spark: {settings: {spark.sql.ansi.enabled: 'TRUE'}}"
+    ).is_direct
+
+
+def test_a_function_that_kalda_lacks_shows_without_columns() -> None:
+    """The pipeline would stop with its first batch, and stay stopped."""
+    for more in (
+        "    transform: [\"select *, soundex('x') as h\"]\n",
+        "    expect: {e: soundex(id) = 'x'}\n",
+    ):
+        found = plan(more, value="json")
+        assert (Execution.SPARK, "the function soundex is not evaluated by Kalda") == (
+            found.execution,
+            found.reason,
+        )
+
+
+@pytest.mark.parametrize(
+    ("step", "execution"),
+    [
+        ("select id, meta.ts as t, 'x' as s, 1 as n", Execution.DIRECT),
+        ("select * where a is not null and not b", Execution.DIRECT),
+        ("select * except (a)", Execution.DIRECT),
+        ("select upper(name) as n", Execution.SPARK),
+        ("select * where a > 0", Execution.SPARK),
+        ("select cast(a as string) as a", Execution.SPARK),
+        ("select case when a then b end as c", Execution.SPARK),
+        ("select null as c", Execution.SPARK),
+    ],
+)
+def test_what_depends_on_unknown_types_runs_in_spark(step: str, execution: Execution) -> None:
+    """A type that Kalda does not evaluate would come with some batch and stop the pipeline."""
+    more = f'    transform: ["{step}"]\n'
+
+    assert execution is plan(more, value="json").execution
+    assert plan(f"{more}    execution: direct\n", value="json").is_direct
 
 
 @pytest.mark.parametrize(
@@ -217,3 +276,61 @@ def test_a_registry_that_does_not_answer_is_a_fault_with_its_place() -> None:
     options = "registry.url: http://127.0.0.1:1, registry.tries: 1, subject: s"
     (found,) = faults(value=f"{{format: avro-sr, options: {{{options}}}}}")
     assert found.startswith("p.yml:5:29: the schema registry does not answer")
+
+
+NESTED = "{format: json, schema: 'id bigint, ts timestamp, meta struct<ts: timestamp, id: bigint>'}"
+
+
+@pytest.mark.parametrize(
+    ("to", "fault"),
+    [
+        (
+            "mode: upsert, keys: [meta.id]",
+            "keys=meta.id is a field of meta and no column: add `select *, meta.id as ",
+        ),
+        ("mode: upsert, keys: [id], order_by: meta.ts", "order_by=meta.ts is a field of meta and no column"),
+        ("event_time: meta.ts", "event_time=meta.ts is a field of meta and no column"),
+        ("partition_by: [day(meta.ts)]", "partition_by=meta.ts is a field of meta and no column"),
+        ("partition_by: [nope]", "partition_by: there is no column nope; the rows have id, ts, meta"),
+        ("event_time: id", "event_time=id is int64; a timestamp is expected"),
+        ("partition_by: [day(id)]", "partition_by has day(id), but 'id' is int64; it must be a timestamp"),
+        ("partition_by: [meta]", "partition_by names 'meta' of type struct<"),
+        ("partition_by: [day(ts), day(ts)]", "names a field twice"),
+    ],
+)
+def test_a_setting_that_names_no_column_is_a_fault(to: str, fault: str) -> None:
+    """Otherwise `validate` accepts it, and each batch fails."""
+    (found,) = faults(value=NESTED, to=f"{{table: u, {to}}}")
+    assert fault in found
+
+
+def test_an_option_that_s3_lacks_is_a_fault() -> None:
+    (found,) = faults(to="{table: 's3://lake/u', options: {aws_region: x}}")
+    assert "options has aws_region, which is no option of S3. Did you mean s3.region?" in found
+
+
+@pytest.mark.parametrize("partition", ["day(ts)", "hour(ts)", "month(ts)", "year(ts)", "id"])
+def test_a_table_is_divided_by_a_part_of_a_time(partition: str) -> None:
+    text = (
+        f"name: n\nstorage: state\npipelines:\n  - {{name: a, from: {{topic: t, value: {NESTED}}}, "
+        f"to: {{table: u, partition_by: [{partition}]}}}}\n"
+    )
+    (found,) = plans_of(parse_pipeline_file(text, "p.yml", directory=Path("/srv"), variables={}))
+
+    assert isinstance(found.spec.target, TableSpec)
+    assert (partition,) == found.spec.target.partition_by
+
+
+def test_what_only_data_shows_is_said() -> None:
+    """A name that no check has seen must not look checked."""
+    text = (
+        "name: n\nstorage: state\npipelines:\n  - {name: a, from: {topic: t, value: json}, "
+        "to: {table: u, mode: upsert, keys: [id], order_by: meta.ts}}\n"
+    )
+    (found,) = plans_of(parse_pipeline_file(text, "p.yml", directory=Path("/srv"), variables={}))
+
+    assert found.schema is None
+    assert (
+        "the columns are unknown until data shows them, as the value has no schema, and whether they have "
+        "those of keys id; order_by meta.ts"
+    ) == unknown_columns(found)

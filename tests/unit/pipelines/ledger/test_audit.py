@@ -1,9 +1,14 @@
 """What an audit finds wrong."""
 
+from collections.abc import Sequence
+
+import pyarrow as pa
+
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.ledger.audit import LogBounds, audit
 from kalda.pipelines.ledger.record import LedgerRecord
+from kalda.pipelines.value_totals import totals_of
 
 ORDERS = TopicPartition("orders", 0)
 OTHER = TopicPartition("orders", 1)
@@ -71,3 +76,57 @@ def test_a_pipeline_that_has_not_run_has_nothing_to_find() -> None:
 
     assert report.is_good
     assert [25] == [each.lag for each in report.partitions]
+
+
+def valued(batch_id: int, rows: pa.RecordBatch, decoded: pa.RecordBatch | None = None) -> LedgerRecord:
+    """Return the record of a batch that wrote these rows, of records with these values."""
+    count, start = rows.num_rows, batch_id * 100
+    account = RangeAccount(
+        "orders",
+        0,
+        start,
+        start + count,
+        count,
+        count,
+        decoded=totals_of(rows if decoded is None else decoded),
+        written=totals_of(rows),
+    )
+    return LedgerRecord.from_json(LedgerRecord("bronze", "t", "q", batch_id, account, batch_id).to_json())
+
+
+FULL = pa.record_batch({"id": pa.array([1, 2]), "email": pa.array(["a@x", "b@x"])})
+
+
+def test_values_that_are_lost_between_decoding_and_the_table_are_found() -> None:
+    narrow = pa.record_batch({"id": pa.array([1, 2])})
+    swapped = pa.record_batch({"id": pa.array([2, 9]), "email": pa.array(["a@x", "b@x"])})
+    found = [
+        audit("bronze", "t", [record], bounds={}, table_rows=2, is_plain=True).findings
+        for record in (valued(0, FULL), valued(0, narrow, FULL), valued(0, swapped, FULL))
+    ]
+    assert [
+        (),
+        ("the column email has values that were decoded, and is not handed to t",),
+        ("the values of the column id decoded are not those handed to t",),
+    ] == found
+
+
+def test_the_values_of_the_table_are_compared_with_those_of_all_batches() -> None:
+    """Column mapping that a writer ignored showed null to each reader, and as many rows as before."""
+    records = [valued(0, FULL), valued(1, pa.record_batch({"id": pa.array([3])}))]
+    table = pa.record_batch({"ID": pa.array([3, 1, 2]), "email": pa.array([None, "b@x", "a@x"])})
+    null = pa.record_batch({"id": pa.nulls(3, pa.int64()), "email": pa.nulls(3, pa.string())})
+    old = LedgerRecord("bronze", "t", "q", 2, RangeAccount("orders", 0, 200, 201, 1, 1), 2)
+
+    def findings(rows: pa.RecordBatch, records: Sequence[LedgerRecord] = records) -> tuple[str, ...]:
+        bounds = {ORDERS: LogBounds(0, 300)}
+        report = audit("bronze", "t", records, bounds=bounds, table_rows=None, table_values=totals_of(rows))
+        return tuple(each for each in report.findings if "column" in each)
+
+    assert () == findings(table)
+    assert (
+        "the column email has 1 nulls accounted for by the ledger, and 3 in t",
+        "the column id has 0 nulls accounted for by the ledger, and 3 in t",
+    ) == findings(null)
+    # A ledger of an earlier version says nothing of values.
+    assert () == findings(null, [*records, old])

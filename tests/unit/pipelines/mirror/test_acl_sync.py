@@ -18,7 +18,7 @@ from kalda.clients.admin.acls import (
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.errors import BrokerResponseError
 from kalda.common.errors import ErrorCode
-from kalda.pipelines.mirror.acl_sync import AclSync, copies
+from kalda.pipelines.mirror.acl_sync import OPERATIONS, AclSync, copies
 from kalda.pipelines.mirror.policy import MirrorNames, NameFilter, RenameRule
 
 READ, WRITE, EVERY = AclOperation.READ, AclOperation.WRITE, AclOperation.ALL
@@ -49,12 +49,15 @@ def acl(
         (acl("orders"), [acl("A.orders")]),
         (acl("other"), []),
         (acl("orders", WRITE), []),
-        (acl("orders", WRITE, DENY), [acl("A.orders", WRITE, DENY)]),
+        (acl("orders", WRITE, DENY), []),
         (acl("orders", EVERY), [acl("A.orders", READ)]),
-        (acl("orders", EVERY, DENY), [acl("A.orders", EVERY, DENY)]),
-        (acl("ord", pattern_type=PREFIXED), [acl("A.ord", pattern_type=PREFIXED)]),
-        (acl("x", pattern_type=PREFIXED), []),
-        (acl("*"), [acl("A.", pattern_type=PREFIXED)]),
+        (acl("orders", READ, DENY), [acl("A.orders", READ, DENY)]),
+        (acl("orders", EVERY, DENY), [acl("A.orders", each, DENY) for each in OPERATIONS]),
+        (acl("ord", pattern_type=PREFIXED), []),
+        (acl("x", READ, DENY, PREFIXED), []),
+        (acl("ord", READ, DENY, PREFIXED), [acl("A.orders", READ, DENY)]),
+        (acl("*"), []),
+        (acl("*", READ, DENY), [acl("A.orders", READ, DENY), acl("A.payments", READ, DENY)]),
     ],
 )
 def test_who_may_read_the_original_may_read_the_copy(
@@ -63,9 +66,21 @@ def test_who_may_read_the_original_may_read_the_copy(
     assert expected == list(copies(original, TOPICS, names()))
 
 
-def test_copies_that_keep_their_names_keep_the_patterns() -> None:
-    found = [list(copies(each, TOPICS, names(RenameRule.IDENTITY))) for each in (acl("*"), acl("orders"))]
-    assert [[acl("*")], [acl("orders")]] == found
+@pytest.mark.parametrize("pattern", [("*", LITERAL), ("o", PREFIXED), ("", PREFIXED), ("orders", LITERAL)])
+def test_no_more_is_allowed_than_to_read_the_mirrored_topics(pattern: tuple[str, PatternType]) -> None:
+    """With names that stay as they are, a pattern would open topics of the target that are not mirrored."""
+    name, pattern_type = pattern
+    found = [
+        copy
+        for operation in AclOperation
+        for copy in copies(acl(name, operation, ALLOW, pattern_type), TOPICS, names(RenameRule.IDENTITY))
+    ]
+    expected = [READ, READ, AclOperation.DESCRIBE, AclOperation.DESCRIBE_CONFIGS] if name == "orders" else []
+    assert [acl("orders", each) for each in expected] == found
+
+
+def test_further_operations_are_copied_if_they_are_named() -> None:
+    assert [acl("A.orders", WRITE)] == list(copies(acl("orders", WRITE), TOPICS, names(), [READ, WRITE]))
 
 
 class Cluster:

@@ -364,6 +364,12 @@ def test_two_pipelines_write_a_table_in_one_format() -> None:
             "storage: s\ncluster: {bootstrap.server: b:1}",
             "unknown key bootstrap.server in cluster. Did you mean ",
         ),
+        ("storage: s\nspark: {master: 'sc://host'}", "Spark Connect (sc://) has no SparkContext"),
+        (
+            "storage: s\nspark: {settings: {spark.remote: 'sc://host'}}",
+            "spark.remote=sc://host is not allowed",
+        ),
+        ("storage: s\nspark: {settings: {spark.api.mode: connect}}", "spark.api.mode=connect is not allowed"),
     ],
 )
 def test_the_top_of_a_file_is_checked(top: str, fault: str) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,17 +10,20 @@ from typing import Any
 import pytest
 
 from kalda.clients.errors import BrokerResponseError, UnsupportedApiError
+from kalda.clients.log_reader.read_lease import ReadLease
 from kalda.common import host_identity
 from kalda.common.errors import ErrorCode
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType
 from kalda.spark.source import mapped_segment, segment_reader
 from kalda.spark.source.segment_reader import LeaseBrokenError, NotInPlaceError, unseen_leaders
+from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.producer_state_manager import AppendOrigin
 from tests.unit.broker.data_path_fakes import batch
 from tests.unit.spark.source.in_place_fixtures import (
     InPlaceBroker,
     InPlaceRead,
+    InPlaceReader,
     fetched_rows,
     options,
 )
@@ -199,6 +203,43 @@ def test_another_hosts_directory_is_not_taken_for_the_brokers(broker: InPlaceBro
     assert ({"not_same_files": 1}, 0) == (read.reasons, read.position)
 
 
+@pytest.mark.parametrize("name", ["link", "fifo", "directory", "passwd", "other-0", "relative", "nonce"])
+def test_only_a_regular_segment_of_the_partition_is_opened(
+    broker: InPlaceBroker, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The paths come from the broker: a FIFO would hold the task for ever, a link leads anywhere."""
+    produce(broker)
+    first, directory = files(broker)[0], Path(broker.log.directory)
+    path, nonce_file = first, directory.parent / READ_NONCE_FILE
+    if name in ("link", "fifo", "directory"):
+        first.rename(first.with_suffix(".moved"))
+    if name == "link":
+        first.symlink_to(first.with_suffix(".moved"))
+    elif name == "fifo":
+        os.mkfifo(first)
+    elif name == "directory":
+        first.mkdir()
+    elif name == "passwd":
+        path = directory / "passwd"
+    elif name == "other-0":
+        path = directory.parent / "other-0" / first.name
+    elif name == "relative":
+        path = directory / ".." / directory.name / first.name
+    else:
+        nonce_file = directory.parent / "secret"
+    acquire = InPlaceReader.acquire_lease
+
+    def change(reader: InPlaceReader, *given: Any, **named: Any) -> ReadLease:
+        lease = acquire(reader, *given, **named)
+        changed = (replace(lease.files[0], path=str(path)), *lease.files[1:])
+        return replace(lease, nonce_file=str(nonce_file), files=changed)
+
+    monkeypatch.setattr(InPlaceReader, "acquire_lease", change)
+    read = InPlaceRead(broker, 0, 200).all()
+
+    assert (1, 0) == (sum(read.reasons.values()), read.position)
+
+
 @pytest.mark.parametrize(
     ("error", "reason"),
     [(PermissionError(13, "Permission denied"), "access_denied"), (OSError(5, "I/O error"), "not_visible")],
@@ -212,7 +253,7 @@ def test_a_directory_without_access_is_fetched_from(
         raise error
 
     own = SimpleNamespace(**{name: getattr(os, name) for name in dir(os)} | {"open": refuse})
-    monkeypatch.setattr("kalda.spark.source.mapped_segment.os", own)
+    monkeypatch.setattr("kalda.common.regular_file.os", own)
     read = InPlaceRead(broker, 0, 200).all()
 
     assert ({reason: 1}, 0) == (read.reasons, read.position)

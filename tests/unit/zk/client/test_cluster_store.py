@@ -256,6 +256,19 @@ async def test_old_config_notifications_are_purged() -> None:
     assert ["config_change_0000000001"] == await cluster.zookeeper.children(paths.CONFIG_CHANGES)
 
 
+async def test_only_so_many_config_notifications_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are listed at each change: a client that changes something all the time would slow down all."""
+    monkeypatch.setattr("kalda.zk.client.notifications._NOTIFICATIONS_MAX", 2)
+    cluster = await InMemoryZooKeeper().cluster()
+    changes = await cluster.watch_config_changes(lambda change: None)
+    for _ in range(5):
+        await cluster.set_config("topics", "a", {})
+        await turn()
+    await changes.close()
+    names = await cluster.zookeeper.children(paths.CONFIG_CHANGES)
+    assert ["config_change_0000000003", "config_change_0000000004"] == sorted(names)
+
+
 @pytest.mark.parametrize("ahead_ms", [-3_600_000, 3_600_000])
 async def test_config_notifications_age_by_one_clock(ahead_ms: int) -> None:
     """A broker whose clock is ahead must not purge what others have yet to read, nor one behind keep all."""

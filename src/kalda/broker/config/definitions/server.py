@@ -1,7 +1,7 @@
 """Declares the settings of the broker as a whole and of its connection to ZooKeeper."""
 
 from kalda.common.config_def import at_least, between
-from kalda.common.settings import HIGH, Settings, boolean, integer, string
+from kalda.common.settings import HIGH, Settings, boolean, integer, password, string
 
 
 class ServerConfig(Settings):
@@ -29,6 +29,15 @@ class ServerConfig(Settings):
         None,
         "The port where Prometheus reads metrics over HTTP; nothing listens where not set. Kalda's own.",
         between(0, 65535),
+    )
+    metrics_host = string(
+        None,
+        "The address on which `metrics.port` listens; that of the first listener where not set. Kalda's own.",
+    )
+    metrics_login = password(
+        None,
+        "NAME:PASSWORD that a client of `/metrics` must send (HTTP's basic authentication); everybody who "
+        "reaches the port reads the names of topics, groups and clients where not set. Kalda's own.",
     )
     node_id = integer(-1, "The number of a KRaft node; the same as `broker.id` here.", importance=HIGH)
 

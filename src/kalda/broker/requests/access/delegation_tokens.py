@@ -7,6 +7,7 @@ from kalda.broker.requests.token_requests import may_request_tokens
 from kalda.common.errors import ErrorCode
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.security.principal import KafkaPrincipal
+from kalda.security.sasl.delegation_token import DelegationToken
 
 
 def create(call: Call) -> Any:
@@ -23,22 +24,22 @@ def create(call: Call) -> Any:
 
 def describe(call: Call) -> Any:
     """Hide tokens of others without DESCRIBE on the token or DESCRIBE_TOKENS on its owner."""
-    principal = call.context.principal
-    me = (principal.type, principal.name)
+    me = call.context.principal
 
-    def is_visible(token: Any) -> bool:
-        owner = (token.principal_type, token.principal_name)
-        requester = (token.token_requester_principal_type, token.token_requester_principal_name)
-        if me in (owner, requester, *((each.principal_type, each.principal_name) for each in token.renewers)):
-            return True
-        return call.allows(
-            AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, is_noted=False
-        ) or call.allows(
-            AclOperation.DESCRIBE_TOKENS, ResourceType.USER, f"{owner[0]}:{owner[1]}", is_noted=False
+    def is_visible(token: DelegationToken) -> bool:
+        return (
+            token.is_of(me)
+            or call.allows(
+                AclOperation.DESCRIBE, ResourceType.DELEGATION_TOKEN, token.token_id, is_noted=False
+            )
+            or call.allows(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, str(token.owner), is_noted=False)
         )
 
     def amend(response: Any) -> None:
-        response.tokens = [token for token in response.tokens if is_visible(token)]
+        # Not by the response, which does not name the requester in old versions.
+        find = call.services.access.delegation_tokens.get
+        found = ((each, find(each.token_id)) for each in response.tokens)
+        response.tokens = [each for each, token in found if token is not None and is_visible(token)]
 
     call.amends.append(amend)
     return None

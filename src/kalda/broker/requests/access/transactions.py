@@ -19,9 +19,19 @@ def of_request() -> Check:
 
 
 def init_producer_id(call: Call) -> Any:
-    """Demand WRITE on the transactional id; without one, IDEMPOTENT_WRITE or WRITE on any topic (KIP-679)."""
-    if call.request.transactional_id is not None:
-        return of_request()(call)
+    """Demand WRITE on the transactional id; without one, IDEMPOTENT_WRITE or WRITE on any topic (KIP-679).
+
+    A transaction without a time-out, or one that is kept open, also needs TWO_PHASE_COMMIT (KIP-939): it
+    holds back read_committed readers for as long as its producer likes.
+    """
+    request = call.request
+    if request.transactional_id is not None:
+        refused = of_request()(call)
+        if refused is not None or not (request.enable2_pc or request.keep_prepared_txn):
+            return refused
+        if call.allows(AclOperation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID, request.transactional_id):
+            return None
+        return call.refusal(DENIED)
     is_allowed = call.allows_cluster(
         AclOperation.IDEMPOTENT_WRITE, is_noted=False
     ) or call.authorizer.allows_any(call.context.connection, AclOperation.WRITE, ResourceType.TOPIC)

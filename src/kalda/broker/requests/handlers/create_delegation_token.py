@@ -1,11 +1,14 @@
-"""CreateDelegationToken (key 38), versions 0-3: make a token by which its owner can log in (KIP-48)."""
+"""CreateDelegationToken (key 38), versions 0-3: make a token by which its owner can log in (KIP-48).
+
+From v3 a user may ask for a token of another, and the response names who asked (KIP-373).
+"""
 
 from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.token_requests import require_token_requests
+from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.create_delegation_token import (
@@ -18,17 +21,18 @@ _NEVER: Final = -1
 
 
 async def _create(
-    services: BrokerServices, request: CreateDelegationTokenRequest, requester: KafkaPrincipal
+    services: BrokerServices, request: CreateDelegationTokenRequest, requester: KafkaPrincipal, version: int
 ) -> CreateDelegationTokenResponse:
     owner = _owner(request, requester)
     renewers = tuple(KafkaPrincipal(each.principal_type, each.principal_name) for each in request.renewers)
     tokens = services.access.delegation_tokens
     token = await tokens.create(owner, requester, renewers, request.max_lifetime_ms)
+    names_requester = version >= REQUESTER_FROM
     return CreateDelegationTokenResponse(
         principal_type=owner.type,
         principal_name=owner.name,
-        token_requester_principal_type=requester.type,
-        token_requester_principal_name=requester.name,
+        token_requester_principal_type=requester.type if names_requester else "",
+        token_requester_principal_name=requester.name if names_requester else "",
         issue_timestamp_ms=token.issued_at_ms,
         expiry_timestamp_ms=token.expires_at_ms,
         max_timestamp_ms=token.max_at_ms,
@@ -54,7 +58,7 @@ def handle(
     require_token_requests(services, context)
     if any(each.principal_type != USER for each in request.renewers):
         raise ApiError(ErrorCode.INVALID_PRINCIPAL_TYPE)
-    return _create(services, request, context.principal)
+    return _create(services, request, context.principal, context.api_version)
 
 
 def error_response(request: CreateDelegationTokenRequest, code: ErrorCode) -> CreateDelegationTokenResponse:

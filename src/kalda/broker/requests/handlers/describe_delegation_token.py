@@ -1,10 +1,13 @@
-"""DescribeDelegationToken (key 41), versions 0-3: list the tokens that a client may see (KIP-48)."""
+"""DescribeDelegationToken (key 41), versions 0-3: list the tokens that a client may see (KIP-48).
+
+From v3 the response names who asked for a token (KIP-373).
+"""
 
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.requests.token_requests import require_token_requests
+from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.describe_delegation_token import (
@@ -31,13 +34,14 @@ def handle(
         owners = frozenset(
             KafkaPrincipal(each.principal_type, each.principal_name) for each in request.owners
         )
+    names_requester = context.api_version >= REQUESTER_FROM
     return DescribeDelegationTokenResponse(
         tokens=[
             DescribedDelegationToken(
                 principal_type=token.owner.type,
                 principal_name=token.owner.name,
-                token_requester_principal_type=token.requester.type,
-                token_requester_principal_name=token.requester.name,
+                token_requester_principal_type=token.requester.type if names_requester else "",
+                token_requester_principal_name=token.requester.name if names_requester else "",
                 issue_timestamp=token.issued_at_ms,
                 expiry_timestamp=token.expires_at_ms,
                 max_timestamp=token.max_at_ms,

@@ -1,7 +1,6 @@
 """The high-level consumer: `Consumer.create` makes a `ConsumerConnector`, which makes streams of messages."""
 
 import asyncio
-import logging
 import socket
 import uuid
 from collections.abc import Callable, Mapping
@@ -27,10 +26,11 @@ from kalda.clients.legacy.consumer.topic_count import (
 from kalda.clients.loop_thread import LoopThread
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 Stream = KafkaStream[Any, Any]
 

@@ -6,7 +6,6 @@ both ways of the migration do, because else its way back would begin at offsets 
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
@@ -14,10 +13,11 @@ from kalda.clients.errors import ClientError
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.simple_consumer import KAFKA
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.zk.client.consumer_offsets import read_offset, write_offset
 from kalda.zk.client.port import ZooKeeperClient
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 class OffsetManager(Protocol):

@@ -11,7 +11,6 @@ after the claim, when the owner before has committed.
 """
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -22,12 +21,13 @@ from kalda.clients.legacy.consumer.partition_assignment import ASSIGNORS, Assign
 from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
 from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _RETRY_S_MIN: Final = 1.0
 """The shortest wait after a rebalance that failed with all its retries."""

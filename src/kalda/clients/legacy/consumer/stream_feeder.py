@@ -5,7 +5,6 @@ and knows every message format. Partitions whose stream has a full queue are pau
 """
 
 import asyncio
-import logging
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from typing import Any, Final
@@ -16,8 +15,9 @@ from kalda.clients.errors import ClientError, IllegalStateError
 from kalda.clients.legacy.consumer.consumer_config import LARGEST, SMALLEST, ConsumerConfig
 from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 _POLL_S: Final = 1.0
 _FAILED_POLL_S: Final = 0.5

@@ -6,7 +6,6 @@ each other, so that no offset is written after its partition was given up.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -18,11 +17,12 @@ from kalda.clients.legacy.consumer.stream_feeder import StreamFeeder
 from kalda.clients.legacy.consumer.topic_count import ThreadId
 from kalda.common.types import TopicPartition
 from kalda.net.connect import address_text
+from kalda.net.loop_logger import loop_logger
 from kalda.zk.client.port import ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo
 from kalda.zk.client.zookeeper_errors import ConnectionLossError, ZooKeeperError
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 IN_HAND_S_MAX: Final = 1.0
 """How long a stop waits for programs to finish with the messages that they have; those that take longer are

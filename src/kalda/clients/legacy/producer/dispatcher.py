@@ -5,7 +5,6 @@ What failed is sent again in the order of the first time, messages without a key
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,8 +25,9 @@ from kalda.clients.metadata import ClusterMetadata
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

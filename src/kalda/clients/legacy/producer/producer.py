@@ -3,7 +3,6 @@
 It wires the parts together; see the package for what each of them decides.
 """
 
-import logging
 import threading
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -33,9 +32,10 @@ from kalda.clients.loop_thread import LoopThread
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 H = TypeVar("H")
 

@@ -4,15 +4,15 @@ A batch is complete when it has `batch.size` events, or `queue.time` after the b
 handler drops the batch with a log line: the callers of `send` are gone.
 """
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kalda.clients.legacy.producer.handlers import CallbackHandler, QueueItem
 from kalda.common.clock import Clock
+from kalda.net.loop_logger import loop_logger
 
-logger: Final = logging.getLogger(__name__)
+logger: Final = loop_logger(__name__)
 
 
 class QueuePort(Protocol):

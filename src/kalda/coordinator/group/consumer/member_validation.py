@@ -71,13 +71,14 @@ def _check_not_empty(value: str | None, name: str) -> None:
 def check_epoch(member: Member, epoch: int, owned: Assignment | None) -> None:
     """Check that a request carries the member's epoch.
 
-    The previous epoch passes too, because the response with the new epoch may be lost, if the member owns
-    nothing beyond its assignment.
+    Two other epochs pass: 0 from a member that gave up its partitions and joins again (KAFKA-19233), and the
+    previous epoch, because the response with the new epoch may be lost, if the member owns nothing beyond its
+    assignment.
 
     Raises:
         ApiError: FENCED_MEMBER_EPOCH.
     """
-    if epoch == member.epoch:
+    if epoch in (member.epoch, JOIN_EPOCH):
         return
     if epoch > member.epoch:
         relation = "greater"

@@ -67,6 +67,45 @@ def test_members_commit_in_their_epoch(simulation: ConsumerSimulation) -> None:
     assert ErrorCode.UNSUPPORTED_VERSION is commit_code(group, "a", 1, version=8)
 
 
+@pytest.mark.parametrize("instance_id", [None, "static"])
+def test_a_member_that_gave_up_its_partitions_joins_again_with_epoch_0(
+    simulation: ConsumerSimulation, instance_id: str | None
+) -> None:
+    """Fenced members do (KAFKA-19233): the coordinator knows the member with a later epoch."""
+    first = simulation.client("a", "t", instance_id=instance_id)
+    simulation.beat(first)
+    second = simulation.client("b", "t")
+    simulation.beat(second)
+    simulation.beat(first)
+    simulation.beat(first)
+    assert simulation.group.member("a").previous_epoch > 0
+
+    first.epoch, first.given = 0, None
+    first.owned.clear()
+    response = simulation.beat(first)
+
+    assert (0, 2) == (response.error_code, response.member_epoch)
+    assert 1 == len(simulation.names(first))
+    assert MemberState.STABLE is simulation.group.member("a").state
+
+
+def test_joining_again_acknowledges_what_the_member_had_to_revoke(simulation: ConsumerSimulation) -> None:
+    first, second = simulation.client("a", "t"), simulation.client("b", "t")
+    simulation.beat(first)
+    simulation.beat(second)
+    first.owned = set(first.given or ())
+    simulation.send(member_id="a", member_epoch=1)
+    assert MemberState.UNREVOKED_PARTITIONS is simulation.group.member("a").state
+
+    first.epoch, first.given = 0, None
+    first.owned.clear()
+    simulation.beat(first)
+    simulation.beat(second)
+
+    assert MemberState.STABLE is simulation.group.member("a").state
+    assert ["t-0", "t-1"] == sorted(simulation.names(first) + simulation.names(second))
+
+
 def test_who_cannot_leave_because_the_log_refuses_it_is_fenced_in_time(
     simulation: ConsumerSimulation,
 ) -> None:

@@ -1,0 +1,153 @@
+"""Loggers of modules that run on the event loop of a client: `loop_logger`.
+
+The thread of a synchronous client never calls a handler of the program. A handler may wait for that thread,
+since it sends records to Kafka, and it holds a lock while it does; and a handler that is slow would keep the
+client from its heartbeats. Another thread calls the handlers instead. `logging`'s own lock, which
+``logging.config`` holds while it closes handlers, is not taken either.
+
+In every other thread, such as that of a program that uses asyncio itself, a logger works as any other.
+"""
+
+import atexit
+import logging
+import os
+import queue
+import sys
+import threading
+from typing import Final
+
+RECORDS_MAX: Final = 10_000
+"""Records that wait for slow handlers; what comes on top is dropped and counted. A few MB."""
+_IDLE_SECONDS: Final = 1.0
+"""How long the thread waits for another record before it ends."""
+_EXIT_SECONDS: Final = 1.0
+"""How long the end of the program waits for handlers that have not seen all records."""
+
+
+class _Threads(threading.local):
+    """Which threads run the loop of a client."""
+
+    is_loop = False
+
+
+_Entry = tuple[logging.Logger, logging.LogRecord] | threading.Event
+"""A record and its logger, or what is set when the records before it were handled."""
+
+
+class _Hand:
+    """The thread that calls handlers for the threads of clients; it starts with the first record."""
+
+    def __init__(self) -> None:
+        # SimpleQueue.put never waits, not even where a signal handler interrupts another put.
+        self._records: Final[queue.SimpleQueue[_Entry]] = queue.SimpleQueue()
+        self._lock: Final = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._dropped = 0
+
+    def take(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        """Have the handlers called soon; never waits for them."""
+        if self._records.qsize() >= RECORDS_MAX:
+            self._dropped += 1
+            return
+        # As QueueHandler does: later, the arguments may have changed.
+        record.msg, record.args = record.getMessage(), None
+        self._records.put((logger, record))
+        if self._thread is None:
+            self._start()
+
+    def drain(self, timeout_s: float) -> bool:
+        """Wait until handlers have seen the records so far; return False after the time-out."""
+        if self._thread is None and self._records.empty():
+            return True
+        seen = threading.Event()
+        self._records.put(seen)
+        if self._thread is None:
+            self._start()
+        return seen.wait(timeout_s)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is not None:
+                return
+            thread = threading.Thread(target=self._run, name="kalda-log", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:
+                # The interpreter ends and starts no threads any more.
+                return
+            self._thread = thread
+
+    def _run(self) -> None:
+        while True:
+            try:
+                taken = self._records.get(timeout=_IDLE_SECONDS)
+            except queue.Empty:
+                self._thread = None
+                # A record that came before the thread was marked as gone needs another one.
+                if not self._records.empty():
+                    self._start()
+                return
+            if isinstance(taken, threading.Event):
+                taken.set()
+            else:
+                self._hand_on(*taken)
+
+    def _hand_on(self, logger: logging.Logger, record: logging.LogRecord) -> None:
+        dropped, self._dropped = self._dropped, 0
+        try:
+            logger.handle(record)
+            if dropped:
+                logger.warning("%d log records were dropped: the handlers are too slow", dropped)
+        except Exception:
+            # A handler of the program failed, and there is no caller who could see it.
+            sys.excepthook(*sys.exc_info())
+
+
+_threads: Final = _Threads()
+_hand = _Hand()
+
+
+class LoopLogger(logging.Logger):
+    """A logger whose handlers are called by another thread where the caller runs a client's loop."""
+
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 (the name is logging's)
+        """Return whether a record of the level is wanted; on a client's loop without `logging`'s lock."""
+        if not _threads.is_loop:
+            return super().isEnabledFor(level)
+        return not self.disabled and self.manager.disable < level and level >= self.getEffectiveLevel()
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Call the filters and handlers, now or soon."""
+        if _threads.is_loop:
+            _hand.take(self, record)
+        else:
+            super().handle(record)
+
+
+def loop_logger(name: str) -> logging.Logger:
+    """Return the logger of a name; a class that the program has set for loggers stays."""
+    logger = logging.getLogger(name)
+    if type(logger) is logging.Logger:
+        logger.__class__ = LoopLogger
+    return logger
+
+
+def mark_loop_thread() -> None:
+    """Take note that the calling thread runs the loop of a client."""
+    _threads.is_loop = True
+
+
+def drain_log(timeout_s: float) -> bool:
+    """Wait until handlers have seen what clients have logged so far; return False after the time-out."""
+    return _hand.drain(timeout_s)
+
+
+def _after_fork_in_child() -> None:
+    global _hand
+    _hand = _Hand()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+# Runs before `logging.shutdown`, which was registered earlier and closes the handlers.
+atexit.register(drain_log, _EXIT_SECONDS)
