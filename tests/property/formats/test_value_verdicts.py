@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kalda.formats import Decoder, FormatSpec, open_decoder
-from kalda.formats.merging import merged_all
+from kalda.formats.merging import extended, merged_all
 from kalda.formats.protobuf_schema import compile_proto
 from tests.chaos.decoder_fuzz import KEPT, Fuzz, named
 from tests.integration.formats.registry_server import RegistryServer, registry_server
@@ -148,6 +148,21 @@ def test_a_good_value_keeps_all_its_fields() -> None:
 
     assert ["1", str((1 << 60) + 1), "0.5", '["/w=="]'] == decoded.columns.field("id").to_pylist()
     assert () == decoded.errors
+
+
+def test_a_column_keeps_its_type_when_a_stray_value_has_another() -> None:
+    """Of two batches the first one decides; the stray value of the second is bad by itself."""
+    decoder = open_decoder(FormatSpec("json"))
+    first = pa.array([b'{"id":1}'], pa.binary())
+    second = pa.array([b'{"id":2.5,"n":1}', b'{"id":"x"}'], pa.binary())
+
+    columns = extended(decoder.columns(first), decoder.columns(second))
+    assert pa.struct([("id", pa.int64()), ("n", pa.int64())]) == columns
+    wider = extended(decoder.columns(first), decoder.columns(second[:1]))
+    decoded = decoder.with_columns(wider).decode(second)
+
+    assert [{"id": 2.5, "n": 1}, None] == decoded.columns.to_pylist()
+    assert [(1, "TypeMismatch")] == [(each.row, each.error_class) for each in decoded.errors]
 
 
 def test_kept_rounds_of_the_fuzzer() -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.formats import FormatError
-from kalda.formats.merging import merged_all, settled
+from kalda.formats.merging import extended, merged_all, settled
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.direct.columns_job import ColumnsJob
@@ -335,8 +335,7 @@ class BatchRunner:
             PipelineStoppedError: the transform does not fit the columns, or there are too many.
         """
         shown = run_ranges(session, ColumnsJob(job.batch_id, self._source, job.rows), ranges)
-        columns = merged_all([self._log.read_columns(), *shown])
-        self._columns = settled(columns)
+        self._columns = settled(extended(self._log.read_columns(), merged_all(shown)))
         if not len(self._columns) and not job.rows.keep:
             return None
         try:
