@@ -25,6 +25,7 @@ from kalda.broker.foundation.foundation import Foundation
 from kalda.broker.foundation.health import BrokerState
 from kalda.broker.foundation.service_tasks import RESIGN_SECONDS_MAX
 from kalda.broker.foundation.start_error import BrokerStartError
+from kalda.broker.logs.unknown_logs import warn_of_unknown_logs
 from kalda.broker.metadata.features import SUPPORTED, Features
 from kalda.broker.metadata.registration import (
     BrokerIdentityError,
@@ -43,6 +44,7 @@ from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer, TcpDialer
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
+from kalda.storage.conversions import ConversionPool
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
@@ -168,6 +170,8 @@ class BrokerServer:
         for purgatory in services.purgatories.values():
             purgatory.close()
         services.internal_topics.close()
+        conversions = services.log_manager.resources.conversions
+        conversions.close()
         drain_seconds = _SILENT_DRAIN_SECONDS if silent.done() else DRAIN_SECONDS
         await parts.server.close(0.0 if hurried.is_set() else drain_seconds)
         parts.dispatcher.close()
@@ -180,6 +184,8 @@ class BrokerServer:
         if not silent.done():
             await self._withdraw(foundation.registration)
         parts.timer.close()
+        # It reads files of the logs.
+        await asyncio.to_thread(conversions.join)
         services.log_manager.close(broker_epoch)
         logger.info("broker %d is down", services.broker_id)
 
@@ -226,6 +232,7 @@ class BrokerServer:
             self._file_system,
             self._executor,
             LogCaches(open_files_max(raise_descriptor_limit())),
+            ConversionPool(),
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
@@ -243,6 +250,7 @@ class BrokerServer:
             if directory not in stored:
                 write_meta_properties(self._file_system, directory, MetaProperties(cluster_id, broker_id))
         logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
+        await warn_of_unknown_logs(cluster_store, log_manager.logs().keys(), config.log_dirs)
         return Foundation(
             broker_id=broker_id,
             cluster_id=cluster_id,

@@ -40,6 +40,8 @@ STANDSTILL_SECONDS_MAX: Final = 30.0
 least what a busy machine causes, and at most what no callback may take."""
 WATCH_SECONDS: Final = 1.0
 """How often a caller that waits looks whether the loop's thread runs."""
+_TICK_SECONDS: Final = 1.0
+"""How late a call may be that was left for the loop by a thread that an exception interrupted then."""
 _FRAMES_SHOWN: Final = 3
 _JOIN_SECONDS: Final = 5.0
 """How long `close` waits for the thread; its loop has nothing left to do then, so it ends at once."""
@@ -63,7 +65,10 @@ class LoopWatch:
 
         Raises:
             RequestTimedOutError: the thread stands still.
+            IllegalStateError: the client was closed meanwhile.
         """
+        if self._thread.is_closed:
+            raise IllegalStateError(f"{self._thread.name} was closed during the call")
         now = time.monotonic()
         if self._asked_at is None:
             self._asked_at = now
@@ -195,9 +200,10 @@ class LoopThread:
                 raise
 
     def close(self) -> None:
-        """Cancel what still runs, end the thread and close the loop; harmless when that is done."""
-        if self._is_closed:
-            return
+        """Cancel what still runs, end the thread and close the loop; harmless when that is done.
+
+        Nothing is skipped in a second call: an interrupt may have ended the first.
+        """
         self._is_closed = True
         if os.getpid() != self._pid:
             return
@@ -239,9 +245,15 @@ def _has_stopped(loop: asyncio.AbstractEventLoop) -> bool:
     return True
 
 
+def _tick(loop: asyncio.AbstractEventLoop) -> None:
+    """Keep the loop turning: an interrupt may keep `call_soon_threadsafe` from waking it."""
+    loop.call_later(_TICK_SECONDS, _tick, loop)
+
+
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     mark_loop_thread()
+    _tick(loop)
     try:
         while not _has_stopped(loop):
             pass

@@ -12,7 +12,7 @@ from typing import Final
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.metrics.network_metrics import ConnectionMetrics
-from kalda.clients.retry import ExponentialBackoff
+from kalda.clients.retry import ExponentialBackoff, Pacer
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
 from kalda.net.connect import address_text
@@ -20,6 +20,11 @@ from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message
 
 logger: Final = loop_logger(__name__)
+
+
+_SHORT_SESSION_SECONDS: Final = 1.0
+_RENEWALS_FREE: Final = 10
+"""Logins in a row for sessions that end within a second; further ones wait for a back-off."""
 
 
 class NodeConnection:
@@ -55,6 +60,7 @@ class NodeConnection:
         self._backoff: Final = ExponentialBackoff(
             config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
         )
+        self._renewals: Final = Pacer(self._backoff, _RENEWALS_FREE)
         self._setup_timeout: Final = ExponentialBackoff(
             config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
         )
@@ -197,6 +203,7 @@ class NodeConnection:
     async def _renew_login(self, connection: PipelinedConnection) -> None:
         try:
             await connection.renew_login(self._config.request_timeout_ms / 1000)
+            self._pace_renewals(connection)
         except ClientError as error:
             # Nothing is in flight. The next request opens another connection, and gets its error.
             connection.close(error)
@@ -205,6 +212,16 @@ class NodeConnection:
             raise
         finally:
             self._renewing = None
+
+    def _pace_renewals(self, connection: PipelinedConnection) -> None:
+        """Put the next renewal off if the broker offers one very short session after the other."""
+        if connection.renew_at is None:
+            return
+        now = asyncio.get_running_loop().time()
+        if connection.renew_at - now >= _SHORT_SESSION_SECONDS:
+            self._renewals.reset()
+        else:
+            connection.renew_at = max(connection.renew_at, now + self._renewals.seconds())
 
     async def _sleep(self, seconds: float) -> None:
         """Sleep until the time is up or the connection is closed for good."""

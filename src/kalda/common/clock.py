@@ -8,7 +8,11 @@ class Clock(Protocol):
     """Two readings of time; they are never mixed."""
 
     def time_ms(self) -> int:
-        """Wall-clock milliseconds since the epoch: for record timestamps and retention, may jump."""
+        """Wall-clock milliseconds since the epoch: for record timestamps and retention, may jump.
+
+        Never below 0, also where the machine's clock is before 1970: in Kafka's formats a negative time means
+        that there is none.
+        """
         ...
 
     def monotonic(self) -> float:
@@ -21,7 +25,7 @@ class SystemClock:
 
     def time_ms(self) -> int:
         """Return wall-clock milliseconds."""
-        return time.time_ns() // 1_000_000
+        return max(time.time_ns() // 1_000_000, 0)
 
     def monotonic(self) -> float:
         """Return monotonic seconds."""
@@ -37,7 +41,7 @@ class ManualClock:
 
     def time_ms(self) -> int:
         """Return the wall-clock milliseconds set so far."""
-        return self._time_ms
+        return max(self._time_ms, 0)
 
     def monotonic(self) -> float:
         """Return the seconds advanced so far."""

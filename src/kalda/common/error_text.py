@@ -22,3 +22,15 @@ def error_text(error: BaseException) -> str:
         text = str(error.strerror) if isinstance(error, FileKindError) else os.strerror(error.errno)
         return text if error.filename is None else f"{text}: {os.fsdecode(error.filename)}"
     return _ERRNO.sub("", str(error)) or type(error).__name__
+
+
+def without_frames(error: BaseException) -> BaseException:
+    """Return an error that outlives its handling, and those behind it, without the frames that they hold.
+
+    The frames of work on records keep up to 64 MB of them.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        cause.__traceback__ = None
+        cause = cause.__cause__ or cause.__context__
+    return error

@@ -16,7 +16,7 @@ import pyarrow as pa
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from kalda.common.json_text import float_word
-from kalda.formats.avro_schema import AvroSchema, parse_avro
+from kalda.formats.avro_schema import TIMESTAMP_MICROS, AvroSchema, parse_avro
 from kalda.formats.decoded import EncodeError
 from kalda.formats.framing import HEADER_BYTES
 from kalda.formats.json_rows import EPOCH_MICROS, NumberText, json_text
@@ -52,7 +52,10 @@ _DUMP: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encod
 
 def _plain(rows: pa.StructArray) -> list[Any]:
     """Return rows as Python values, with timestamps as microseconds and dates as days since 1970."""
-    found: list[Any] = _numbers(rows).to_pylist(maps_as_pydicts="strict")
+    try:
+        found: list[Any] = _numbers(rows).to_pylist(maps_as_pydicts="strict")
+    except (OverflowError, ValueError) as error:  # a time of day, or a date in a map
+        raise EncodeError(f"the rows have a value that Python does not have: {error}") from error
     return found
 
 
@@ -206,12 +209,21 @@ class AvroEncoder:
         wanted = {field.name for field in self._schema.type}
         if unknown := [name for name in columns.names if name not in wanted]:
             raise FormatError(f"the Avro schema has no field for the columns {', '.join(unknown)}")
+        self._convert = _in_units(self._schema.expanded)
         self._subject: Final = spec.options.get("subject")
         self._client: Final = RegistryClient(registry_settings(spec)) if is_framed else None
         if is_framed and not self._subject:
             raise FormatError(
                 "format avro-sr needs the option subject to write, for example subject: orders-value"
             )
+
+    def __getstate__(self) -> dict[str, object]:
+        """Return the state without the compiled function, which is made again where it is used."""
+        return self.__dict__ | {"_convert": None}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._convert = _in_units(self._schema.expanded)
 
     def encode(self, rows: pa.StructArray) -> pa.BinaryArray:
         """Encode rows; see `kalda.formats.Encoder`.
@@ -223,18 +235,50 @@ class AvroEncoder:
         if self._client is not None and self._subject is not None:
             head = _head(self._client.register(self._subject, "AVRO", self._schema.text))
         found: list[bytes | None] = []
-        for index, row in enumerate(rows.to_pylist(maps_as_pydicts="strict")):
+        for index, row in enumerate(_plain(rows)):
             if row is None:
                 found.append(None)
                 continue
             stream = io.BytesIO()
             stream.write(head)
             try:
-                fastavro.schemaless_writer(stream, cast(Any, self._schema.parsed), row)
+                made = row if self._convert is None else self._convert(row)
+                fastavro.schemaless_writer(stream, cast(Any, self._schema.parsed), made)
             except Exception as error:  # fastavro raises what its C code meets
                 raise EncodeError(f"row {index} does not fit the Avro schema: {error}") from error
             found.append(stream.getvalue())
         return pa.array(found, pa.binary())
+
+
+def _in_units(node: object) -> Convert | None:
+    """Return the function from microseconds to the unit of an expanded Avro type; None where they are it."""
+    if isinstance(node, list):
+        others = [branch for branch in node if branch != "null"]
+        inner = _in_units(others[0]) if len(others) == 1 else None
+        return None if inner is None else lambda value: None if value is None else inner(value)
+    if not isinstance(node, Mapping):
+        return None
+    kind, logical = node.get("type"), str(node.get("logicalType"))
+    if kind == "long" and logical in TIMESTAMP_MICROS and TIMESTAMP_MICROS[logical] != (1, 1):
+        factor, divisor = TIMESTAMP_MICROS[logical]
+        return lambda micros: micros * divisor // factor
+    if kind in ("record", "error"):
+        fields = [(field["name"], _in_units(field["type"])) for field in node["fields"]]
+        converts = {name: convert for name, convert in fields if convert is not None}
+        if not converts:
+            return None
+        return lambda row: (
+            row
+            | {name: convert(row[name]) for name, convert in converts.items() if row.get(name) is not None}
+        )
+    if kind in ("array", "map"):
+        item = _in_units(node["items" if kind == "array" else "values"])
+        if item is None:
+            return None
+        if kind == "array":
+            return lambda values: [None if each is None else item(each) for each in values]
+        return lambda values: {key: None if each is None else item(each) for key, each in values.items()}
+    return _in_units(kind)
 
 
 def avro_schema_of(columns: pa.Schema, name: str = "Row") -> dict[str, object]:

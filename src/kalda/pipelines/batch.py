@@ -51,6 +51,8 @@ class RangeAccount:
     event_time_min: int | None = None
     """The least event time of the rows, in milliseconds since the epoch; None without event times."""
     event_time_max: int | None = None
+    passed: int = 0
+    """Of `dlq`: how many an operator let the pipeline pass over."""
     decoded: Totals | None = None
     """Totals of the columns before the transform, of the records in `rows_out`; None where unknown."""
     written: Totals | None = None
@@ -69,6 +71,10 @@ class RangeAccount:
             raise AccountError(
                 f"{self.place} has {self.records} records, but {self.rows_out} rows out, {self.dlq} in the "
                 f"dead-letter queue and {self.filtered} filtered were counted"
+            )
+        if not 0 <= self.passed <= self.dlq:
+            raise AccountError(
+                f"{self.place}: {self.passed} passed records of {self.dlq} that became no rows"
             )
         if self.late > self.rows_out:
             raise AccountError(f"{self.place}: {self.late} late rows of {self.rows_out} rows out")
@@ -102,6 +108,7 @@ class RangeAccount:
             self.filtered + other.filtered,
             self.gaps + other.gaps,
             self.late + other.late,
+            passed=self.passed + other.passed,
             event_time_min=_of_known(min, self.event_time_min, other.event_time_min),
             event_time_max=_of_known(max, self.event_time_max, other.event_time_max),
             decoded=added(self.decoded, self.rows_out, other.decoded, other.rows_out),

@@ -21,6 +21,10 @@ ERROR_CLASS: Final = "ExpectationFailed"
 _ORDER: Final = (OnFail.FAIL, OnFail.DLQ, OnFail.DROP)
 
 
+class CheckError(SqlError):
+    """A condition fails for a row; the message names the expectation."""
+
+
 class ExpectationFailedError(ValueError):
     """A row fails an expectation whose `on_fail` is `fail`; the message names the expectation and the row."""
 
@@ -83,7 +87,7 @@ class Expectations:
 
         Raises:
             ExpectationFailedError: A row fails an expectation with `fail`.
-            SqlError: A condition fails for a row, for example by a division by zero.
+            CheckError: A condition fails for a row, for example by a division by zero.
         """
         good = pa.repeat(pa.scalar(True), rows.num_rows)
         dead: list[FailedRow] = []
@@ -92,7 +96,7 @@ class Expectations:
             try:
                 met = condition.met(rows)
             except SqlError as error:
-                raise SqlError(f"expectation {expectation.name} ({expectation.check}): {error}") from error
+                raise CheckError(f"expectation {expectation.name} ({expectation.check}): {error}") from error
             failed = pc.and_not(good, met if exempt is None else pc.or_(met, exempt))
             indices: list[int] = pc.indices_nonzero(failed).to_pylist()
             if not indices:

@@ -72,6 +72,7 @@ def append_messages(
 def append_records_as_messages(
     target: bytearray,
     data: Buffer,
+    position: int,
     count: int,
     magic: int,
     is_relative: bool,
@@ -79,7 +80,9 @@ def append_records_as_messages(
     base_timestamp: int,
     append_time: int | None,
     first_offset: int,
-) -> tuple[int, int, int] | None: ...
+    start_offset: int | None,
+    last_offset: int,
+) -> tuple[int, int, int, int, int, int]: ...
 def read_plain(batch: Buffer, checksum: Callable[[memoryview], int]) -> tuple[int, int, int] | None: ...
 def decode_records(
     data: bytes,
@@ -139,3 +142,26 @@ def index_batches(
 def copy_records(
     data: bytes, start: int, end: int, places: Buffer, base_timestamp: int, highest: int
 ) -> tuple[bytearray, int] | None: ...
+
+class RecordScanner:
+    index: int
+    fault: int
+    found_delta: int
+    found_time: int
+    keyless_count: int
+    time_count: int
+    named: list[tuple[int, int | None]]
+    is_between: bool
+    has_headers: bool
+    def __init__(
+        self,
+        count: int,
+        base_timestamp: int,
+        append_time: int | None,
+        require_keys: bool,
+        low: int,
+        high: int,
+        named_max: int,
+        delta_min: int | None = None,
+    ) -> None: ...
+    def feed(self, piece: Buffer) -> bool: ...

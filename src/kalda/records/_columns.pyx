@@ -32,7 +32,7 @@ cdef extern from "Python.h":
     object PyType_GenericAlloc(type cls, Py_ssize_t count)
     int64_t PyLong_AsLongLongAndOverflow(object number, int *overflow) except? -1
 
-INTERFACE = 7
+INTERFACE = 8
 
 cdef enum:
     # Below this many bytes a pass is shorter than a switch to another thread and back.
@@ -1241,7 +1241,9 @@ cdef struct Messages:
     bint is_appended
     int64_t append_time
     int64_t first_offset
+    int64_t read
     int64_t rows
+    bint has_start
     int64_t start_offset
     int64_t last_offset
     int64_t max_timestamp
@@ -1269,81 +1271,92 @@ cdef inline bint is_wrapped(int64_t total, int64_t base, int64_t delta) noexcept
     return (total < base) != (delta < 0)
 
 
-cdef bint write_section(
+cdef const uint8_t *write_section(
     Messages *messages, const uint8_t *at, const uint8_t *section_end, int64_t count, int64_t base_offset,
     int64_t base_timestamp
 ) noexcept nogil:
-    """Write records as messages; return whether all are valid and can be messages."""
+    """Write records as messages up to the first that is not whole or cannot be one; return where that begins."""
+    cdef const uint8_t *start
     cdef RecordFields fields
     cdef Totals passed
     cdef int64_t offset, timestamp
     memset(&passed, 0, sizeof(Totals))
-    while count > 0:
-        count -= 1
+    while messages.read < count:
+        start = at
         at = read_record(at, section_end, &fields)
         if at is NULL or (fields.header_count and not scan_headers(at, fields.end, fields.header_count, &passed)):
-            return False
+            return start
         at = fields.end
         offset = <int64_t>(<uint64_t>base_offset + <uint64_t>fields.delta)
         if is_wrapped(offset, base_offset, fields.delta):
-            return False
+            return start
         timestamp = messages.append_time
         if not messages.is_appended:
             timestamp = <int64_t>(<uint64_t>base_timestamp + fields.timestamp_delta)
             if is_wrapped(timestamp, base_timestamp, <int64_t>fields.timestamp_delta):
-                return False
+                return start
         if offset < messages.first_offset:
+            messages.read += 1
             continue
-        if not messages.rows:
+        if not messages.has_start:
+            messages.has_start = True
             messages.start_offset = offset
         elif offset <= messages.last_offset:
-            return False
+            return start
         messages.at = write_message(
             messages.at, messages, offset - messages.start_offset if messages.is_relative else offset, timestamp, &fields
         )
+        messages.read += 1
         messages.rows += 1
         messages.last_offset = offset
         messages.max_timestamp = max(messages.max_timestamp, timestamp)
-    return at == section_end
+    return at
 
 
 def append_records_as_messages(
-    bytearray target, data, int64_t count, int magic, bint is_relative, int64_t base_offset, int64_t base_timestamp,
-    append_time, int64_t first_offset
+    bytearray target, data, int64_t position, int64_t count, int magic, bint is_relative, int64_t base_offset,
+    int64_t base_timestamp, append_time, int64_t first_offset, start_offset, int64_t last_offset
 ):
-    """Append the records of a batch to the message set `target`, those with offsets from `first_offset` on.
+    """Append the records from `position` on to the message set `target`, those with offsets from `first_offset` on.
 
-    `data` are `count` records, uncompressed. With `append_time`, it is the timestamp of every message; else the messages
-    have those of the records. Offsets are written as they are, or relative to the first. Returns how many messages there
-    are, the last offset (-1 without one) and the largest timestamp (-1 without one); or None, and `target` as it
-    was, if the records are not valid or their offsets do not increase.
+    `data` are records of a batch, uncompressed, of which at most `count` are read. With `append_time`, it is the
+    timestamp of every message; else the messages have those of the records. Offsets are written as they are, or
+    relative to `start_offset`, which is the first one's where it is None; they follow `last_offset`. It stops before a
+    record that is not whole or not valid, or whose offset does not increase. Returns where that begins, how many
+    records were read, how many messages were appended, the first and the last offset and the largest timestamp of
+    these.
     """
     cdef _Memory memory = _Memory(data, 0)
     cdef int64_t size = memory.view.len
     cdef Py_ssize_t before = PyByteArray_GET_SIZE(target)
     cdef Messages messages
-    cdef bint is_valid
-    # A record has at least 7 bytes, and its message at most 27 more than the record.
-    if magic not in (0, 1) or not 0 <= count <= size // 7:
-        return None
+    if magic not in (0, 1) or not 0 <= position <= size or count < 0:
+        raise ValueError(f"format {magic}, position {position} of {size} bytes, {count} records")
     messages.magic = magic
     messages.is_relative = is_relative
     messages.is_appended = append_time is not None
     messages.append_time = append_time if append_time is not None else -1
     messages.attributes = 8 if messages.is_appended and magic else 0
     messages.first_offset = first_offset
-    messages.rows = 0
-    messages.start_offset = messages.last_offset = messages.max_timestamp = -1
-    PyByteArray_Resize(target, before + size + 27 * count)
+    messages.rows = messages.read = 0
+    messages.has_start = start_offset is not None
+    messages.start_offset = start_offset if start_offset is not None else -1
+    messages.last_offset = last_offset
+    messages.max_timestamp = -1
+    # A record has at least 7 bytes, and its message at most 27 more than the record.
+    PyByteArray_Resize(target, before + size - position + 27 * min(count, (size - position) // 7))
     messages.at = <uint8_t *>PyByteArray_AS_STRING(target) + before
     cdef const uint8_t *start = <const uint8_t *>memory.view.buf
+    cdef const uint8_t *end
     if size < NOGIL_BYTES_MIN:
-        is_valid = write_section(&messages, start, start + size, count, base_offset, base_timestamp)
+        end = write_section(&messages, start + position, start + size, count, base_offset, base_timestamp)
     else:
         with nogil:
-            is_valid = write_section(&messages, start, start + size, count, base_offset, base_timestamp)
-    PyByteArray_Resize(target, messages.at - <uint8_t *>PyByteArray_AS_STRING(target) if is_valid else before)
-    return (messages.rows, messages.last_offset, messages.max_timestamp) if is_valid else None
+            end = write_section(&messages, start + position, start + size, count, base_offset, base_timestamp)
+    PyByteArray_Resize(target, messages.at - <uint8_t *>PyByteArray_AS_STRING(target))
+    return (
+        end - start, messages.read, messages.rows, messages.start_offset, messages.last_offset, messages.max_timestamp
+    )
 
 
 def read_plain(batch not None, checksum not None):
@@ -1801,3 +1814,228 @@ def copy_records(bytes data, int64_t start, int64_t end, places, int64_t base_ti
                 break
     PyByteArray_Resize(records, out - <uint8_t *>PyByteArray_AS_STRING(records))
     return records, found
+
+
+cdef enum ScanState:
+    SCAN_SIZE, SCAN_ATTRIBUTES, SCAN_TIME, SCAN_DELTA, SCAN_KEY, SCAN_VALUE, SCAN_HEADERS, SCAN_HEADER_KEY, \
+    SCAN_HEADER_VALUE
+
+cdef enum ScanFault:
+    SCAN_CORRUPT = 1, SCAN_OFFSET, SCAN_FOUND
+
+
+cdef class RecordScanner:
+    """Checks records that come in pieces, see `record_scanner.RecordScanner`."""
+
+    cdef readonly int64_t index
+    """Records that were read whole."""
+    cdef readonly int fault
+    cdef readonly int64_t found_delta
+    """The offset delta of the record at fault, or of the one that was searched."""
+    cdef readonly int64_t found_time
+    cdef bint is_search
+    cdef int64_t delta_min
+    cdef readonly int64_t keyless_count
+    cdef readonly int64_t time_count
+    cdef readonly bint has_headers
+    cdef readonly list named
+    """Index and time of the records that are refused, None as the time of one without a key."""
+    cdef bint require_keys
+    cdef int64_t base_timestamp, low, high, wanted, named_max
+    cdef bint is_appended
+    cdef int64_t append_timestamp
+    # The state between two pieces: what comes next, the bytes to pass before it, and the varint so far.
+    cdef int state, shift
+    cdef uint64_t raw
+    cdef int64_t left, passed, headers_left
+    cdef bint is_keyless
+    cdef uint64_t time_delta
+    cdef int64_t delta
+
+    def __init__(
+        self, int64_t count, int64_t base_timestamp, append_time, bint require_keys, int64_t low, int64_t high,
+        int64_t named_max, delta_min=None
+    ):
+        self.wanted = count
+        self.base_timestamp = base_timestamp
+        self.is_appended = append_time is not None
+        self.append_timestamp = append_time if append_time is not None else 0
+        self.require_keys = require_keys
+        self.low = low
+        self.high = high
+        self.named_max = named_max
+        self.named = []
+        self.is_search = delta_min is not None
+        self.delta_min = delta_min if delta_min is not None else 0
+
+    @property
+    def is_between(self):
+        """Whether no record has begun that has not ended."""
+        return self.state == SCAN_SIZE and self.shift == 0
+
+    def feed(self, piece):
+        """Read a piece; return whether the records are valid so far."""
+        cdef _Memory memory = _Memory(piece, 0)
+        cdef const uint8_t *at = <const uint8_t *>memory.view.buf
+        if memory.view.len < NOGIL_BYTES_MIN:
+            self.scan(at, at + memory.view.len)
+        else:
+            with nogil:
+                self.scan(at, at + memory.view.len)
+        return not self.fault
+
+    cdef void end_record(self) noexcept nogil:
+        cdef int64_t timestamp
+        cdef bint is_untimely = False
+        if self.is_search:
+            timestamp = self.append_timestamp
+            if not self.is_appended:
+                timestamp = <int64_t>(<uint64_t>self.base_timestamp + self.time_delta)
+                is_untimely = is_wrapped(timestamp, self.base_timestamp, <int64_t>self.time_delta)
+            if not is_untimely and timestamp >= self.low and self.delta >= self.delta_min:
+                self.fault = SCAN_FOUND
+                self.found_delta = self.delta
+                self.found_time = timestamp
+            self.index += 1
+            self.state = SCAN_SIZE
+            return
+        if self.delta != self.index:
+            self.fault = SCAN_OFFSET
+            self.found_delta = self.delta
+            return
+        if self.require_keys and self.is_keyless:
+            self.keyless_count += 1
+            if self.keyless_count + self.time_count <= self.named_max:
+                with gil:
+                    self.named.append((self.index, None))
+        elif self.low != -INT64_MAX - 1 or self.high != INT64_MAX:
+            timestamp = self.append_timestamp
+            if not self.is_appended:
+                timestamp = <int64_t>(<uint64_t>self.base_timestamp + self.time_delta)
+                # Beyond 64 bits it is outside all bounds.
+                is_untimely = is_wrapped(timestamp, self.base_timestamp, <int64_t>self.time_delta)
+            if is_untimely or (timestamp != -1 and not self.low <= timestamp <= self.high):
+                self.time_count += 1
+                if self.keyless_count + self.time_count <= self.named_max:
+                    with gil:
+                        time = self.append_timestamp
+                        if not self.is_appended:
+                            time = int(self.base_timestamp) + int(<int64_t>self.time_delta)
+                        self.named.append((self.index, time))
+        self.index += 1
+        self.state = SCAN_SIZE
+
+    cdef void scan(self, const uint8_t *at, const uint8_t *end) noexcept nogil:
+        cdef RecordFields fields
+        cdef Totals totals
+        cdef const uint8_t *start
+        cdef int64_t size, value
+        cdef uint64_t byte
+        while at < end and not self.fault:
+            if self.state == SCAN_SIZE and self.shift == 0:
+                if self.index == self.wanted:
+                    self.fault = SCAN_CORRUPT
+                    return
+                # A record that is whole is read at once.
+                start = read_record(at, end, &fields)
+                if start is not NULL and (
+                    not fields.header_count or scan_headers(start, fields.end, fields.header_count, &totals)
+                ):
+                    self.has_headers = self.has_headers or fields.header_count > 0
+                    self.is_keyless = fields.key_size < 0
+                    self.time_delta = fields.timestamp_delta
+                    self.delta = fields.delta
+                    self.end_record()
+                    at = fields.end
+                    continue
+            if self.passed:
+                size = min(self.passed, end - at)
+                at += size
+                self.passed -= size
+                if self.passed:
+                    return
+                if self.ends():
+                    continue
+                if self.fault or at >= end:
+                    return
+            # One byte of a varint; those of a record count towards its size.
+            byte = at[0]
+            at += 1
+            if self.state != SCAN_SIZE:
+                if not self.left:
+                    self.fault = SCAN_CORRUPT
+                    return
+                self.left -= 1
+            if self.state == SCAN_ATTRIBUTES:
+                self.state = SCAN_TIME
+                continue
+            self.raw |= (byte & 0x7F) << self.shift
+            self.shift += 7
+            if byte >= 0x80:
+                if self.shift >= (70 if self.state == SCAN_TIME else 35):
+                    self.fault = SCAN_CORRUPT
+                    return
+                continue
+            self.take()
+
+    cdef bint ends(self) noexcept nogil:
+        """Return whether the record ended with the bytes that were passed."""
+        if self.state == SCAN_HEADER_KEY and not self.headers_left:
+            if self.left:
+                self.fault = SCAN_CORRUPT
+                return False
+            self.end_record()
+            return True
+        return False
+
+    cdef void skip(self, int64_t size) noexcept nogil:
+        if size > self.left:
+            self.fault = SCAN_CORRUPT
+        elif size > 0:
+            self.passed = size
+            self.left -= size
+
+    cdef void take(self) noexcept nogil:
+        """Use a number that was read whole."""
+        cdef uint64_t raw = self.raw
+        cdef int64_t value = <int64_t><int32_t>((<uint32_t>raw >> 1) ^ (0 - (<uint32_t>raw & 1)))
+        self.raw = 0
+        self.shift = 0
+        if self.state == SCAN_SIZE:
+            if value < 1:
+                self.fault = SCAN_CORRUPT
+            self.left = value
+            self.state = SCAN_ATTRIBUTES
+        elif self.state == SCAN_TIME:
+            self.time_delta = (raw >> 1) ^ (0 - (raw & 1))
+            self.state = SCAN_DELTA
+        elif self.state == SCAN_DELTA:
+            self.delta = value
+            self.state = SCAN_KEY
+        elif self.state == SCAN_KEY:
+            self.is_keyless = value < 0
+            self.skip(value)
+            self.state = SCAN_VALUE
+        elif self.state == SCAN_VALUE:
+            self.skip(value)
+            self.state = SCAN_HEADERS
+        elif self.state == SCAN_HEADERS:
+            if value < 0 or 2 * value > self.left:
+                self.fault = SCAN_CORRUPT
+                return
+            self.has_headers = self.has_headers or value > 0
+            self.headers_left = value
+            self.state = SCAN_HEADER_KEY
+            self.ends()
+        elif self.state == SCAN_HEADER_KEY:
+            if value < 0:
+                self.fault = SCAN_CORRUPT
+                return
+            self.skip(value)
+            self.state = SCAN_HEADER_VALUE
+        else:
+            self.skip(value)
+            self.headers_left -= 1
+            self.state = SCAN_HEADER_KEY
+            if not self.passed:
+                self.ends()

@@ -4,15 +4,18 @@ Java clients must be able to read what this module writes. They read lz4 frames 
 and snappy only in xerial's framing, so both framings are built here around the library's block functions.
 Decompression accepts more: raw snappy (older librdkafka versions), linked lz4 blocks, several gzip members.
 
-Every output is bounded by `size_max`, because a few kilobytes of input can expand to gigabytes.
+Every output is bounded by `size_max`, because a few kilobytes of input can expand to gigabytes. What does not
+need all of it at once uses `iter_decompressed` and `StreamCompressor`, which hold one piece at a time.
 """
 
 import struct
 import zlib
+from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
 import cramjam
+import zstandard
 
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedCompressionTypeError
 
@@ -36,10 +39,47 @@ _LZ4_DEFAULT_LEVEL: Final = 9
 _ZSTD_DEFAULT_LEVEL: Final = 3
 _GZIP_WBITS: Final = 31
 _FIRST_GUESS_MIN: Final = 64 * 1024
+
+PIECE_BYTES: Final = 256 * 1024
+"""The size of most pieces of `iter_decompressed`: codecs take some 0.1 ms to 1 ms for one."""
+
+_GZIP_INPUT_BYTES: Final = 4096
+"""What zlib gets at a time where the output is bounded: it copies what is left of it behind each member."""
+_GZIP_MAGIC: Final = b"\x1f\x8b\x08"
+_GZIP_MEMBER_MIN: Final = 20
+_SNAPPY_RATIO_MAX: Final = 64
+"""A copy of 64 bytes takes at least 2 bytes, so no block has more content than this times its size."""
+_LZ4_MAGIC: Final = _LZ4_HEADER[:4]
+_LZ4_BLOCK_SIZES: Final = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
+_LZ4_CONTENT_CHECKSUM: Final = 0x04
+_LZ4_BLOCK_CHECKSUM: Final = 0x10
+_LZ4_INDEPENDENT: Final = 0x20
+_LZ4_DICTIONARY: Final = 0x01
+LINKED_SIZE_MAX: Final = 32 * 1024 * 1024
+"""The most content of an lz4 frame whose blocks refer to each other, which is decompressed at once.
+
+Java cannot read such frames, so clients do not write them."""
+ZSTD_WINDOW_MAX: Final = 1 << 27
+"""The largest window of a broker's decoder. It is the format's recommended limit and Java's."""
+_ZSTD_WINDOW_LIMIT: Final = 1 << 31
+"""The largest window that the library accepts; it takes memory only for the content."""
+_ZSTD_MAGIC: Final = 0xFD2FB528
+_ZSTD_SKIPPABLE: Final = 0x184D2A50
+_ZSTD_SKIPPABLE_MASK: Final = 0xFFFFFFF0
 _INT32: Final = struct.Struct(">i")
 _UINT32_LE: Final = struct.Struct("<I")
 
 Buffer = bytes | bytearray | memoryview
+
+Checkpoint = Callable[[int], None]
+"""What long work calls between its pieces, with the bytes that it holds; it may wait, or raise to end."""
+
+GATHERED_BYTES_MAX: Final = 64 * 1024 * 1024
+"""The largest record or message that is converted to another format: it must be whole in memory."""
+
+
+def go_on(_held_bytes: int) -> None:
+    """Do nothing at a checkpoint."""
 
 
 class Compression(IntEnum):
@@ -85,7 +125,11 @@ def compress_message_set(codec: Compression, magic: int, data: Buffer, level: in
 
     Clients that know format 0 only (0.8 and 0.9) expect their own wrong checksum in the header of lz4 frames.
     """
-    packed = compress(codec, data, level)
+    return as_message_set(codec, magic, compress(codec, data, level))
+
+
+def as_message_set(codec: Compression, magic: int, packed: bytes) -> bytes:
+    """Return compressed messages as clients of format `magic` expect them; see `compress_message_set`."""
     if codec is Compression.LZ4 and magic == 0:
         return packed[:_LZ4_CHECKSUM_AT] + _LZ4_WRONG_CHECKSUM + packed[_LZ4_CHECKSUM_AT + 1 :]
     return packed
@@ -161,6 +205,50 @@ def decompress_into(codec: Compression, data: Buffer, out: bytearray | memoryvie
     return size
 
 
+def iter_decompressed(
+    codec: Compression, data: Buffer, size_max: int = DECOMPRESSED_SIZE_MAX
+) -> Iterator[bytes]:
+    """Decompress `data` in pieces, some of which may be empty; at most `size_max` bytes in all.
+
+    Most pieces have at most `PIECE_BYTES`. Of lz4 and snappy a piece is a block: up to 4 MB for lz4, up to 64
+    times the input for raw snappy. The content of an lz4 frame with linked blocks is one piece of at most
+    `LINKED_SIZE_MAX`. A decoder of zstd holds the frame's window besides, at most `ZSTD_WINDOW_MAX`.
+
+    Raises as `decompress` does, for a zstd frame with a larger window too.
+    """
+    match codec:
+        case Compression.NONE:
+            if len(data) > size_max:
+                raise too_large(codec, size_max)
+            return _iter_parts(data)
+        case Compression.GZIP:
+            return _iter_gzip(data, size_max)
+        case Compression.SNAPPY:
+            return _iter_snappy(data, size_max)
+        case Compression.LZ4:
+            return _iter_lz4(data, size_max)
+        case Compression.ZSTD:
+            return _iter_zstd(data, size_max, ZSTD_WINDOW_MAX)
+
+
+def memory_bytes(codec: Compression, data: Buffer) -> int:
+    """Return how much memory `iter_decompressed` may take for one piece and the decoder."""
+    match codec:
+        case Compression.SNAPPY:
+            return (
+                PIECE_BYTES
+                if bytes(data[: len(_XERIAL_MAGIC)]) == _XERIAL_MAGIC
+                else _SNAPPY_RATIO_MAX * len(data)
+            )
+        case Compression.LZ4:
+            is_linked = len(data) > 4 and not data[4] & _LZ4_INDEPENDENT
+            return LINKED_SIZE_MAX if is_linked else max(_LZ4_BLOCK_SIZES.values())
+        case Compression.ZSTD:
+            return min(max((size for _, size in _zstd_frames(data)), default=0), ZSTD_WINDOW_MAX)
+        case _:
+            return PIECE_BYTES
+
+
 def too_large(codec: Compression, size_max: int) -> DecompressedSizeError:
     """Return the error for content of more than `size_max` bytes."""
     return DecompressedSizeError(f"{codec.name.lower()} data decompresses to more than {size_max} bytes")
@@ -171,46 +259,79 @@ def _corrupt(codec: Compression, reason: object) -> CorruptRecordError:
 
 
 def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
-    parts: list[bytes] = []
-    size = 0
-    rest: Buffer = data
-    while True:
+    try:
+        # Nearly every batch is one member. One byte above the bound distinguishes "too large" from "exactly
+        # as large"; 0 would mean no bound.
+        inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
+        content = inflater.decompress(data, size_max + 1)
+    except zlib.error as error:
+        raise _corrupt(Compression.GZIP, error) from error
+    if len(content) > size_max:
+        raise too_large(Compression.GZIP, size_max)
+    if inflater.eof and not inflater.unused_data:
+        return content
+    return b"".join(_iter_gzip(data, size_max))
+
+
+def _iter_gzip(data: Buffer, size_max: int) -> Iterator[bytes]:
+    """Yield the content of all members; bytes behind a member that begin no other are ignored, as in Java."""
+    view = memoryview(data)
+    size = position = 0
+    is_first = True
+    while is_first or _begins_member(view[position:]):
+        is_first = False
         inflater = zlib.decompressobj(wbits=_GZIP_WBITS)
         try:
-            # One byte above the bound distinguishes "too large" from "exactly as large"; 0 would mean no
-            # bound.
-            part = inflater.decompress(rest, size_max - size + 1)
+            while not inflater.eof:
+                piece: Buffer = inflater.unconsumed_tail
+                if not piece:
+                    piece = view[position : position + _GZIP_INPUT_BYTES]
+                    position += len(piece)
+                part = inflater.decompress(piece, PIECE_BYTES)
+                if not (part or piece or inflater.eof):
+                    raise _corrupt(Compression.GZIP, "it ends inside a member")
+                size += len(part)
+                if size > size_max:
+                    raise too_large(Compression.GZIP, size_max)
+                if part:
+                    yield part
         except zlib.error as error:
             raise _corrupt(Compression.GZIP, error) from error
-        size += len(part)
-        if size > size_max:
-            raise too_large(Compression.GZIP, size_max)
-        if not inflater.eof:
-            raise _corrupt(Compression.GZIP, "it ends inside a member")
-        parts.append(part)
-        rest = inflater.unused_data
-        if not rest:
-            return parts[0] if len(parts) == 1 else b"".join(parts)
+        position -= len(inflater.unused_data)
+        # For the caller to look up where members are empty.
+        yield b""
+
+
+def _begins_member(rest: memoryview) -> bool:
+    return len(rest) >= _GZIP_MEMBER_MIN and bytes(rest[: len(_GZIP_MAGIC)]) == _GZIP_MAGIC
 
 
 def _compress_snappy(data: Buffer) -> bytes:
     view = memoryview(data)
-    parts = [_XERIAL_HEADER]
-    for start in range(0, len(view), _XERIAL_BLOCK_SIZE):
-        block = bytes(cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_SIZE]))
-        parts.append(_INT32.pack(len(block)))
-        parts.append(block)
-    return b"".join(parts)
+    starts = range(0, len(view), _XERIAL_BLOCK_SIZE)
+    blocks = (_snappy_block(view[start : start + _XERIAL_BLOCK_SIZE]) for start in starts)
+    return b"".join((_XERIAL_HEADER, *blocks))
+
+
+def _snappy_block(data: Buffer) -> bytes:
+    block = bytes(cramjam.snappy.compress_raw(data))
+    return _INT32.pack(len(block)) + block
 
 
 def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
+    parts = list(_iter_snappy(data, size_max))
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def _iter_snappy(data: Buffer, size_max: int) -> Iterator[bytes]:
+    """Yield the content of each block."""
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         block = _decompress_snappy_block(view, size_max)
         if block is None:
             raise too_large(Compression.SNAPPY, size_max)
-        return block
-    parts: list[bytes] = []
+        yield block
+        return
     size = 0
     position = 0
     end = len(view)
@@ -231,16 +352,21 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
         if part is None:
             raise too_large(Compression.SNAPPY, size_max)
         size += len(part)
-        parts.append(part)
+        yield part
         position += block_size
-    return b"".join(parts)
 
 
 def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes | None:
     """Return the block's content, or ``None`` if its preamble declares more than `size_max` bytes."""
     try:
-        if cramjam.snappy.decompress_raw_len(block) > size_max:
+        size: int = cramjam.snappy.decompress_raw_len(block)
+        if size > size_max:
             return None
+        if size > _SNAPPY_RATIO_MAX * len(block):
+            # The library would clear memory of the size that the block claims.
+            raise _corrupt(
+                Compression.SNAPPY, f"a block of {len(block)} bytes claims {size} bytes of content"
+            )
         return bytes(cramjam.snappy.decompress_raw(block))
     except cramjam.DecompressionError as error:
         raise _corrupt(Compression.SNAPPY, error) from error
@@ -248,25 +374,21 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes | None:
 
 def _compress_lz4(data: Buffer, level: int | None) -> bytes:
     view = memoryview(data)
-    parts = [_LZ4_HEADER]
-    for start in range(0, len(view), _LZ4_BLOCK_SIZE):
-        block = view[start : start + _LZ4_BLOCK_SIZE]
-        if level is None or level == _LZ4_DEFAULT_LEVEL:
-            packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
-        else:
-            packed = bytes(
-                cramjam.lz4.compress_block(
-                    block, mode="high_compression", compression=level, store_size=False
-                )
-            )
-        if len(packed) < len(block):
-            parts.append(_UINT32_LE.pack(len(packed)))
-            parts.append(packed)
-        else:
-            parts.append(_UINT32_LE.pack(len(block) | _LZ4_STORED))
-            parts.append(bytes(block))
-    parts.append(_UINT32_LE.pack(0))
-    return b"".join(parts)
+    starts = range(0, len(view), _LZ4_BLOCK_SIZE)
+    blocks = (_lz4_block(view[start : start + _LZ4_BLOCK_SIZE], level) for start in starts)
+    return b"".join((_LZ4_HEADER, *blocks, _UINT32_LE.pack(0)))
+
+
+def _lz4_block(block: Buffer, level: int | None) -> bytes:
+    if level is None or level == _LZ4_DEFAULT_LEVEL:
+        packed = bytes(cramjam.lz4.compress_block(block, store_size=False))
+    else:
+        packed = bytes(
+            cramjam.lz4.compress_block(block, mode="high_compression", compression=level, store_size=False)
+        )
+    if len(packed) < len(block):
+        return _UINT32_LE.pack(len(packed)) + packed
+    return _UINT32_LE.pack(len(block) | _LZ4_STORED) + bytes(block)
 
 
 def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes:
@@ -278,9 +400,209 @@ def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes
     capacity = min(size_max, max(_FIRST_GUESS_MIN, 8 * len(data)))
     while True:
         out = bytearray(capacity)
-        size = decompress_into(codec, data, out)
+        try:
+            size = decompress_into(codec, data, out)
+        except CorruptRecordError:
+            # Other clients read a window above the library's limit, and ignore bytes behind an lz4 frame.
+            if codec is Compression.ZSTD and _has_large_window(data):
+                return b"".join(_iter_zstd(data, size_max, _ZSTD_WINDOW_LIMIT))
+            if codec is Compression.LZ4 and len(data) > 4 and data[4] & _LZ4_INDEPENDENT:
+                return b"".join(_iter_lz4(data, size_max))
+            raise
         if size is not None:
             return bytes(memoryview(out)[:size])
         if capacity >= size_max:
             raise too_large(codec, size_max)
         capacity = min(size_max, capacity * 4)
+
+
+def _iter_parts(data: Buffer) -> Iterator[bytes]:
+    view = memoryview(data)
+    for start in range(0, len(view), PIECE_BYTES):
+        yield bytes(view[start : start + PIECE_BYTES])
+
+
+def _iter_lz4(data: Buffer, size_max: int) -> Iterator[bytes]:
+    """Yield the content of each block of a frame; bytes behind the frame are ignored, as in Java."""
+    view = memoryview(data)
+    size = 0
+    position = _LZ4_CHECKSUM_AT + 1
+    if len(view) < position or view[:4] != _LZ4_MAGIC:
+        raise _corrupt(Compression.LZ4, "it does not begin with a frame")
+    flags = view[4]
+    block_size_max = _LZ4_BLOCK_SIZES.get(view[5] >> 4 & 7)
+    if flags & _LZ4_DICTIONARY or block_size_max is None or not flags & _LZ4_INDEPENDENT:
+        # Such frames are rare; the library knows all kinds of them.
+        yield _decompress_stream(Compression.LZ4, data, min(size_max, LINKED_SIZE_MAX))
+        return
+    position += 8 if flags & _LZ4_CONTENT_SIZE else 0
+    if position > len(view) or _xxhash32(bytes(view[4 : position - 1])) >> 8 & 0xFF != view[position - 1]:
+        raise _corrupt(Compression.LZ4, "the frame's header has another checksum")
+    out = bytearray(block_size_max)
+    while True:
+        if position + 4 > len(view):
+            raise _corrupt(Compression.LZ4, "it ends inside a block's length")
+        length: int = _UINT32_LE.unpack_from(view, position)[0]
+        position += 4
+        if not length:
+            return
+        end = position + (length & ~_LZ4_STORED)
+        if end + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0) > len(view) or end - position > block_size_max:
+            raise _corrupt(Compression.LZ4, f"a block of {end - position} bytes passes its bound")
+        block = view[position:end]
+        if length & _LZ4_STORED:
+            part = bytes(block)
+        else:
+            try:
+                part_size: int = cramjam.lz4.decompress_block_into(block, out, output_len=block_size_max)
+            except (cramjam.DecompressionError, ValueError) as error:
+                raise _corrupt(Compression.LZ4, error) from error
+            part = bytes(memoryview(out)[:part_size])
+        size += len(part)
+        if size > size_max:
+            raise too_large(Compression.LZ4, size_max)
+        yield part
+        position = end + (4 if flags & _LZ4_BLOCK_CHECKSUM else 0)
+
+
+def _iter_zstd(data: Buffer, size_max: int, window_max: int) -> Iterator[bytes]:
+    # The reader ends without an error where a frame is cut.
+    window = max((size for _, size in _zstd_frames(data)), default=0)
+    if window > window_max:
+        raise _corrupt(Compression.ZSTD, f"its window of {window} bytes is above {window_max}")
+    size = 0
+    decompressor = zstandard.ZstdDecompressor(max_window_size=window_max)
+    with decompressor.stream_reader(data, read_across_frames=True) as reader:
+        while True:
+            try:
+                part = reader.read(PIECE_BYTES)
+            except (zstandard.ZstdError, MemoryError) as error:
+                raise _corrupt(Compression.ZSTD, error) from error
+            if not part:
+                return
+            size += len(part)
+            if size > size_max:
+                raise too_large(Compression.ZSTD, size_max)
+            yield part
+
+
+def _has_large_window(data: Buffer) -> bool:
+    return any(size > ZSTD_WINDOW_MAX for _, size in _zstd_frames(data))
+
+
+def _zstd_frames(data: Buffer) -> Iterator[tuple[int, int]]:
+    """Yield where each frame of content begins, and the size of its window (RFC 8878).
+
+    Raises `CorruptRecordError` where a frame is not whole.
+    """
+    view = memoryview(data)
+    position, end = 0, len(view)
+    while position < end:
+        try:
+            magic: int = _UINT32_LE.unpack_from(view, position)[0]
+            if magic & _ZSTD_SKIPPABLE_MASK == _ZSTD_SKIPPABLE:
+                position += 8 + int(_UINT32_LE.unpack_from(view, position + 4)[0])
+            else:
+                if magic != _ZSTD_MAGIC:
+                    raise _corrupt(Compression.ZSTD, f"byte {position} begins no frame")
+                window, at = _zstd_window(view, position + 4)
+                yield position, window
+                position = _end_of_zstd_frame(view, at, has_checksum=bool(view[position + 4] & 0x04))
+        except (IndexError, struct.error):
+            position = end + 1
+    if position > end:
+        raise _corrupt(Compression.ZSTD, "it ends inside a frame")
+
+
+def _zstd_window(view: memoryview, position: int) -> tuple[int, int]:
+    """Return the window of the frame whose descriptor is at `position`, and where its blocks begin."""
+    descriptor = view[position]
+    content_flag, is_single = descriptor >> 6, bool(descriptor & 0x20)
+    position += 1
+    window = 0
+    if not is_single:
+        exponent, mantissa = view[position] >> 3, view[position] & 7
+        base = 1 << (10 + exponent)
+        window = base + (base >> 3) * mantissa
+        position += 1
+    position += (0, 1, 2, 4)[descriptor & 3]
+    content_size = (1 if is_single else 0, 2, 4, 8)[content_flag]
+    if is_single:
+        window = int.from_bytes(view[position : position + content_size], "little")
+        window += 256 if content_flag == 1 else 0
+    return window, position + content_size
+
+
+def _end_of_zstd_frame(view: memoryview, position: int, *, has_checksum: bool) -> int:
+    is_last = False
+    while not is_last:
+        head = view[position] | view[position + 1] << 8 | view[position + 2] << 16
+        is_last = bool(head & 1)
+        # A block of one repeated byte has that byte only.
+        position += 3 + (1 if head >> 1 & 3 == 1 else head >> 3)
+    return position + (4 if has_checksum else 0)
+
+
+class StreamCompressor:
+    """Compresses what it gets piece by piece, in the framing that `compress` writes."""
+
+    def __init__(self, codec: Compression, level: int | None = None) -> None:
+        self._parts: list[bytes] = []
+        self.size = 0
+        """Bytes of compressed data so far."""
+        self._rest = bytearray()
+        self._block_size = 0
+        match codec:
+            case Compression.NONE:
+                self._write, self._finish = bytes, lambda: b""
+            case Compression.GZIP:
+                gzip = zlib.compressobj(-1 if level is None else level, wbits=_GZIP_WBITS)
+                self._write, self._finish = gzip.compress, gzip.flush
+            case Compression.ZSTD:
+                zstd = zstandard.ZstdCompressor(
+                    level=_ZSTD_DEFAULT_LEVEL if level is None else level
+                ).compressobj()
+                self._write, self._finish = zstd.compress, zstd.flush
+            case Compression.SNAPPY:
+                self._blocks(_XERIAL_HEADER, _XERIAL_BLOCK_SIZE)
+                self._write, self._finish = _snappy_block, lambda: b""
+            case Compression.LZ4:
+                self._blocks(_LZ4_HEADER, _LZ4_BLOCK_SIZE)
+                self._write, self._finish = lambda block: _lz4_block(block, level), lambda: _UINT32_LE.pack(0)
+
+    _write: Callable[[Buffer], bytes]
+    _finish: Callable[[], bytes]
+
+    def write(self, data: Buffer) -> None:
+        """Compress some more."""
+        if not self._block_size:
+            self._add(self._write(data))
+            return
+        view, start = memoryview(data), 0
+        if self._rest:
+            start = min(self._block_size - len(self._rest), len(view))
+            self._rest += view[:start]
+            if len(self._rest) < self._block_size:
+                return
+            self._add(self._write(self._rest))
+            self._rest = bytearray()
+        whole = start + (len(view) - start) // self._block_size * self._block_size
+        for at in range(start, whole, self._block_size):
+            self._add(self._write(view[at : at + self._block_size]))
+        self._rest += view[whole:]
+
+    def finish(self) -> bytes:
+        """Return all of it, compressed."""
+        if self._rest:
+            self._add(self._write(self._rest))
+        self._add(self._finish())
+        return b"".join(self._parts)
+
+    def _blocks(self, header: bytes, size: int) -> None:
+        self._add(header)
+        self._block_size = size
+
+    def _add(self, part: bytes) -> None:
+        if part:
+            self._parts.append(part)
+            self.size += len(part)

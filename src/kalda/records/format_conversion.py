@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kalda.records.batch import (
+    HEADER_SIZE,
     MAGIC,
     MAGIC_POSITION,
     NO_TIMESTAMP,
@@ -20,12 +21,28 @@ from kalda.records.batch import (
     iter_headers,
     validate,
 )
-from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression
-from kalda.records.errors import CorruptRecordError, RecordsError, UnsupportedCompressionTypeError
+from kalda.records.compression import (
+    DECOMPRESSED_SIZE_MAX,
+    GATHERED_BYTES_MAX,
+    PIECE_BYTES,
+    Checkpoint,
+    Compression,
+    go_on,
+    iter_decompressed,
+    memory_bytes,
+)
+from kalda.records.errors import (
+    CorruptRecordError,
+    DecompressedSizeError,
+    NeedMoreBytes,
+    RecordsError,
+    UnsupportedCompressionTypeError,
+)
 from kalda.records.implementation import is_built, is_compiled
 from kalda.records.message_set import iter_messages
 from kalda.records.message_set_builder import MessageSetBuilder
-from kalda.records.record import OFFSET_DELTA_MAX, Record, RecordBatchBuilder, iter_records, record_bytes
+from kalda.records.record import OFFSET_DELTA_MAX, Record, RecordBatchBuilder, iter_records, read_record
+from kalda.records.varint import read_varint
 
 if is_built:
     from kalda.records import _columns
@@ -34,6 +51,9 @@ _RUN_BYTES_MAX: Final = 1024 * 1024
 """Uncompressed messages in a row become one batch until it has this size."""
 
 _EVERY_OFFSET: Final = -(1 << 63)
+
+_RECORDS_PER_CHECKPOINT: Final = 256
+"""Where they are read in Python, which takes some 1 ms."""
 
 UP_CONVERTED_BYTES_MAX: Final = 4 * 1024 * 1024
 
@@ -94,15 +114,18 @@ class DownConverted(NamedTuple):
     """The records that had a newer format."""
 
 
-def down_convert(buffer: Buffer, magic: int, first_offset: int = 0) -> DownConverted:
+def down_convert(
+    buffer: Buffer, magic: int, first_offset: int = 0, checkpoint: Checkpoint = go_on
+) -> DownConverted:
     """Return the whole batches at the front of `buffer` in format `magic` (0 or 1) at most.
 
     Batches that are old enough are taken as they are. Transaction markers and barriers have no equivalent
     and are left out, as are headers. A client that asks for `first_offset` gets no uncompressed record below
     it; old clients drop only what precedes it inside a wrapper. The conversion stops before a batch that
-    cannot be converted; what is wrong with the first one is raised.
+    cannot be converted; what is wrong with the first one is raised. Records are decompressed in pieces.
 
     Raises:
+        DecompressedSizeError: a record is larger than `GATHERED_BYTES_MAX`.
         UnsupportedCompressionTypeError: the batch is compressed with zstd, which old formats do not have.
         RecordsError: another subclass, for bytes that are no batch.
     """
@@ -115,7 +138,7 @@ def down_convert(buffer: Buffer, magic: int, first_offset: int = 0) -> DownConve
             if header.magic <= magic:
                 parts.append(view[position:end])
             elif not header.is_control:
-                builder = _down_converted(buffer, position, header, magic, first_offset)
+                builder = _down_converted(buffer, position, header, magic, first_offset, checkpoint)
                 if builder is not None:
                     parts.append(builder.build())
                     record_count += builder.record_count
@@ -127,7 +150,7 @@ def down_convert(buffer: Buffer, magic: int, first_offset: int = 0) -> DownConve
 
 
 def _down_converted(
-    buffer: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int
+    buffer: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int, checkpoint: Checkpoint
 ) -> MessageSetBuilder | None:
     compression = header.compression
     if compression is Compression.ZSTD:
@@ -135,44 +158,130 @@ def _down_converted(
             f"batch at offset {header.base_offset} is compressed with zstd, which format {magic} "
             "does not have; expected none, gzip, snappy or lz4"
         )
-    new_builder = partial(
-        MessageSetBuilder,
+    builder = MessageSetBuilder(
         magic,
+        base_offset=None,
         compression=compression,
         timestamp_type=header.timestamp_type,
         log_append_time=header.max_timestamp,
     )
-    if header.magic == MAGIC and is_compiled():
-        whole = new_builder()
-        if whole.extend(partial(_append_records, buffer, position, header, magic, first_offset)):
-            return whole if whole.record_count else None
-    builder: MessageSetBuilder | None = None
-    for record in iter_any_records(buffer, position, header):
-        if compression is Compression.NONE and record.offset < first_offset:
-            continue
-        if builder is None:
-            builder = new_builder(base_offset=record.offset)
-        _append(builder, record)
-    return builder
+    if compression is not Compression.NONE:
+        first_offset = _EVERY_OFFSET
+    if header.magic == MAGIC:
+        section = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
+        _RecordsAsMessages(builder, header, magic, first_offset, checkpoint).append(section)
+    else:
+        for record in iter_messages(buffer, position, header):
+            if record.offset >= first_offset:
+                _append(builder, record)
+    return builder if builder.record_count else None
 
 
-def _append_records(
-    buffer: Buffer, position: int, header: BatchHeader, magic: int, first_offset: int, messages: bytearray
-) -> tuple[int, int, int] | None:
-    is_compressed = header.compression is not Compression.NONE
-    is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    return _columns.append_records_as_messages(
-        messages,
-        record_bytes(buffer, position, header),
-        header.record_count,
-        magic,
-        # Inside a wrapper of magic 1, offsets are relative to the first one.
-        bool(magic) and is_compressed,
-        header.base_offset,
-        header.base_timestamp,
-        header.max_timestamp if is_appended else None,
-        _EVERY_OFFSET if is_compressed else first_offset,
-    )
+class _RecordsAsMessages:
+    """Appends the records of one batch to a message set, piece by piece."""
+
+    def __init__(
+        self,
+        builder: MessageSetBuilder,
+        header: BatchHeader,
+        magic: int,
+        first_offset: int,
+        checkpoint: Checkpoint,
+    ) -> None:
+        self._builder: Final = builder
+        self._header: Final = header
+        self._magic: Final = magic
+        self._first_offset: Final = first_offset
+        self._checkpoint: Final = checkpoint
+        self._left = header.record_count
+
+    def append(self, section: memoryview) -> None:
+        """Append all records of a batch's compressed section.
+
+        Raises:
+            DecompressedSizeError: one is larger than `GATHERED_BYTES_MAX`.
+            RecordsError: another subclass, for bytes that are no records.
+        """
+        header, builder = self._header, self._builder
+        decoder_bytes = memory_bytes(header.compression, section)
+        self._checkpoint(decoder_bytes)
+        data = bytearray()
+        wanted = 0
+        for piece in iter_decompressed(header.compression, section):
+            data += piece
+            if len(data) >= min(wanted, GATHERED_BYTES_MAX):
+                done, wanted = self._append_whole(data)
+                del data[:done]
+                if len(data) > GATHERED_BYTES_MAX:
+                    raise DecompressedSizeError(
+                        f"the batch at offset {header.base_offset} holds a record of {wanted} bytes; at most "
+                        f"{GATHERED_BYTES_MAX} are allowed in a record that is converted"
+                    )
+                if builder.undrained_bytes >= PIECE_BYTES:
+                    builder.drain()
+            # The record that is gathered is copied when it is whole.
+            self._checkpoint(decoder_bytes + 2 * len(data) + builder.undrained_bytes)
+        if self._left:
+            raise CorruptRecordError(f"batch at offset {header.base_offset} ends inside a record")
+        if data:
+            raise CorruptRecordError(
+                f"batch at offset {header.base_offset} has bytes behind its {header.record_count} records"
+            )
+
+    def _append_whole(self, data: bytearray) -> tuple[int, int]:
+        """Append the records in `data` that are whole.
+
+        Returns where the last one ends, and the size of the next one, 0 if it is unknown.
+        """
+        at = count = 0
+        while self._left:
+            if is_compiled():
+                at, read = self._builder.extend(partial(self._extend, data, at))
+                self._left -= read
+                if not self._left:
+                    break
+            try:
+                size, start = read_varint(data, at)
+            except NeedMoreBytes:
+                return at, 0
+            if size < 0:
+                raise CorruptRecordError(
+                    f"a record of the batch at offset {self._header.base_offset} has {size} bytes"
+                )
+            end = start + size
+            if end > len(data):
+                return at, end - at
+            # What compiled code does not accept, or all records without it.
+            record = read_record(bytes(memoryview(data)[at:end]), self._header)
+            if record.offset >= self._first_offset:
+                _append(self._builder, record)
+            self._left -= 1
+            at = end
+            count += 1
+            if count % _RECORDS_PER_CHECKPOINT == 0:
+                self._checkpoint(len(data) + self._builder.undrained_bytes)
+        return at, 0
+
+    def _extend(
+        self, data: bytearray, at: int, messages: bytearray, base_offset: int | None, last_offset: int
+    ) -> tuple[int, int, int, int, int, int]:
+        header = self._header
+        is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return _columns.append_records_as_messages(
+            messages,
+            data,
+            at,
+            self._left,
+            self._magic,
+            # Inside a wrapper of magic 1, offsets are relative to the first one.
+            bool(self._magic) and header.compression is not Compression.NONE,
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp if is_appended else None,
+            self._first_offset,
+            base_offset,
+            last_offset,
+        )
 
 
 def is_message_set(buffer: Buffer) -> bool:

@@ -16,7 +16,7 @@ except ImportError:
 else:
     _extension_interface = _columns.INTERFACE
 
-INTERFACE: Final = 7
+INTERFACE: Final = 8
 """The version of the extension's functions; an editable install may have an older extension."""
 
 is_built: Final = _extension_interface == INTERFACE

@@ -23,8 +23,19 @@ from kalda.records.batch import (
     Buffer,
     TimestampType,
 )
-from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression, decompress, mend_lz4_header
-from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes
+from kalda.records.compression import (
+    DECOMPRESSED_SIZE_MAX,
+    GATHERED_BYTES_MAX,
+    PIECE_BYTES,
+    Checkpoint,
+    Compression,
+    decompress,
+    go_on,
+    iter_decompressed,
+    memory_bytes,
+    mend_lz4_header,
+)
+from kalda.records.errors import CorruptRecordError, DecompressedSizeError, InvalidRecordError, NeedMoreBytes
 from kalda.records.implementation import is_built, is_compiled
 from kalda.records.record import Record, RecordBatchBuilder
 
@@ -40,6 +51,13 @@ CRC_START: Final = 16
 ATTRIBUTES_POSITION: Final = 17
 TIMESTAMP_POSITION: Final = 18
 KEY_POSITION: Final = (18, 26)
+
+_KEPT_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What the messages of one wrapper take as objects; those of larger ones are read twice."""
+_RECORD_BYTES: Final = 250
+
+_MESSAGES_PER_CHECKPOINT: Final = 256
+"""Where they are read in Python, which takes some 1 ms."""
 
 # Offset, size, CRC, magic, attributes.
 _ENTRY: Final = struct.Struct(">qiIbB")
@@ -65,6 +83,7 @@ def iter_messages(
     *,
     size_max: int = DECOMPRESSED_SIZE_MAX,
     check_inner_crcs: bool = False,
+    checkpoint: Checkpoint = go_on,
 ) -> Iterator[Record]:
     """Yield the message at `position`, or those that it wraps, with absolute offsets.
 
@@ -83,22 +102,75 @@ def iter_messages(
         key, value = _key_and_value(memoryview(buffer), position, end, header.magic, header.base_offset)
         yield Record(header.base_offset, header.max_timestamp, header.timestamp_type, key, value, [])
         return
-    data = inner_bytes(buffer, position, header, size_max)
-    inner = list(_iter_entries(data, header, check_crcs=check_inner_crcs))
-    if not inner:
-        raise InvalidRecordError(f"compressed message at offset {header.base_offset} wraps no messages")
     if header.magic == 0:
-        yield from inner
+        last_offset = None
+        for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+            last_offset = record.offset
+            yield record
+        if last_offset is None:
+            raise _wraps_nothing(header)
         return
-    base_offset = absolute_base(header, inner[-1].offset)
-    for record in inner:
+    # The last message decides what the offsets of all count from.
+    kept: list[Record] | None = []
+    kept_bytes = 0
+    for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+        last_offset = record.offset
+        if kept is not None:
+            kept.append(record)
+            kept_bytes += _RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+            if kept_bytes > _KEPT_BYTES_MAX:
+                kept = None
+    if last_offset is None:
+        raise _wraps_nothing(header)
+    base_offset = absolute_base(header, last_offset)
+    again = _iter_wrapped(buffer, position, header, size_max, False, checkpoint) if kept is None else kept
+    for record in again:
         yield record._replace(offset=base_offset + record.offset)
+
+
+def _wraps_nothing(header: BatchHeader) -> InvalidRecordError:
+    return InvalidRecordError(f"compressed message at offset {header.base_offset} wraps no messages")
+
+
+def _iter_wrapped(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    size_max: int,
+    check_crcs: bool,
+    checkpoint: Checkpoint,
+) -> Iterator[Record]:
+    """Yield the messages in a wrapper with the offsets that they carry; memory is needed for the largest."""
+    packed = _packed(buffer, position, header)
+    held_bytes = memory_bytes(header.compression, packed)
+    checkpoint(held_bytes)
+    data = bytearray()
+    count = 0
+    for piece in iter_decompressed(header.compression, packed, size_max):
+        data += piece
+        size = LOG_OVERHEAD + int(_INT32.unpack_from(data, 8)[0]) if len(data) >= LOG_OVERHEAD else 0
+        if size > len(data):
+            checkpoint(held_bytes + 2 * len(data))
+            continue
+        end = 0
+        for entry_end, record in _iter_entries(bytes(data), header, check_crcs=check_crcs):
+            yield record
+            end = entry_end
+            count += 1
+            if count % _MESSAGES_PER_CHECKPOINT == 0:
+                checkpoint(held_bytes + 2 * len(data))
+        del data[:end]
 
 
 def inner_bytes(
     buffer: Buffer, position: int, header: BatchHeader, size_max: int = DECOMPRESSED_SIZE_MAX
 ) -> bytes:
     """Return the message set that the compressed message at `position` wraps; raises as `iter_messages`."""
+    return decompress(header.compression, _packed(buffer, position, header), size_max)
+
+
+def _packed(buffer: Buffer, position: int, header: BatchHeader) -> Buffer:
+    """Return the compressed bytes of the wrapper at `position`."""
     check_codec(header)
     end = position + header.batch_length + LOG_OVERHEAD
     _, value = _spans(memoryview(buffer), position, end, header.magic, header.base_offset)
@@ -108,7 +180,7 @@ def inner_bytes(
     if header.magic == 0 and header.compression is Compression.LZ4:
         # Clients of 0.8 and 0.9 computed the checksum of the frame's header over the wrong bytes.
         data = mend_lz4_header(data)
-    return decompress(header.compression, data, size_max)
+    return data
 
 
 class PlainMessage(NamedTuple):
@@ -187,23 +259,81 @@ def append_plain_messages(
 
 
 def append_wrapped_messages(
-    builder: RecordBatchBuilder, buffer: Buffer, position: int, header: BatchHeader
-) -> bool:
-    """Append the messages that the compressed message at `position` wraps; return whether all are appended.
+    builder: RecordBatchBuilder,
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    size_max: int = DECOMPRESSED_SIZE_MAX,
+    checkpoint: Checkpoint = go_on,
+) -> None:
+    """Append the messages that the compressed message at `position` wraps, and check their CRCs.
 
-    They are not where one is not of the usual kind (see `iter_plain_messages`), where the wrapper decides
-    their timestamps, and without compiled code. The caller then begins another batch and uses
-    `iter_messages`, which raises what is wrong. Raises as `inner_bytes` does.
+    They are decompressed in pieces, and `builder` compresses its records in between, so that memory is needed
+    for one piece, or for the largest message.
+
+    Raises:
+        DecompressedSizeError: they are larger than `size_max`, or one is larger than `GATHERED_BYTES_MAX`.
+        ValueError: a batch cannot hold the timestamp of one.
+        RecordsError: another subclass, as `iter_messages`.
     """
-    if not is_compiled() or header.attributes & LOG_APPEND_TIME_FLAG:
-        return False
-    data = inner_bytes(buffer, position, header)
-    start, end = _extend(builder, data, 0, header.magic, len(data), len(data))
-    if not 0 < end == len(data):
-        return False
+    packed = _packed(buffer, position, header)
+    decoder_bytes = memory_bytes(header.compression, packed)
+    checkpoint(decoder_bytes)
+    data = bytearray()
+    wanted = 0
+    last_offset: int | None = None
+    for piece in iter_decompressed(header.compression, packed, size_max):
+        data += piece
+        if len(data) >= min(wanted, GATHERED_BYTES_MAX):
+            done, wanted, last_offset = _append_entries(builder, data, header, last_offset, checkpoint)
+            del data[:done]
+            if len(data) > GATHERED_BYTES_MAX:
+                raise DecompressedSizeError(
+                    f"the message at offset {header.base_offset} wraps one of {wanted} bytes; at most "
+                    f"{GATHERED_BYTES_MAX} are allowed in a message that is converted"
+                )
+            if builder.undrained_bytes >= PIECE_BYTES:
+                builder.drain()
+        # The message that is gathered is copied when it is whole.
+        checkpoint(decoder_bytes + 2 * len(data) + builder.undrained_bytes)
+    if last_offset is None:
+        raise _wraps_nothing(header)
     if header.magic:
-        absolute_base(header, _INT64.unpack_from(data, start)[0])
-    return True
+        absolute_base(header, last_offset)
+
+
+def _append_entries(
+    builder: RecordBatchBuilder,
+    data: bytearray,
+    header: BatchHeader,
+    last_offset: int | None,
+    checkpoint: Checkpoint,
+) -> tuple[int, int, int | None]:
+    """Append the messages in `data` that are whole.
+
+    Returns where the last one ends, the size of the next one, 0 if it is unknown, and the offset of the last.
+    """
+    at = 0
+    is_usual = is_compiled() and not header.attributes & LOG_APPEND_TIME_FLAG
+    while True:
+        if is_usual:
+            start, end = _extend(builder, data, at, header.magic, len(data), len(data))
+            if end > at:
+                last_offset, at = _INT64.unpack_from(data, start)[0], end
+        if at + LOG_OVERHEAD > len(data):
+            return at, 0, last_offset
+        size = LOG_OVERHEAD + int(_INT32.unpack_from(data, at + 8)[0])
+        if at + size > len(data):
+            return at, size, last_offset
+        # Not of the usual kind, or not valid.
+        part = bytes(memoryview(data)[at : at + size] if is_usual else memoryview(data)[at:])
+        for count, (end, record) in enumerate(_iter_entries(part, header, check_crcs=True), 1):
+            builder.append_next(record.key, record.value, record.timestamp)
+            last_offset, size = record.offset, end
+            if count % _MESSAGES_PER_CHECKPOINT == 0:
+                checkpoint(len(data) + builder.undrained_bytes)
+        at += size
 
 
 def _extend(
@@ -242,8 +372,10 @@ def absolute_base(wrapper: BatchHeader, last_inner_offset: int) -> int:
     return wrapper.base_offset - last_inner_offset
 
 
-def _iter_entries(data: bytes, wrapper: BatchHeader, *, check_crcs: bool) -> Iterator[Record]:
-    """Yield the messages in a wrapper with the offsets that they carry; a partial one at the end is left out.
+def _iter_entries(data: bytes, wrapper: BatchHeader, *, check_crcs: bool) -> Iterator[tuple[int, Record]]:
+    """Yield the messages in a wrapper with the offsets that they carry, each after where it ends.
+
+    A partial one at the end is left out.
 
     With log-append time, the wrapper's timestamp counts for all.
     """
@@ -280,7 +412,7 @@ def _iter_entries(data: bytes, wrapper: BatchHeader, *, check_crcs: bool) -> Ite
                 else _INT64.unpack_from(data, position + TIMESTAMP_POSITION)[0]
             )
         key, value = _key_and_value(view, position, end, magic, offset)
-        yield Record(offset, timestamp, timestamp_type, key, value, [])
+        yield end, Record(offset, timestamp, timestamp_type, key, value, [])
         position = end
 
 

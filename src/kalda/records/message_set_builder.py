@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kalda.records.batch import LOG_APPEND_TIME_FLAG, NO_TIMESTAMP, Buffer, TimestampType
-from kalda.records.compression import Compression, compress_message_set
+from kalda.records.compression import Compression, StreamCompressor, as_message_set, compress_message_set
 from kalda.records.record import Header
 
 _ENTRY: Final = struct.Struct(">qiI")
@@ -16,6 +16,7 @@ _HEADS: Final = (struct.Struct(">bBi"), struct.Struct(">bBqi"))
 _INT32: Final = struct.Struct(">i")
 _CRC_SIZE: Final = 4
 _NULL_SIZE: Final = -1
+_BEFORE_ALL: Final = -(1 << 63)
 
 
 class MessageSetBuilder:
@@ -30,12 +31,13 @@ class MessageSetBuilder:
         self,
         magic: int,
         *,
-        base_offset: int = 0,
+        base_offset: int | None = 0,
         compression: Compression = Compression.NONE,
         compression_level: int | None = None,
         timestamp_type: TimestampType = TimestampType.CREATE_TIME,
         log_append_time: int = NO_TIMESTAMP,
     ) -> None:
+        """Begin at `base_offset`; with None, at the offset of the first message, which `append` gets."""
         if magic not in (0, 1):
             raise ValueError(f"magic {magic} is no format of messages; expected 0 or 1")
         if compression is Compression.ZSTD:
@@ -48,7 +50,9 @@ class MessageSetBuilder:
         self._append_time = log_append_time if appended else None
         self._attributes = LOG_APPEND_TIME_FLAG if appended else 0
         self._messages = bytearray()
-        self._next_offset = base_offset
+        # What `drain` took out of `_messages`.
+        self._drained: StreamCompressor | None = None
+        self._next_offset = _BEFORE_ALL if base_offset is None else base_offset
         self._max_timestamp = NO_TIMESTAMP
         self.record_count = 0
 
@@ -69,6 +73,8 @@ class MessageSetBuilder:
             offset = self._next_offset
         elif offset < self._next_offset:
             raise ValueError(f"offset {offset} does not follow {self._next_offset - 1}")
+        if self._base_offset is None:
+            self._base_offset = offset
         if self._append_time is not None:
             timestamp = self._append_time
         # Inside a wrapper of magic 1, offsets are relative to the first one.
@@ -86,21 +92,39 @@ class MessageSetBuilder:
         self.record_count += 1
         return offset
 
-    def extend(self, append: Callable[[bytearray], tuple[int, int, int] | None]) -> bool:
-        """Let a function append messages to the encoded ones; return whether it did.
+    def extend(
+        self, append: Callable[[bytearray, int | None, int], tuple[int, int, int, int, int, int]]
+    ) -> tuple[int, int]:
+        """Let a function append messages to the encoded ones; return the first two values that it returns.
 
-        The function gets these messages. It returns how many it appended, the last offset and the largest
-        timestamp, or None and leaves the messages as they are.
+        The function gets these messages, the base offset (None where the first message sets it) and the last
+        offset. It returns two values, how many messages it appended, the base offset, the last offset and the
+        largest timestamp.
         """
-        appended = append(self._messages)
-        if appended is None:
-            return False
-        count, last_offset, max_timestamp = appended
+        last_offset = max(self._next_offset - 1, _BEFORE_ALL)
+        first, second, count, base_offset, last_offset, max_timestamp = append(
+            self._messages, self._base_offset, last_offset
+        )
         if count:
+            self._base_offset = base_offset
             self._next_offset = last_offset + 1
             self._max_timestamp = max(self._max_timestamp, max_timestamp if self._magic else NO_TIMESTAMP)
             self.record_count += count
-        return True
+        return first, second
+
+    @property
+    def undrained_bytes(self) -> int:
+        """Bytes of the messages that are not compressed yet."""
+        return len(self._messages)
+
+    def drain(self) -> None:
+        """Compress what was appended so far, where there is a codec, so that it takes less memory."""
+        if self._compression is Compression.NONE:
+            return
+        if self._drained is None:
+            self._drained = StreamCompressor(self._compression, self._compression_level)
+        self._drained.write(self._messages)
+        self._messages = bytearray()
 
     def build(self) -> bytearray:
         """Return the message set, writable for in-place patching.
@@ -111,7 +135,13 @@ class MessageSetBuilder:
             raise ValueError("a message set needs at least one message")
         if self._compression is Compression.NONE:
             return self._messages
-        packed = compress_message_set(self._compression, self._magic, self._messages, self._compression_level)
+        if self._drained is not None:
+            self.drain()
+            packed = as_message_set(self._compression, self._magic, self._drained.finish())
+        else:
+            packed = compress_message_set(
+                self._compression, self._magic, self._messages, self._compression_level
+            )
         return bytearray(
             _message(
                 self._magic,

@@ -27,7 +27,13 @@ from kalda.records.batch import (
     pack_header,
     read_header,
 )
-from kalda.records.compression import DECOMPRESSED_SIZE_MAX, Compression, compress, decompress
+from kalda.records.compression import (
+    DECOMPRESSED_SIZE_MAX,
+    Compression,
+    StreamCompressor,
+    compress,
+    decompress,
+)
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.implementation import is_built, is_compiled
 from kalda.records.varint import (
@@ -192,6 +198,15 @@ def _iter_in_python(data: bytes, header: BatchHeader, at: int, count: int) -> Ge
     return at
 
 
+def read_record(data: bytes, header: BatchHeader) -> Record:
+    """Return the one record that `data` is, of the batch with `header`; raises `CorruptRecordError`."""
+    try:
+        (record,) = _iter_in_python(data, header, 0, 1)
+    except (IndexError, NeedMoreBytes):
+        raise CorruptRecordError(f"batch at offset {header.base_offset} ends inside a record") from None
+    return record
+
+
 def read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], int]:
     """Read the headers that begin with their count at `position`; return them and where they end.
 
@@ -265,6 +280,9 @@ class RecordBatchBuilder:
         # The records, behind room for the header.
         self._batch = bytearray(HEADER_SIZE)
         self._contents: bytes | None = None
+        # What `drain` took out of `_batch`.
+        self._drained: StreamCompressor | None = None
+        self._drained_bytes = 0
         self._record_count = 0
         self._next_delta = 0
         self._max_timestamp = NO_TIMESTAMP
@@ -283,7 +301,7 @@ class RecordBatchBuilder:
     @property
     def size(self) -> int:
         """Bytes of the batch if it were built now without compression."""
-        return len(self._batch)
+        return len(self._batch) + self._drained_bytes
 
     @property
     def next_offset(self) -> int:
@@ -342,6 +360,18 @@ class RecordBatchBuilder:
         self._record_count += 1
         return size
 
+    def truncate(self, record_count: int, size: int) -> None:
+        """Take back an append that an exception ended; the arguments are what the batch had before.
+
+        For batches without gaps between offsets.
+        """
+        del self._batch[size:]
+        self._record_count = self._next_delta = record_count
+        # The next append sets it, together with its field.
+        self._last_timestamp = None
+        if not record_count:
+            self._base_timestamp = None
+
     def extend(self, append: Callable[[bytearray, int, int], tuple[T, int, int, int]]) -> T:
         """Let a function append records to the encoded ones; return the first value that it returns.
 
@@ -394,6 +424,26 @@ class RecordBatchBuilder:
         transactional = TRANSACTIONAL_FLAG if is_transactional else 0
         self._attributes = self._attributes & ~TRANSACTIONAL_FLAG | transactional
 
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of the records that are compressed already."""
+        return 0 if self._drained is None else self._drained.size
+
+    @property
+    def undrained_bytes(self) -> int:
+        """Bytes of the records that are not compressed yet."""
+        return len(self._batch)
+
+    def drain(self) -> None:
+        """Compress what was appended so far, where there is a codec, so that it takes less memory."""
+        if self._compression is Compression.NONE:
+            return
+        if self._drained is None:
+            self._drained = StreamCompressor(self._compression, self._compression_level)
+        self._drained.write(memoryview(self._batch)[HEADER_SIZE:])
+        self._drained_bytes += len(self._batch) - HEADER_SIZE
+        self._batch = bytearray(HEADER_SIZE)
+
     def close(self) -> int:
         """Compress the records and take no more of them; return the size of the batch in bytes.
 
@@ -436,6 +486,9 @@ class RecordBatchBuilder:
         return batch
 
     def _compressed(self) -> bytes:
+        if self._drained is not None:
+            self.drain()
+            return self._drained.finish()
         return compress(self._compression, memoryview(self._batch)[HEADER_SIZE:], self._compression_level)
 
 

@@ -7,8 +7,14 @@ an append that fails leaves nothing behind. This module writes and patches nothi
 from typing import NamedTuple
 
 from kalda.common.types import TopicPartition
-from kalda.records.batch import BatchHeader, WritableBuffer, iter_headers, validate
-from kalda.records.message_set import first_offset
+from kalda.records.batch import (
+    COMPRESSION_MASK,
+    MAGIC,
+    BatchHeader,
+    WritableBuffer,
+    iter_headers,
+    validate,
+)
 from kalda.storage.errors import UnexpectedAppendOffsetError
 from kalda.storage.log_types import LogAppendInfo
 
@@ -61,8 +67,10 @@ def read_follower_batches(
     first = end.offset
     for position, header in iter_headers(records):
         validate(records, position, header)
-        base = first_offset(records, position, header)
-        if base < expected:
+        # Only the messages in a wrapper of an old format contain its first offset; its header has the last.
+        is_wrapper = header.magic != MAGIC and bool(header.attributes & COMPRESSION_MASK)
+        base = expected if is_wrapper else header.base_offset
+        if base < expected or header.last_offset < expected:
             raise UnexpectedAppendOffsetError(
                 f"{end.topic_partition}: batch [{base}, {header.last_offset}] does not follow offset "
                 f"{expected - 1}"

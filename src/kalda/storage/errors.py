@@ -36,6 +36,10 @@ class OffsetOutOfRangeError(StorageError):
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+class HeavyBatchError(Exception):
+    """It would take long to open the batch here; `LogValidator.prepare` does it on another thread."""
+
+
 class MessageTooLargeError(StorageError):
     """The batch is larger than ``max.message.bytes``."""
 

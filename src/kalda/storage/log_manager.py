@@ -25,6 +25,7 @@ from kalda.common.error_text import error_text
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.storage.background import BackgroundExecutor, InlineExecutor
 from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
+from kalda.storage.conversions import Conversions
 from kalda.storage.directory_failures import is_out_of_space, remedy
 from kalda.storage.errors import (
     CorruptCheckpointError,
@@ -86,12 +87,13 @@ class LogManager:
         file_system: FileSystem | None = None,
         executor: BackgroundExecutor | None = None,
         caches: LogCaches | None = None,
+        conversions: Conversions | None = None,
     ) -> None:
         """Store the directories; `load` opens them."""
         assert directories, "a broker has at least one log directory"
         self.directories: Final = tuple(os.path.abspath(directory) for directory in directories)
         self.resources: Final = LogResources(
-            file_system or OsFileSystem(), clock, executor or InlineExecutor(), caches
+            file_system or OsFileSystem(), clock, executor or InlineExecutor(), caches, conversions
         )
         self._config_for_topic = config_for_topic
         self._logs: dict[TopicPartition, UnifiedLog] = {}

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
 from kalda.storage.background import BackgroundExecutor
+from kalda.storage.conversions import Conversions, InlineConversions
 from kalda.storage.directory_failures import DirectoryFailures
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
@@ -108,11 +109,13 @@ class LogResources:
         clock: Clock,
         executor: BackgroundExecutor,
         caches: LogCaches | None = None,
+        conversions: Conversions | None = None,
     ) -> None:
         self.file_system: Final = file_system
         self.clock: Final = clock
         self.executor: Final = executor
         self.caches: Final = caches or LogCaches()
+        self.conversions: Conversions = conversions or InlineConversions()
         self.deletions = DeletionQueue()
         self.failures = DirectoryFailures(file_system)
         # Set by the log cleaner, if one runs.
@@ -133,7 +136,7 @@ class LogResources:
         Ports, caches, deletions and failures are the same. The queues are named by partition and are their
         own, and neither the log cleaner nor readers in place know the copies.
         """
-        other = LogResources(self.file_system, self.clock, self.executor, self.caches)
+        other = LogResources(self.file_system, self.clock, self.executor, self.caches, self.conversions)
         other.deletions, other.failures = self.deletions, self.failures
         return other
 

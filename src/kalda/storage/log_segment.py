@@ -8,12 +8,12 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kalda.records.batch import BatchHeader, read_header, validate
 from kalda.records.errors import RecordsError
-from kalda.records.format_conversion import iter_any_records
 from kalda.records.message_set import first_offset
+from kalda.records.validation import search_batch
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.file_names import (
     DELETED_SUFFIX,
@@ -31,6 +31,9 @@ from kalda.storage.log_resources import LogResources
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex, TimestampOffset
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
+
+BatchSearch: TypeAlias = Callable[[bytes, BatchHeader, int, int], tuple[int, int] | None]
+"""As `kalda.records.validation.search_batch`, which looks into one batch."""
 
 logger: Final = logging.getLogger(__name__)
 
@@ -263,33 +266,37 @@ class LogSegment:
             return None
         return self.records.search_offset(offset, self.offset_index.lookup(offset).position)
 
-    def find_timestamp(self, timestamp: int, start_offset: int) -> tuple[int, int, int] | None:
+    def find_timestamp(
+        self, timestamp: int, start_offset: int, search: BatchSearch = search_batch
+    ) -> tuple[int, int, int] | None:
         """Find the first record at `start_offset` or later whose time is `timestamp` or later.
 
-        Returns its timestamp, its offset and the leader epoch of its batch.
+        `search` finds it in its batch. Returns its timestamp, its offset and the leader epoch of its batch.
         """
         hint = max(self.time_index.lookup(timestamp).offset, start_offset)
         position = self.offset_index.lookup(hint).position
         for at, header in self.records.iter_headers(position):
             if header.max_timestamp < timestamp or header.last_offset < start_offset:
                 continue
-            for record in iter_any_records(self.records.read_batch(at, header.size), 0, header):
-                if record.timestamp >= timestamp and record.offset >= start_offset:
-                    return record.timestamp, record.offset, header.partition_leader_epoch
+            found = search(self.records.read_batch(at, header.size), header, timestamp, start_offset)
+            if found is not None:
+                return *found, header.partition_leader_epoch
         return None
 
-    def find_largest_timestamp(self) -> tuple[int, int, int] | None:
+    def find_largest_timestamp(
+        self, start_offset: int = 0, search: BatchSearch = search_batch
+    ) -> tuple[int, int, int] | None:
         """Find the first record that has the segment's largest timestamp, as `find_timestamp` does."""
         largest = self.largest
         if largest.timestamp < 0:
             return None
         position = self.offset_index.lookup(largest.offset).position
         for at, header in self.records.iter_headers(position):
-            if header.max_timestamp != largest.timestamp:
+            if header.max_timestamp != largest.timestamp or header.last_offset < start_offset:
                 continue
-            for record in iter_any_records(self.records.read_batch(at, header.size), 0, header):
-                if record.timestamp == largest.timestamp:
-                    return record.timestamp, record.offset, header.partition_leader_epoch
+            found = search(self.records.read_batch(at, header.size), header, largest.timestamp, start_offset)
+            if found is not None:
+                return *found, header.partition_leader_epoch
         return None
 
     def read_next_offset(self) -> int:

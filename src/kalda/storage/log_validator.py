@@ -2,20 +2,23 @@
 
 Only the 61-byte header is read, plus the CRC over the whole batch. Records are opened for three kinds of
 topics: compacted ones (every record needs a key), ones with bounds on timestamps, and ones with a
-`compression.type` of their own.
+`compression.type` of their own. They are opened piece by piece, so that 250 MB in a batch of 8 KB take no
+such memory, and what may take long is prepared on another thread first: `LogValidator.prepare`.
 """
 
 import time
-from functools import partial
 from typing import Final, NamedTuple
 
+from kalda.common.error_text import without_frames
 from kalda.records.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
+    HEADER_SIZE,
     LOG_APPEND_TIME_FLAG,
     LOG_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
+    NO_PARTITION_LEADER_EPOCH,
     NO_TIMESTAMP,
     BatchHeader,
     Buffer,
@@ -29,11 +32,20 @@ from kalda.records.batch import (
     validate_bytes,
     validate_produced,
 )
-from kalda.records.compression import Compression
+from kalda.records.compression import (
+    DECOMPRESSED_SIZE_MAX,
+    Checkpoint,
+    Compression,
+    StreamCompressor,
+    go_on,
+    iter_decompressed,
+    memory_bytes,
+)
 from kalda.records.control import check_barrier
-from kalda.records.conversion import recompress
+from kalda.records.conversion import repack
 from kalda.records.errors import (
     CorruptRecordError,
+    DecompressedSizeError,
     InvalidRecordError,
     InvalidTimestampError,
     NeedMoreBytes,
@@ -41,10 +53,11 @@ from kalda.records.errors import (
 )
 from kalda.records.format_conversion import down_convert, is_message_set
 from kalda.records.message_set import append_plain_messages, append_wrapped_messages, iter_messages
-from kalda.records.record import Record, RecordBatchBuilder, iter_records
-from kalda.records.validation import TimestampBounds, validate_records
+from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.records.validation import RecordsCheck, TimestampBounds
 from kalda.storage.checked_batches import CheckedBatches, describe
 from kalda.storage.errors import (
+    HeavyBatchError,
     MessageTooLargeError,
     RecordListTooLargeError,
     StorageError,
@@ -56,20 +69,32 @@ from kalda.storage.producer_state_manager import AppendOrigin
 WritableBuffer = bytearray | memoryview
 
 _PRODUCER: Final = "producer"
+_MESSAGE_ATTRIBUTES_POSITION: Final = 17
+# The lower byte of two.
+_BATCH_ATTRIBUTES_POSITION: Final = 22
+_MESSAGES_PER_CHECKPOINT: Final = 256
+"""Where they are read one by one, which takes some 2 ms."""
 
 
-class UnpackedMessages:
+PACKED_BYTES_MAX: Final = 4096
+"""Larger compressed batches are opened on another thread: gzip takes some 0.1 ms for these."""
+
+OPENED_BYTES_MAX: Final = 64 * 1024
+"""What a batch may hold, decompressed, that is opened at once: some 0.3 ms."""
+
+PLAIN_BYTES_MAX: Final = 256 * 1024
+"""Larger batches are opened on another thread even if they are not compressed: 1 MB takes up to 5 ms."""
+
+
+class _UnpackedMessages:
     """A message set as batches that a client could have sent: offsets from 0, no gaps."""
 
-    __slots__ = ("batches", "error", "memory_bytes", "seconds")
+    __slots__ = ("batches", "memory_bytes")
 
     def __init__(self) -> None:
         self.batches: list[bytearray] = []
         self.memory_bytes = 0
         """Bytes of the batches without compression."""
-        self.seconds = 0.0
-        self.error: Exception | None = None
-        """Why the messages cannot be unpacked; `LogValidator.convert` raises it."""
 
     def add(self, builder: RecordBatchBuilder) -> None:
         """Add the batch that a builder holds."""
@@ -85,6 +110,51 @@ class Converted(NamedTuple):
     seconds: float
     memory_bytes: int
     """Bytes that the conversion made, before compression."""
+
+    def moved(self, first_offset: int, leader_epoch: int) -> "Converted | None":
+        """Return the same batches from another offset on; None in the old formats, which contain offsets."""
+        before = self.batches.first_offset
+        first = self.batches.headers[0][1]
+        if first_offset == before and first.partition_leader_epoch in (
+            leader_epoch,
+            NO_PARTITION_LEADER_EPOCH,
+        ):
+            return self
+        if first.magic != MAGIC:
+            return None
+        for position, header in self.batches.headers:
+            header.base_offset += first_offset - before
+            header.partition_leader_epoch = leader_epoch
+            set_base_offset_and_leader_epoch(self.records, position, header.base_offset, leader_epoch)
+        batches = describe(self.batches.headers, first_offset, self.batches.record_count)
+        return self._replace(batches=batches)
+
+
+class Prepared:
+    """What `LogValidator.prepare` made of a client's batch; without a result, only that it may be put off."""
+
+    __slots__ = ("converted", "error", "validated")
+
+    def __init__(self) -> None:
+        self.validated: tuple[BatchHeader, WritableBuffer] | None = None
+        self.converted: Converted | None = None
+        self.error: Exception | None = None
+        """Why the batch is refused."""
+
+
+PUT_OFF: Final = Prepared()
+"""For an append that may be put off: nothing is prepared yet."""
+
+
+class _Limits(NamedTuple):
+    """What a batch may take when it is opened."""
+
+    size_max: int
+    checkpoint: Checkpoint
+
+
+_AT_ONCE: Final = _Limits(DECOMPRESSED_SIZE_MAX, go_on)
+_BRIEFLY: Final = _Limits(OPENED_BYTES_MAX, go_on)
 
 
 class LogValidator:
@@ -135,21 +205,71 @@ class LogValidator:
         """
         return read_plain(records) if len(records) <= self._untouched_bytes_max else None
 
+    def prepare(
+        self,
+        records: WritableBuffer,
+        now_ms: int,
+        first_offset: int,
+        leader_epoch: int,
+        checkpoint: Checkpoint,
+    ) -> Prepared:
+        """Do the part of an append that may take long; callable from any thread.
+
+        `checkpoint` is called between pieces. `first_offset` is where the log will probably end then.
+        """
+        prepared = Prepared()
+        limits = _Limits(DECOMPRESSED_SIZE_MAX, checkpoint)
+        try:
+            if self.converts(records):
+                prepared.converted = self._convert(records, now_ms, first_offset, leader_epoch, limits)
+            else:
+                prepared.validated = self._validate(records, AppendOrigin.CLIENT, now_ms, limits)
+        except (RecordsError, StorageError) as error:
+            without_frames(error)
+            prepared.error = error
+        return prepared
+
+    def converts(self, records: WritableBuffer) -> bool:
+        """Return whether what a client sent, or the log, has an old format."""
+        return self.magic != MAGIC or is_message_set(records)
+
     def validate(
-        self, records: WritableBuffer, origin: AppendOrigin, now_ms: int
+        self,
+        records: WritableBuffer,
+        origin: AppendOrigin,
+        now_ms: int,
+        prepared: Prepared | None = None,
     ) -> tuple[BatchHeader, WritableBuffer]:
         """Check that `records` is one valid batch; return its header and the bytes to write.
 
         The bytes are `records`, patched in place for log-append time, or a recompressed copy.
+        `prepared` is what `prepare` made of them, or `PUT_OFF`.
 
         Raises:
+            HeavyBatchError: with `PUT_OFF`, that it would take long; `records` are as they were.
             MessageTooLargeError, RecordListTooLargeError: the batch is above a limit.
             RecordsError: a subclass for invalid bytes.
         """
+        if prepared is None:
+            return self._validate(records, origin, now_ms, _AT_ONCE)
+        if prepared.error is not None:
+            raise prepared.error
+        if prepared.validated is not None:
+            return prepared.validated
+        try:
+            return self._validate(records, origin, now_ms, _BRIEFLY)
+        except DecompressedSizeError:
+            raise HeavyBatchError from None
+
+    def _validate(
+        self, records: WritableBuffer, origin: AppendOrigin, now_ms: int, limits: _Limits
+    ) -> tuple[BatchHeader, WritableBuffer]:
         header = read_header(records)
         size = header.batch_length + LOG_OVERHEAD
         if size > self._bytes_max:
             raise self._too_large(size)
+        if limits is _BRIEFLY and self._is_heavy(header):
+            raise HeavyBatchError
         if origin is AppendOrigin.CLIENT:
             validate_bytes(records, 0, header)
             validate_produced(header)
@@ -159,16 +279,22 @@ class LogValidator:
             validate(records, 0, header)
         if size != len(records):
             raise InvalidRecordError(f"an append holds one batch; {len(records) - size} bytes follow it")
+        packed: bytes | None = None
         if origin is AppendOrigin.CLIENT:
             if self._opens_records:
-                self._open(records, header, now_ms)
+                packed = self._open(records, header, now_ms, limits)
             if header.max_timestamp < header.base_timestamp:
                 _correct_max_timestamp(records, header)
             if header.attributes & LOG_APPEND_TIME_FLAG:
                 self._take_back_append_time(records, header)
-        if self._compression is not None and not header.attributes & CONTROL_FLAG:
-            records, header = self._recompress(records, header)
-            size = len(records)
+        elif self._repacks(header):
+            packed = self._read(records, header, limits, None)
+        if packed is not None:
+            assert self._compression is not None, "repacked for a topic without a codec of its own"
+            records = repack(header, packed, self._compression)
+            header, size = read_header(records), len(records)
+            if size > self._bytes_max:
+                raise self._too_large(size)
         if size > self._segment_bytes:
             raise RecordListTooLargeError(
                 f"batch of {size} bytes is above segment.bytes={self._segment_bytes}; send smaller batches"
@@ -185,7 +311,7 @@ class LogValidator:
         now_ms: int,
         first_offset: int,
         leader_epoch: int,
-        unpacked: UnpackedMessages | None = None,
+        prepared: Prepared | None = None,
     ) -> Converted:
         """Check what a client sent where its format or the log's is an old one, and convert it.
 
@@ -194,24 +320,55 @@ class LogValidator:
             now_ms: the time of the append.
             first_offset: the offset of the first record.
             leader_epoch: of the partition.
-            unpacked: the same records if `unpack` was called before.
+            prepared: what `prepare` made of the records, or `PUT_OFF`.
 
         Raises:
+            HeavyBatchError: with `PUT_OFF`, that it would take long; after `prepare`, that the log moved on
+                and has an old format. `records` are as they were.
             MessageTooLargeError, RecordListTooLargeError: a message or what it becomes is above a limit.
             UnsupportedForMessageFormatError: the records of an idempotent producer or with headers, in an old
                 format.
             RecordsError: a subclass for invalid bytes.
         """
+        if prepared is None:
+            return self._convert(records, now_ms, first_offset, leader_epoch, _AT_ONCE)
+        if prepared.error is not None:
+            raise prepared.error
+        if prepared.converted is not None:
+            moved = prepared.converted.moved(first_offset, leader_epoch)
+            if moved is None:
+                raise HeavyBatchError
+            return moved
+        is_packed = len(records) > _BATCH_ATTRIBUTES_POSITION and _is_packed(records)
+        size_max = (
+            PACKED_BYTES_MAX if is_packed else PLAIN_BYTES_MAX if self.magic == MAGIC else OPENED_BYTES_MAX
+        )
+        if len(records) > size_max or (is_packed and not is_message_set(records)):
+            raise HeavyBatchError
+        try:
+            return self._convert(records, now_ms, first_offset, leader_epoch, _BRIEFLY)
+        except DecompressedSizeError:
+            raise HeavyBatchError from None
+
+    def _convert(
+        self,
+        records: WritableBuffer,
+        now_ms: int,
+        first_offset: int,
+        leader_epoch: int,
+        limits: _Limits,
+    ) -> Converted:
         started = time.perf_counter()
-        is_old = is_message_set(records)
-        if is_old and unpacked is None:
-            unpacked = self._unpacked(records)
-        elif unpacked is not None and unpacked.error is not None:
-            raise unpacked.error
+        checkpoint = limits.checkpoint
+        unpacked = self._unpacked(records, limits) if is_message_set(records) else None
         parts: list[Buffer] = []
         offset = first_offset
-        for batch in [records] if unpacked is None else unpacked.batches:
-            header, checked = self.validate(batch, AppendOrigin.CLIENT, now_ms)
+        # A copy, because this is done again if the log moves on meanwhile.
+        for batch in [bytearray(records)] if unpacked is None else unpacked.batches:
+            checkpoint(0)
+            # What was unpacked already may be opened again: the bound for that was kept.
+            within = limits if unpacked is None else limits._replace(size_max=DECOMPRESSED_SIZE_MAX)
+            header, checked = self._validate(batch, AppendOrigin.CLIENT, now_ms, within)
             set_base_offset_and_leader_epoch(checked, 0, offset, leader_epoch)
             offset += header.record_count
             if self.magic == MAGIC:
@@ -222,12 +379,12 @@ class LogValidator:
                     f"format {self.magic} has no idempotence, so records of producer {header.producer_id} "
                     "cannot be stored; set message.format.version to 0.11 or later"
                 )
-            if not is_old and any(record.headers for record in iter_records(checked, 0, header)):
+            if unpacked is None and self._has_headers(checked, header, limits):
                 raise UnsupportedForMessageFormatError(
                     f"format {self.magic} has no headers, so records with headers cannot be stored; set "
                     "message.format.version to 0.11 or later"
                 )
-            parts.append(down_convert(checked, self.magic).messages)
+            parts.append(down_convert(checked, self.magic, checkpoint=checkpoint).messages)
         written = parts[0] if len(parts) == 1 else bytearray().join(parts)
         headers = list(iter_headers(written))
         for _, header in headers:
@@ -238,34 +395,19 @@ class LogValidator:
                 f"messages of {len(written)} bytes are above segment.bytes={self._segment_bytes}; "
                 "send fewer at once"
             )
-        seconds = time.perf_counter() - started
         memory_bytes = len(written) if self.magic != MAGIC else 0
         if unpacked is not None:
-            seconds += unpacked.seconds
             memory_bytes += unpacked.memory_bytes
         checked_batches = describe(headers, first_offset, offset - first_offset)
+        seconds = time.perf_counter() - started
         return Converted(memoryview(written), checked_batches, seconds, memory_bytes)
 
-    def unpack(self, records: WritableBuffer) -> UnpackedMessages:
-        """Do the part of `convert` that takes long for a compressed message set; callable from any thread.
-
-        What is wrong with the messages becomes the result's `error`.
-        """
-        started = time.perf_counter()
-        try:
-            unpacked = self._unpacked(records)
-        except (RecordsError, StorageError) as error:
-            unpacked = UnpackedMessages()
-            unpacked.error = error
-        unpacked.seconds = time.perf_counter() - started
-        return unpacked
-
-    def _unpacked(self, records: WritableBuffer) -> UnpackedMessages:
+    def _unpacked(self, records: WritableBuffer, limits: _Limits) -> _UnpackedMessages:
         """Return the batches of a message set.
 
         Uncompressed messages share batches up to ``max.message.bytes``; a wrapper becomes one batch.
         """
-        found = UnpackedMessages()
+        found = _UnpackedMessages()
         run: RecordBatchBuilder | None = None
         magic = records[MAGIC_POSITION]
         plain_end = 0
@@ -277,7 +419,10 @@ class LogValidator:
             if run is not None:
                 found.add(run)
             run = following
-        for position, header in iter_headers(records, plain_end):
+            limits.checkpoint(0)
+        for count, (position, header) in enumerate(iter_headers(records, plain_end)):
+            if count % _MESSAGES_PER_CHECKPOINT == 0:
+                limits.checkpoint(0)
             if header.magic != magic:
                 raise InvalidRecordError(
                     f"a message of format {header.magic} follows one of format {magic}; expected one format"
@@ -293,11 +438,14 @@ class LogValidator:
                 found.add(run)
                 run = None
             if header.compression is not Compression.NONE:
-                found.add(self._batch_of_wrapper(records, position, header))
+                found.add(self._batch_of_wrapper(records, position, header, limits))
                 continue
             run = run or RecordBatchBuilder()
             (message,) = iter_messages(records, position, header)
-            _append(run, message)
+            try:
+                run.append_next(message.key, message.value, message.timestamp)
+            except ValueError as error:
+                raise InvalidTimestampError(str(error)) from None
         if run is not None:
             found.add(run)
         if not found.batches:
@@ -305,16 +453,26 @@ class LogValidator:
         return found
 
     def _batch_of_wrapper(
-        self, records: WritableBuffer, position: int, header: BatchHeader
+        self, records: WritableBuffer, position: int, header: BatchHeader, limits: _Limits
     ) -> RecordBatchBuilder:
-        new_builder = partial(
-            RecordBatchBuilder, compression=header.compression, compression_level=self._level
-        )
-        builder = new_builder()
-        if not append_wrapped_messages(builder, records, position, header):
-            builder = new_builder()
-            for message in iter_messages(records, position, header, check_inner_crcs=True):
-                _append(builder, message)
+        builder = RecordBatchBuilder(compression=header.compression, compression_level=self._level)
+
+        def checkpoint(held_bytes: int) -> None:
+            if builder.packed_bytes > self._bytes_max:
+                raise self._too_large(builder.packed_bytes)
+            limits.checkpoint(held_bytes)
+
+        try:
+            append_wrapped_messages(
+                builder,
+                records,
+                position,
+                header,
+                size_max=limits.size_max,
+                checkpoint=checkpoint,
+            )
+        except ValueError as error:
+            raise InvalidTimestampError(str(error)) from None
         return builder
 
     def _too_large(self, size: int) -> MessageTooLargeError:
@@ -323,16 +481,67 @@ class LogValidator:
             "send smaller batches or raise the limit"
         )
 
-    def _open(self, records: WritableBuffer, header: BatchHeader, now_ms: int) -> None:
-        """Open the records and check keys and timestamps."""
+    def _is_heavy(self, header: BatchHeader) -> bool:
+        """Return whether it may take long to open a batch."""
+        if header.attributes & COMPRESSION_MASK:
+            return self._opens_records and header.size > PACKED_BYTES_MAX
+        opens = self._opens_records or header.max_timestamp < header.base_timestamp
+        return opens and header.size > PLAIN_BYTES_MAX
+
+    def _has_headers(self, records: WritableBuffer, header: BatchHeader, limits: _Limits) -> bool:
+        check = RecordsCheck(header)
+        self._read(records, header, limits, check)
+        check.finish()
+        return check.has_headers
+
+    def _repacks(self, header: BatchHeader) -> bool:
+        """Return whether a batch gets the topic's own codec."""
+        return (
+            self._compression is not None
+            and header.compression is not self._compression
+            and not header.attributes & CONTROL_FLAG
+        )
+
+    def _open(
+        self, records: WritableBuffer, header: BatchHeader, now_ms: int, limits: _Limits
+    ) -> bytes | None:
+        """Check keys and timestamps of the records of a client; return them with the topic's codec.
+
+        Returns None where the batch keeps its codec.
+        """
         bounds = None
         if self._bounds_timestamps:
             bounds = TimestampBounds(now_ms - self._before_max_ms, now_ms + self._after_max_ms)
+        check = RecordsCheck(header, require_keys=self._is_compacted, timestamp_bounds=bounds)
         try:
-            validate_records(records, 0, header, require_keys=self._is_compacted, timestamp_bounds=bounds)
+            packed = self._read(records, header, limits, check)
+            check.finish()
         except (CorruptRecordError, NeedMoreBytes) as error:
             # The CRC is right, so the producer wrote these bytes, and a retry would not help.
             raise InvalidRecordError(f"the batch does not contain valid records: {error}") from error
+        return packed
+
+    def _read(
+        self, records: WritableBuffer, header: BatchHeader, limits: _Limits, check: RecordsCheck | None
+    ) -> bytes | None:
+        """Read the records piece by piece; return them with the topic's codec if they get that."""
+        codec = self._compression
+        packer = StreamCompressor(codec, self._level) if codec is not None and self._repacks(header) else None
+        section = memoryview(records)[HEADER_SIZE : header.size]
+        held_bytes = memory_bytes(header.compression, section)
+        limits.checkpoint(held_bytes)
+        for piece in iter_decompressed(header.compression, section, limits.size_max):
+            if check is not None:
+                check.feed(piece)
+            if packer is not None:
+                packer.write(piece)
+                if packer.size > self._bytes_max:
+                    raise MessageTooLargeError(
+                        f"the batch of {header.size} bytes has more than "
+                        f"max.message.bytes={self._bytes_max} with the topic's compression.type"
+                    )
+            limits.checkpoint(held_bytes)
+        return None if packer is None else packer.finish()
 
     def _take_back_append_time(self, records: WritableBuffer, header: BatchHeader) -> None:
         """Reset the timestamp type of a batch whose producer set log-append time, as Kafka does.
@@ -344,23 +553,11 @@ class LogValidator:
         set_max_timestamp(records, 0, header.max_timestamp)
         header.attributes &= ~LOG_APPEND_TIME_FLAG
 
-    def _recompress(self, records: WritableBuffer, header: BatchHeader) -> tuple[WritableBuffer, BatchHeader]:
-        assert self._compression is not None, "called where the topic has a codec of its own"
-        if header.compression is self._compression:
-            return records, header
-        packed = recompress(records, 0, header, self._compression, self._level)
-        if len(packed) > self._bytes_max:
-            raise MessageTooLargeError(
-                f"batch of {len(packed)} bytes, recompressed, is above max.message.bytes={self._bytes_max}"
-            )
-        return packed, read_header(packed)
 
-
-def _append(builder: RecordBatchBuilder, message: Record) -> None:
-    try:
-        builder.append_next(message.key, message.value, message.timestamp)
-    except ValueError as error:
-        raise InvalidTimestampError(str(error)) from None
+def _is_packed(records: WritableBuffer) -> bool:
+    """Return whether the first batch or message is compressed."""
+    at = _MESSAGE_ATTRIBUTES_POSITION if is_message_set(records) else _BATCH_ATTRIBUTES_POSITION
+    return bool(records[at] & COMPRESSION_MASK)
 
 
 def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader) -> None:

@@ -1,8 +1,8 @@
 """Ties together the parts of one partition's log: appends, reads, truncation, retention, offsets.
 
 It combines the segments (`local_log`), producer state, leader epochs and validation, and owns the offsets
-that bound readers. All calls come from one thread, the event loop's; fsync, unlink and `unpack` of the
-`validator` run on the executor of `LogResources`.
+that bound readers. All calls come from one thread, the event loop's; fsync and unlink run on the executor of
+`LogResources`, `prepare` of the `validator` on its conversion pool.
 
 Invariants: an append checks, then writes, then changes state, so a failed one leaves nothing behind. Between
 calls ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset``.
@@ -20,13 +20,11 @@ from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.batch import (
     CONTROL_FLAG,
-    MAGIC,
     BatchHeader,
     read_header,
     set_base_offset_and_leader_epoch,
 )
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
-from kalda.records.format_conversion import is_message_set
 from kalda.storage import retention
 from kalda.storage.checked_batches import CheckedBatches, LogEnd, read_follower_batches
 from kalda.storage.checkpoints import write_partition_metadata
@@ -46,7 +44,7 @@ from kalda.storage.log_flusher import LogFlusher
 from kalda.storage.log_resources import LogResources
 from kalda.storage.log_segment import LogSegment
 from kalda.storage.log_types import FetchDataInfo, FetchIsolation, LogAppendInfo, TimestampAndOffset
-from kalda.storage.log_validator import LogValidator, UnpackedMessages, WritableBuffer
+from kalda.storage.log_validator import LogValidator, Prepared, WritableBuffer
 from kalda.storage.missing_offsets import MissingOffsets
 from kalda.storage.producer_state_manager import AppendOrigin, ProducerStateManager
 from kalda.storage.producer_state_rebuild import rebuild_producer_state, update_producers
@@ -172,14 +170,16 @@ class UnifiedLog:
         records: WritableBuffer,
         leader_epoch: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        unpacked: UnpackedMessages | None = None,
+        prepared: Prepared | None = None,
     ) -> LogAppendInfo:
         """Append one batch at the log's end; its base offset and leader epoch are patched in `records`.
 
-        What a client sends in another format is converted; `unpacked` is what `validator` unpacked of it.
+        What a client sends in another format is converted. `prepared` is what the validator's `prepare` made
+        of `records`; with `PUT_OFF`, what would take long is refused instead.
         A duplicate of one of the producer's last five batches is not appended; the result is its first copy.
 
         Raises:
+            HeavyBatchError: `prepared` is given, and it is to be prepared (again).
             StorageError, RecordsError: a subclass with the response's `code`; nothing was appended.
         """
         if self._flusher.failure is not None:
@@ -195,11 +195,11 @@ class UnifiedLog:
             if producer_id >= 0:
                 header = read_header(records)
         else:
-            if origin is AppendOrigin.CLIENT and (validator.magic != MAGIC or is_message_set(records)):
-                batches = validator.convert(records, now_ms, self.log_end_offset, leader_epoch, unpacked)
+            if origin is AppendOrigin.CLIENT and validator.converts(records):
+                batches = validator.convert(records, now_ms, self.log_end_offset, leader_epoch, prepared)
                 info = self._append_batches(*batches[:2], validator.append_time_ms(now_ms))
                 return info.as_converted(*batches[2:])
-            header, records = validator.validate(records, origin, now_ms)
+            header, records = validator.validate(records, origin, now_ms, prepared)
             last_offset_delta, timestamp = header.last_offset_delta, header.max_timestamp
             record_count, append_time_ms = header.record_count, validator.append_time_ms(now_ms)
         if header is not None and header.producer_id >= 0:

@@ -18,6 +18,7 @@ class CrashableFileSystem(OsFileSystem):
     """The operating system's files; after `crash` every change raises `OSError`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._is_crashed = False
         self.is_full = False
         """Whether writes and new files fail as on a full disk; reads, renames and deletions succeed."""

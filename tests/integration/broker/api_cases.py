@@ -65,7 +65,7 @@ class Site:
         for key_type in (0, 1):
             # Makes the coordinators' topics.
             self.settle(ApiKey.FIND_COORDINATOR, 3, {"key": GROUP, "key_type": key_type})
-        self.topic_id: uuid.UUID = cluster.server(0).services.metadata_cache.topic_id(TOPIC)
+        self.topic_id = self.id_of(TOPIC)
 
     def close(self) -> None:
         """Close all connections."""
@@ -81,6 +81,10 @@ class Site:
     def controller_epoch(self) -> int:
         """The epoch in which it was elected."""
         return self.cluster.server(self.controller).services.controller.epoch
+
+    def id_of(self, topic: str) -> uuid.UUID:
+        """Return a topic's id."""
+        return self.cluster.server(0).services.metadata_cache.topic_id(topic)
 
     def connect(self, broker: int, user: str | None = ADMINISTRATOR) -> RawClient:
         """Open a connection, logged in unless `user` is None or the cluster is open."""
@@ -274,8 +278,9 @@ def _records(version: int) -> bytes:
     return bytes(batch.build())
 
 
-def _produce(version: int, index: int, topic: str = TOPIC) -> Fields:
-    data = [{"name": topic, "partition_data": [{"index": index, "records": _records(version)}]}]
+def _produce(site: Site, version: int, index: int, topic: str = TOPIC) -> Fields:
+    named = {"name": topic, "topic_id": site.id_of(topic)}
+    data = [{**named, "partition_data": [{"index": index, "records": _records(version)}]}]
     return {"acks": -1, "timeout_ms": TIMEOUT_MS, "transactional_id": None, "topic_data": data}
 
 
@@ -568,10 +573,10 @@ def _push(site: Site, _version: int) -> Fields:
 
 CASES: dict[ApiKey, Case] = {
     ApiKey.PRODUCE: Case(
-        lambda _, v: _produce(v, 0),
-        lambda _, v: _produce(v, 99),
+        lambda site, v: _produce(site, v, 0),
+        lambda site, v: _produce(site, v, 99),
         # Each record of it is refused, as it has no key.
-        others=(lambda site, v: _produce(v, 0, site.compacted_topic()),),
+        others=(lambda site, v: _produce(site, v, 0, site.compacted_topic()),),
     ),
     ApiKey.FETCH: Case(
         lambda site, _: _fetch(site, 0),

@@ -99,6 +99,17 @@ async def test_an_idle_connection_logs_in_again_when_it_is_used() -> None:
         assert ([], 1) == (broker.misplaced, broker.connections)
 
 
+async def test_sessions_of_a_millisecond_do_not_lead_to_logins_without_pauses() -> None:
+    """Each request would send the password again."""
+    async with SessionBroker(0.001, grace_seconds=60) as broker, client_of(broker, **LOGIN) as client:
+        await client.refresh_metadata(timeout_ms=5000)
+        for _ in range(100):
+            await client.send(0, ALL, MetadataResponse)
+            await asyncio.sleep(0)
+        # The back-off grows to a second, and a hundred requests take less on any machine that tests run on.
+        assert broker.logins < 60
+
+
 async def test_a_refused_renewal_is_the_error_of_the_next_request() -> None:
     async with SessionBroker(0.05) as broker, client_of(broker, **LOGIN) as client:
         await client.refresh_metadata(timeout_ms=5000)

@@ -3,7 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import confluent_kafka
@@ -13,12 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from kalda.common.types import TopicPartition
+from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.direct import range_job
 from kalda.pipelines.direct.range_job import BadRecordError, LostRowsError, RangeJob
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep
 from kalda.pipelines.direct.rows_target import SkipTarget, Written
 from kalda.pipelines.engine.planner import plan_topic_pipeline
+from kalda.pipelines.expectations import Expectations
+from kalda.pipelines.spec.model import Expectation, OnFail
 from kalda.pipelines.spec.parser import parse_pipeline_file
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.sql.row_query import RowQuery
@@ -72,7 +75,7 @@ class Numbers:
         errors = []
         for index, value in enumerate(values.to_pylist()):
             try:
-                rows.append(json.loads(value))
+                rows.append(None if value is None else json.loads(value))
             except ValueError:
                 rows.append(None)
                 errors.append(Failure(index))
@@ -225,15 +228,43 @@ def test_each_record_that_cannot_be_written_is_named(
         rows=RowPlan(("offset",), Numbers(), steps),
         target=NoHundreds(tmp_path),
         dead_letters=letters,
+        expectations=Expectations(
+            [Expectation(name="ratio", check="1 / (n - 333) < 2", on_fail=OnFail.DROP)]
+        ),
     )
     account = job.run(OffsetRange(TopicPartition(topic, 0), 0, 1000), 0).account
 
-    assert (1000, 978, 22, 0) == (account.records, account.rows_out, account.dlq, account.filtered)
+    assert (1000, 977, 23, 0) == (account.records, account.rows_out, account.dlq, account.filtered)
     assert [(444, "StepFailed"), (555, "StepFailed")] == letters.found["transform"]
     assert [(number, "ValueMisfit") for number in range(0, 1000, 100)] == letters.found["target"]
-    assert {"decode", "transform", "target"} == set(letters.found)
+    assert [(333, "ExpectationFailed")] == letters.found["expect"]
+    assert {"decode", "transform", "expect", "target"} == set(letters.found)
     written = pq.read_table(tmp_path / "q-0-0.parquet")["n"].to_pylist()
-    assert [n for n in range(1000) if n % 100 not in (0, 7) and n not in (444, 555)] == written
+    assert [n for n in range(1000) if n % 100 not in (0, 7) and n not in (333, 444, 555)] == written
+
+
+def test_a_record_that_an_operator_passes_over_stops_nothing(
+    options: SourceOptions, topic: str, tmp_path: Path
+) -> None:
+    """The account says so, also without a dead-letter queue; other bad records still stop the batch."""
+    place = TopicPartition(topic, 0)
+    job = RangeJob(
+        query_id="q",
+        batch_id=0,
+        source=options,
+        rows=RowPlan(("offset",), Numbers()),
+        target=OneFile(tmp_path),
+        passed={place: {7: "the producer was wrong", 9: "x"}},
+    )
+    account = job.run(OffsetRange(place, 0, 100), 0).account
+    assert (100, 98, 2, 2) == (account.records, account.rows_out, account.dlq, account.passed)
+    assert account == RangeAccount.from_json(account.to_json())
+    with pytest.raises(BadRecordError, match="at offset 107"):
+        job.run(OffsetRange(place, 0, 200), 0)
+
+    letters = Letters()
+    replace(job, dead_letters=letters).run(OffsetRange(place, 0, 200), 0)
+    assert {"decode": [(7, "Passed"), (9, "Passed"), (107, "MalformedValue")]} == letters.found
 
 
 def test_a_step_that_fails_for_each_record_ends(

@@ -40,6 +40,7 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
 )
 from kalda.records.record import RecordBatchBuilder
+from kalda.storage.conversions import ConversionOwner, ConversionWork, Done, InlineConversions
 from kalda.storage.file_records import FileSlice
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
@@ -60,12 +61,28 @@ class FakeConnection:
         self.peer = "test"
         self.closed: list[str] = []
         self.holds = 0
+        self.is_closed = False
 
     def hold_frames(self) -> None:
         self.holds += 1
 
     def close(self, reason: str) -> None:
         self.closed.append(reason)
+
+
+class HeldConversions(InlineConversions):
+    """Runs the work when the test says so."""
+
+    def __init__(self) -> None:
+        self.submitted: list[tuple[ConversionOwner, int, ConversionWork, Done]] = []
+
+    def submit(self, owner: ConversionOwner, size: int, work: ConversionWork, done: Done) -> None:
+        self.submitted.append((owner, size, work, done))
+
+    def run(self) -> None:
+        submitted, self.submitted = self.submitted, []
+        for each in submitted:
+            super().submit(*each)
 
 
 class CountedErrors:

@@ -26,6 +26,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
+    ListOffsetsResponse,
     ListOffsetsTopic,
 )
 from kalda.protocol.messages.offset_for_leader_epoch import (
@@ -34,11 +35,13 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from kalda.records.batch import set_max_timestamp
+from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.log_config import CleanupPolicy
 from kalda.zk.client.schema import ProducerIdBlock
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
-from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
+from tests.unit.broker.data_path_fakes import DataPath, HeldConversions, batch, leadership
 from tests.unit.broker.partial_services import provide
 
 
@@ -65,7 +68,9 @@ def list_offset(
         partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp, **fields)],
     )
     request = ListOffsetsRequest(replica_id=replica_id, topics=[topic])
-    return list_offsets.handle(broker.services, request, broker.context(version)).topics[0].partitions[0]
+    answer = list_offsets.handle(broker.services, request, broker.context(version))
+    assert isinstance(answer, ListOffsetsResponse)
+    return answer.topics[0].partitions[0]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +128,9 @@ def test_unknown_topics_and_partitions_named_twice_are_errors(broker: DataPath) 
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[wanted, wanted])]
     )
-    (topic,) = list_offsets.handle(broker.services, request, broker.context(5)).topics
+    answer = list_offsets.handle(broker.services, request, broker.context(5))
+    assert isinstance(answer, ListOffsetsResponse)
+    (topic,) = answer.topics
     assert [ErrorCode.INVALID_REQUEST] * 2 == [each.error_code for each in topic.partitions]
 
 
@@ -256,3 +263,29 @@ async def test_id_and_epoch_come_together_or_not_at_all(
     provide(broker.services, producer_ids=ProducerIds(1, cast("Any", FakeCluster())))
     request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
     assert expected == (await answer_of(broker, request)).error_code
+
+
+@pytest.mark.parametrize("timestamp", [1_500, -3])
+def test_batch_that_holds_much_is_searched_in_the_background(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch, timestamp: int
+) -> None:
+    """A header can claim a time that no record has, so the search goes on behind the batch."""
+    for first in (1_000, 2_000):
+        builder = RecordBatchBuilder(compression=Compression.ZSTD)
+        builder.append(b"k", bytes(1 << 20), first)
+        builder.append(b"k", bytes(1 << 20), first)
+        sent = builder.build()
+        if first == 1_000:
+            set_max_timestamp(sent, 0, 2_000)
+        assert 0 == broker.produce(bytes(sent)).error_code
+    conversions = HeldConversions()
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
+    wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[wanted])])
+    answer = list_offsets.handle(broker.services, request, broker.context(9))
+    assert isinstance(answer, Pending)
+    for _ in range(2):
+        assert not answer.is_done
+        conversions.run()
+    found = answer.value.topics[0].partitions[0]
+    assert (0, 2_000, 2) == (found.error_code, found.timestamp, found.offset)

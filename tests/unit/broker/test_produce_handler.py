@@ -11,16 +11,33 @@ import pytest
 
 from kalda.broker.replicas.delayed_produce import ProduceWait
 from kalda.broker.requests.api import Pending
+from kalda.broker.requests.handlers.produce import handle_produce
 from kalda.common.errors import ErrorCode
+from kalda.protocol import codec
+from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kalda.records.batch import iter_headers
 from kalda.records.compression import Compression
 from kalda.records.format_conversion import iter_any_records
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import Record, RecordBatchBuilder
-from kalda.storage.background import Done, Work
+from kalda.storage.conversions import (
+    ConversionAbandonedError,
+    ConversionOwner,
+    ConversionWork,
+    Done,
+    InlineConversions,
+)
 from kalda.storage.log_config import CleanupPolicy, LogConfig, TimestampTypeConfig
 from kalda.storage.unified_log import FetchIsolation
-from tests.unit.broker.data_path_fakes import TOPIC, TOPIC_ID, DataPath, batch, leadership, records_of
+from tests.unit.broker.data_path_fakes import (
+    TOPIC,
+    TOPIC_ID,
+    DataPath,
+    HeldConversions,
+    batch,
+    leadership,
+    records_of,
+)
 
 
 @pytest.fixture
@@ -431,29 +448,13 @@ def test_a_fetch_that_waits_is_answered_by_the_append(broker: DataPath) -> None:
     assert TOPIC == broker.fetch_response(waiting).responses[0].topic
 
 
-class HeldExecutor:
-    """Runs the work when the test says so."""
-
-    def __init__(self) -> None:
-        self.submitted: list[tuple[Work, Done | None]] = []
-
-    def submit(self, work: Work, done: Done | None = None) -> None:
-        self.submitted.append((work, done))
-
-    def run(self) -> None:
-        for work, done in self.submitted:
-            work()
-            assert done is not None
-            done(None)
-
-
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_large_compressed_messages_are_unpacked_in_the_background(
     broker: DataPath, monkeypatch: pytest.MonkeyPatch, acks: int
 ) -> None:
     """The connection waits meanwhile: the next request must not be appended before this one."""
-    executor = HeldExecutor()
-    monkeypatch.setattr(broker.logs.resources, "executor", executor)
+    conversions = HeldConversions()
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
     random = Random(1)
     values = [random.randbytes(100) for _ in range(100)]
     packed = messages(1, *values, compression=Compression.GZIP)
@@ -462,7 +463,7 @@ def test_large_compressed_messages_are_unpacked_in_the_background(
     reply = broker.produce_request({0: packed, 1: broken}, version=2, acks=acks)
 
     assert (False, 1, []) == (reply.is_done, broker.connection.holds, stored(broker))
-    executor.run()
+    conversions.run()
     assert values == [each.value for each in stored(broker)]
     if acks:
         (answers,) = broker.produce_response(reply.value, 2).responses
@@ -472,3 +473,117 @@ def test_large_compressed_messages_are_unpacked_in_the_background(
         assert (None, 1) == (reply.value, len(broker.connection.closed))
     broker.produce(small, version=2)
     assert (1, 101) == (broker.connection.holds, len(stored(broker)))
+
+
+def bomb(codec: Compression = Compression.ZSTD, size: int = 1 << 20) -> bytes:
+    """Return a batch of some hundred bytes that holds many."""
+    builder = RecordBatchBuilder(compression=codec)
+    builder.append(b"k", bytes(size), 1_000)
+    return bytes(builder.build())
+
+
+@pytest.mark.parametrize(
+    "settings", [{"cleanup_policy": frozenset({CleanupPolicy.COMPACT})}, {"compression_type": "gzip"}]
+)
+def test_batch_that_holds_much_is_opened_in_the_background(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]
+) -> None:
+    """However small it is; the others of its request are appended at once."""
+    broker.configure(**settings)
+    conversions = HeldConversions()
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
+    assert len(bomb()) < 200
+    for records in (bomb(), {0: bomb(), 1: batch(b"small")}):
+        end = broker.partition().log.log_end_offset
+        reply = broker.produce_request(records)
+        assert (False, end) == (reply.is_done, broker.partition().log.log_end_offset)
+        conversions.run()
+        (topic,) = broker.produce_response(reply.value).responses
+        assert {0} == {each.error_code for each in topic.partition_responses}
+        assert [end, 0][: len(topic.partition_responses)] == [
+            each.base_offset for each in topic.partition_responses
+        ]
+    assert (2, 1) == (broker.connection.holds, broker.partition(1).log.log_end_offset)
+    assert 2 == broker.partition().topic_metrics.produces - 1
+
+
+def test_large_plain_batch_of_a_compacted_topic_is_checked_in_the_background(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.configure(cleanup_policy=frozenset({CleanupPolicy.COMPACT}))
+    conversions = HeldConversions()
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
+    reply = broker.produce_request(bomb(Compression.NONE, 500_000))
+    assert not reply.is_done
+    conversions.run()
+    assert [500_000] == [len(each.value or b"") for each in stored(broker)]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_what_is_converted_for_an_old_log_follows_what_came_meanwhile(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch, magic: int
+) -> None:
+    """The old formats contain offsets, so the records are converted once more."""
+    broker.configure(message_magic=magic)
+    conversions = HeldConversions()
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
+    reply = broker.produce_request(
+        messages(magic, bytes(100_000), b"", compression=Compression.GZIP), version=2
+    )
+    broker.produce(batch(b"meanwhile"))
+    conversions.run()
+    assert not reply.is_done
+    conversions.run()
+    assert [0, 1, 2] == [record.offset for record in stored(broker)]
+    (topic,) = broker.produce_response(reply.value, 2).responses
+    assert (0, 1) == (topic.partition_responses[0].error_code, topic.partition_responses[0].base_offset)
+
+
+def test_partition_that_is_named_twice_is_refused(broker: DataPath) -> None:
+    """One answer for a partition says nothing of two batches. Other partitions are not affected."""
+    request = ProduceRequest(
+        acks=1,
+        timeout_ms=1000,
+        topic_data=[
+            TopicProduceData(
+                name=TOPIC,
+                partition_data=[PartitionProduceData(index=index, records=batch(b"a")) for index in indexes],
+            )
+            for indexes in ([0, 1], [0])
+        ],
+    )
+    frame = memoryview(bytearray(codec.encode(request, 9)))
+    reply = handle_produce(broker.services, broker.context(9), frame, 0)
+    answers = [
+        (answer.index, answer.error_code)
+        for topic in broker.produce_response(reply).responses
+        for answer in topic.partition_responses
+    ]
+    assert [(0, ErrorCode.INVALID_REQUEST), (1, 0), (0, ErrorCode.INVALID_REQUEST)] == answers
+    assert (0, 1) == (broker.partition(0).log.log_end_offset, broker.partition(1).log.log_end_offset)
+
+
+def test_batches_that_wait_to_be_opened_are_bounded(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a copy of what a client sent. The producer sends the batch again."""
+    broker.configure(compression_type="gzip")
+    conversions = HeldConversions()
+    monkeypatch.setattr(conversions, "has_room", lambda size: False)
+    monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
+    assert ErrorCode.NOT_ENOUGH_REPLICAS == broker.produce(bomb()).error_code
+
+
+def test_batch_whose_conversion_is_abandoned_is_refused(
+    broker: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker shuts down: clients look for another leader."""
+    broker.configure(compression_type="gzip")
+
+    class Abandoning(InlineConversions):
+        def submit(self, owner: ConversionOwner, size: int, work: ConversionWork, done: Done) -> None:
+            done(ConversionAbandonedError("the broker shuts down"))
+
+    monkeypatch.setattr(broker.logs.resources, "conversions", Abandoning())
+    assert ErrorCode.NOT_LEADER_OR_FOLLOWER == broker.produce(bomb()).error_code
+    assert [] == stored(broker)

@@ -12,7 +12,7 @@ import fastavro
 import pyarrow as pa
 import pytest
 
-from kalda.formats import FormatError, FormatSpec, open_decoder
+from kalda.formats import FormatError, FormatSpec, open_decoder, open_encoder
 from kalda.formats.avro_format import _decode_each, decode_avro
 from kalda.formats.avro_schema import AvroSchema, is_columnar, parse_avro
 
@@ -193,6 +193,36 @@ def test_logical_types_mean_the_same_in_every_place(
 
         assert () == decoded.errors
         assert [{"v": wanted}] == decoded.columns.to_pylist()
+
+
+@pytest.mark.parametrize("logical", ["timestamp-millis", "timestamp-micros", "timestamp-nanos"])
+def test_moments_are_written_in_the_unit_of_the_schema(logical: str) -> None:
+    """Also those that Python's dates do not reach."""
+    node = {"type": "long", "logicalType": logical}
+    schema = {
+        "type": "record",
+        "name": "R",
+        "fields": [
+            {"name": "a", "type": ["null", node]},
+            {"name": "l", "type": {"type": "array", "items": node}},
+        ],
+    }
+    spec = FormatSpec("avro", json.dumps(schema))
+    kind = pa.timestamp("us", tz="UTC")
+    micros = [0, -1_000, 1_700_000_000_123_000, 9_000_000_000_000_000, None]
+    if logical != "timestamp-nanos":
+        micros.append(1_700_000_000_000_000_000)
+    moments = pa.array(micros, pa.int64()).cast(kind)
+    lists = pa.ListArray.from_arrays(pa.array(range(len(micros) + 1), pa.int32()), moments.fill_null(0))
+    columns = pa.schema([("a", kind), ("l", pa.list_(kind))])
+    rows = pa.StructArray.from_arrays([moments, lists], fields=list(columns))
+
+    values = pickle.loads(pickle.dumps(open_encoder(spec, columns))).encode(rows)
+    decoded = open_decoder(spec).decode(values)
+
+    assert () == decoded.errors
+    assert micros == decoded.columns.field("a").cast(pa.int64()).to_pylist()
+    assert [each or 0 for each in micros] == decoded.columns.field("l").flatten().cast(pa.int64()).to_pylist()
 
 
 def test_a_readers_schema_with_another_unit_has_the_same_moment() -> None:

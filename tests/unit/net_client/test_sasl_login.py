@@ -1,4 +1,4 @@
-"""How a client logs in: what it sends to a broker that goes on asking, and when it logs in again."""
+"""How a client logs in: what it sends to a broker that goes on asking."""
 
 import asyncio
 from collections import Counter
@@ -20,15 +20,14 @@ from kalda.security.sasl.plain import PlainClient
 class Broker:
     """Answers each message of a login with the same bytes; counts them."""
 
-    def __init__(self, challenge: bytes, lifetime_ms: int = 0) -> None:
+    def __init__(self, challenge: bytes) -> None:
         self.challenge = challenge
-        self.lifetime_ms = lifetime_ms
         self.counts: Counter[type[Message]] = Counter()
 
     async def exchange(self, request: Message, version: int) -> Message:
         self.counts[type(request)] += 1
         if isinstance(request, SaslAuthenticateRequest):
-            return SaslAuthenticateResponse(auth_bytes=self.challenge, session_lifetime_ms=self.lifetime_ms)
+            return SaslAuthenticateResponse(auth_bytes=self.challenge)
         return SaslHandshakeResponse(mechanisms=["PLAIN", "OAUTHBEARER"])
 
     def log_in(self, client: SaslClient) -> float | None:
@@ -52,7 +51,3 @@ def test_a_login_that_the_broker_does_not_end_fails() -> None:
     with pytest.raises(SaslAuthenticationError, match="after 16 messages"):
         broker.log_in(client)
     assert 16 == broker.counts[SaslAuthenticateRequest]
-
-
-def test_a_session_of_a_millisecond_does_not_lead_to_logins_without_a_pause() -> None:
-    assert 1.0 == Broker(b"", lifetime_ms=1).log_in(PlainClient("u", "secret"))

@@ -3,9 +3,9 @@
 import pytest
 
 from kalda.records.batch import read_header, validate
-from kalda.records.compression import Compression
-from kalda.records.conversion import recompress
-from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.records.compression import Compression, compress
+from kalda.records.conversion import repack
+from kalda.records.record import RecordBatchBuilder, iter_records, record_bytes
 
 
 @pytest.mark.parametrize("source", list(Compression))
@@ -23,12 +23,12 @@ def test_batch_keeps_everything_but_its_codec(source: Compression, target: Compr
     builder.append(b"key", b"value" * 50, 1_000, [("h", b"1")])
     builder.append(None, None, 900, offset=14)
     buffer = b"before" + bytes(builder.build()) + b"behind"
-    converted = recompress(buffer, 6, read_header(buffer, 6), target)
+    original = read_header(buffer, 6)
+    converted = repack(original, compress(target, record_bytes(buffer, 6, original)), target)
     header = read_header(converted)
     validate(converted, 0, header)
     assert header.compression is target
     assert list(iter_records(converted)) == list(iter_records(buffer, 6))
-    original = read_header(buffer, 6)
     for field in set(header.__slots__) - {"attributes", "batch_length", "crc"}:
         assert getattr(header, field) == getattr(original, field)
     assert header.attributes & ~7 == original.attributes & ~7

@@ -11,7 +11,6 @@ from kalda.records.errors import InvalidRecordError, InvalidTimestampError
 from kalda.records.record import RecordBatchBuilder
 from kalda.records.validation import (
     RECORD_ERRORS_MAX,
-    RecordsSummary,
     TimestampBounds,
     validate_records,
 )
@@ -22,11 +21,6 @@ def batch_of(keys: list[bytes | None], times: list[int], base_offset: int = 0) -
     for key, timestamp in zip(keys, times, strict=True):
         builder.append(key, b"v", timestamp)
     return builder.build()
-
-
-def test_summary_names_the_first_record_with_the_largest_time() -> None:
-    batch = batch_of([b"a", None, b"c", b"d"], [50, 90, 10, 90], base_offset=100)
-    assert RecordsSummary(4, 10, 90, 101) == validate_records(batch, 0, read_header(batch))
 
 
 def test_keyless_records_are_named_one_by_one_for_a_compacted_topic() -> None:

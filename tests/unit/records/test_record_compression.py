@@ -4,6 +4,7 @@ import gzip
 import os
 import struct
 import tracemalloc
+import zlib
 
 import cramjam
 import lz4.frame
@@ -11,7 +12,15 @@ import pytest
 import zstandard
 
 from kalda.common.errors import ErrorCode
-from kalda.records.compression import Compression, compress, decompress
+from kalda.records.compression import (
+    LINKED_SIZE_MAX,
+    PIECE_BYTES,
+    Compression,
+    StreamCompressor,
+    compress,
+    decompress,
+    iter_decompressed,
+)
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError, UnsupportedCompressionTypeError
 
 CODECS = [codec for codec in Compression if codec is not Compression.NONE]
@@ -143,3 +152,100 @@ def test_unknown_codec_ids_are_refused_with_kafkas_error(codec_id: int) -> None:
     with pytest.raises(UnsupportedCompressionTypeError) as caught:
         Compression.from_id(codec_id)
     assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def in_pieces(codec: Compression, data: bytes, sizes: int) -> bytes:
+    compressor = StreamCompressor(codec)
+    for start in range(0, len(data), sizes):
+        compressor.write(memoryview(data)[start : start + sizes])
+    return compressor.finish()
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("size", [4_001, 65_536, 500_000])
+def test_data_survives_in_pieces(codec: Compression, name: str, size: int) -> None:
+    """Both ways, and other clients can read it: the framing is the same."""
+    data = SAMPLES[name]
+    packed = in_pieces(codec, data, size)
+    assert data == decompress(codec, packed)
+    assert data == b"".join(iter_decompressed(codec, packed))
+    assert data == b"".join(iter_decompressed(codec, memoryview(compress(codec, data))))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("cut", [1, 2, 3, 10])
+def test_data_that_is_cut_is_corrupt_in_pieces_too(codec: Compression, cut: int) -> None:
+    packed = compress(codec, SAMPLES["incompressible"])
+    with pytest.raises(CorruptRecordError):
+        list(iter_decompressed(codec, packed[:-cut]))
+
+
+@pytest.mark.parametrize("codec", list(Compression))
+def test_pieces_are_bounded_and_so_is_their_sum(codec: Compression) -> None:
+    data = bytes(3_000_000)
+    packed = compress(codec, data)
+    assert all(len(piece) <= PIECE_BYTES for piece in iter_decompressed(codec, packed, len(data)))
+    with pytest.raises(DecompressedSizeError, match="more than 2999999 bytes"):
+        list(iter_decompressed(codec, packed, len(data) - 1))
+
+
+@pytest.mark.parametrize(
+    "behind", [b"x", b"\0" * 8, b"no member begins here, however long it is", b"\x1f\x8b\x08"]
+)
+def test_bytes_behind_a_gzip_member_are_ignored(behind: bytes) -> None:
+    """As in Java and librdkafka; brokers store such a batch unopened."""
+    packed = gzip.compress(b"first") + gzip.compress(b"second") + behind
+    assert b"firstsecond" == decompress(Compression.GZIP, packed)
+
+
+def test_bytes_behind_an_lz4_frame_are_ignored() -> None:
+    """As in Java."""
+    assert b"abc" == decompress(Compression.LZ4, compress(Compression.LZ4, b"abc") + b"behind")
+
+
+def test_gzip_members_are_read_in_linear_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What zlib is given it copies behind each member: 50,000 of them in 1 MB were 25 GB."""
+    given: list[int] = []
+    new = zlib.decompressobj
+
+    class Counting:
+        def __init__(self, wbits: int) -> None:
+            self._real = new(wbits=wbits)
+
+        def decompress(self, data: bytes, size_max: int) -> bytes:
+            given.append(len(data))
+            content: bytes = self._real.decompress(data, size_max)
+            return content
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self._real, name)
+
+    monkeypatch.setattr("kalda.records.compression.zlib.decompressobj", Counting)
+    packed = gzip.compress(b"") * 5_000
+    assert b"" == decompress(Compression.GZIP, packed)
+    assert sum(given) < 5_000 * 5_000
+
+
+def test_zstd_window_of_two_gigabytes_takes_memory_for_the_content_only() -> None:
+    """Librdkafka reads it. A broker that opens the batch refuses it, as Kafka's does."""
+    options = zstandard.ZstdCompressionParameters(window_log=31)
+    compressor = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    packed = compressor.compress(b"abc" * 1_000) + compressor.flush()
+    assert b"abc" * 1_000 == decompress(Compression.ZSTD, packed)
+    with pytest.raises(CorruptRecordError, match="window of 2147483648 bytes is above 134217728"):
+        list(iter_decompressed(Compression.ZSTD, packed))
+
+
+def test_lz4_frame_with_linked_blocks_is_one_piece_of_bounded_size() -> None:
+    packed = lz4.frame.compress(b"abc" * 50_000, block_linked=True)
+    assert [b"abc" * 50_000] == list(iter_decompressed(Compression.LZ4, packed))
+    packed = lz4.frame.compress(bytes(LINKED_SIZE_MAX + 1), block_linked=True)
+    with pytest.raises(DecompressedSizeError):
+        list(iter_decompressed(Compression.LZ4, packed))
+
+
+def test_snappy_block_with_a_false_size_is_corrupt() -> None:
+    """The library would clear memory of the size that four bytes claim."""
+    with pytest.raises(CorruptRecordError, match="claims 268435456 bytes"):
+        decompress(Compression.SNAPPY, b"\x80\x80\x80\x80\x01" + b"x" * 10)

@@ -1,15 +1,20 @@
 """What the validator of appends makes of headers that no producer's library writes."""
 
 import struct
+import tracemalloc
+import zlib
 
 import pytest
 
-from kalda.records.batch import ATTRIBUTES_POSITION
+from kalda.records.batch import ATTRIBUTES_POSITION, iter_headers
+from kalda.records.compression import Compression, go_on
 from kalda.records.crc import crc32c
 from kalda.records.errors import InvalidTimestampError
-from kalda.records.record import RecordBatchBuilder
-from kalda.storage.log_config import INT64_MAX, LogConfig
-from kalda.storage.log_validator import LogValidator
+from kalda.records.message_set_builder import MessageSetBuilder
+from kalda.records.record import RecordBatchBuilder, iter_records
+from kalda.storage.errors import MessageTooLargeError
+from kalda.storage.log_config import INT64_MAX, CleanupPolicy, LogConfig
+from kalda.storage.log_validator import LogValidator, Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 
 CRC_POSITION, BASE_TIMESTAMP_POSITION = 17, 27
@@ -26,3 +31,63 @@ def test_a_timestamp_above_the_largest_one_is_refused() -> None:
 
     with pytest.raises(InvalidTimestampError, match=f"the largest is {INT64_MAX}"):
         LogValidator(LogConfig()).validate(memoryview(batch), AppendOrigin.CLIENT, 0)
+
+
+SIZE = 40 * 1024 * 1024
+
+
+def prepared(config: LogConfig, records: bytes) -> tuple[Prepared, int]:
+    """Return what is prepared, and the most memory that it took."""
+    tracemalloc.start()
+    try:
+        found = LogValidator(config).prepare(bytearray(records), 0, 0, 0, go_on)
+        return found, tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", [Compression.GZIP, Compression.LZ4, Compression.SNAPPY, Compression.ZSTD])
+@pytest.mark.parametrize("target", ["gzip", "zstd"])
+def test_a_batch_is_opened_and_recompressed_in_little_memory(codec: Compression, target: str) -> None:
+    builder = RecordBatchBuilder(compression=codec)
+    builder.append(b"k", bytes(SIZE), 1_000)
+    config = LogConfig(
+        cleanup_policy=frozenset({CleanupPolicy.COMPACT}), compression_type=target, max_message_bytes=SIZE
+    )
+    found, memory_bytes = prepared(config, bytes(builder.build()))
+    assert found.error is None
+    assert found.validated is not None
+    (record,) = iter_records(found.validated[1])
+    assert SIZE == len(record.value or b"")
+    # Besides, there is the batch itself: snappy shrinks to a twentieth.
+    assert memory_bytes < 8 * 1024 * 1024
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_a_wrapper_of_many_messages_is_converted_in_little_memory(magic: int) -> None:
+    builder = MessageSetBuilder(magic)
+    builder.append(b"k", bytes(2_000), 1_000)
+    packer = zlib.compressobj(wbits=31)
+    message = bytes(builder.build())
+    packed = (
+        b"".join(packer.compress(message * 500) for _ in range(SIZE // 500 // len(message))) + packer.flush()
+    )
+    wrapper = MessageSetBuilder(magic)
+    wrapper.append(None, packed, 1_000)
+    records = wrapper.build()
+    records[17] = Compression.GZIP
+    struct.pack_into(">I", records, 12, zlib.crc32(records[16:]))
+    found, memory_bytes = prepared(LogConfig(max_message_bytes=SIZE), bytes(records))
+    assert found.error is None
+    assert found.converted is not None
+    ((_, header),) = iter_headers(found.converted.records)
+    assert SIZE // 500 // len(message) * 500 == header.record_count
+    assert memory_bytes < 8 * 1024 * 1024
+
+
+def test_recompression_stops_at_the_largest_batch() -> None:
+    builder = RecordBatchBuilder(compression=Compression.ZSTD)
+    builder.append(b"k", bytes(SIZE), 1_000)
+    config = LogConfig(compression_type="uncompressed", max_message_bytes=100_000)
+    found, _ = prepared(config, bytes(builder.build()))
+    assert isinstance(found.error, MessageTooLargeError)

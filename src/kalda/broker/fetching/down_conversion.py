@@ -15,13 +15,15 @@ from struct import Struct
 from typing import Final
 
 from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
+from kalda.common.error_text import without_frames
 from kalda.common.metrics import RequestMetrics
 from kalda.net.connection import PieceSource
 from kalda.records.batch import HEADER_SIZE, read_header
+from kalda.records.compression import Checkpoint
 from kalda.records.errors import NeedMoreBytes, RecordsError
 from kalda.records.format_conversion import down_convert
 from kalda.records.message_set import MESSAGE_OVERHEAD
-from kalda.storage.background import BackgroundExecutor
+from kalda.storage.conversions import ConversionOwner, Conversions
 from kalda.storage.file_records import FileSlice
 
 logger: Final = logging.getLogger(__name__)
@@ -36,12 +38,13 @@ class DownConvertedRecords(PieceSource):
     """The records of one partition for one response, in the format `magic` at most."""
 
     __slots__ = (
-        "_executor",
+        "_conversions",
         "_failure",
         "_first_offset",
         "_magic",
         "_memory_bytes",
         "_metrics",
+        "_owner",
         "_piece",
         "_position",
         "_record_count",
@@ -56,7 +59,8 @@ class DownConvertedRecords(PieceSource):
         stored: FileSlice,
         magic: int,
         first_offset: int,
-        executor: BackgroundExecutor,
+        conversions: Conversions,
+        owner: ConversionOwner,
         metrics: BrokerTopicMetrics,
         request_metrics: RequestMetrics,
     ) -> None:
@@ -64,7 +68,8 @@ class DownConvertedRecords(PieceSource):
         self._stored: Final = stored
         self._magic: Final = magic
         self._first_offset: Final = first_offset
-        self._executor: Final = executor
+        self._conversions: Final = conversions
+        self._owner: Final = owner
         self._metrics: Final = metrics
         self._request_metrics: Final = request_metrics
         self._seconds = 0.0
@@ -93,7 +98,7 @@ class DownConvertedRecords(PieceSource):
                 self.size = max(self._stored.size, len(self._piece))
             done(None)
 
-        self._executor.submit(self._convert, prepared)
+        self._conversions.submit(self._owner, 0, self._convert, prepared)
 
     def take(self) -> bytes | None:
         """Return the next bytes, or None if they are not ready; `size` bytes in all."""
@@ -107,7 +112,7 @@ class DownConvertedRecords(PieceSource):
             piece = piece[:left]
         else:
             self._piece = None
-            self._executor.submit(self._convert, self._converted)
+            self._conversions.submit(self._owner, 0, self._convert, self._converted)
         self._sent += len(piece)
         if self._sent == self.size:
             self._request_metrics.observe_conversion(self._seconds, self._memory_bytes)
@@ -126,7 +131,7 @@ class DownConvertedRecords(PieceSource):
         self._metrics.fetch_conversions += self._record_count
         self._record_count = 0
 
-    def _convert(self) -> None:
+    def _convert(self, checkpoint: Checkpoint) -> None:
         """Convert the next piece; runs in the background."""
         started = time.perf_counter()
         converted = b""
@@ -135,8 +140,9 @@ class DownConvertedRecords(PieceSource):
             chunk = self._stored.read_part(self._position, wanted)
             self._memory_bytes += len(chunk)
             try:
-                whole = down_convert(chunk, self._magic, self._first_offset)
+                whole = down_convert(chunk, self._magic, self._first_offset, checkpoint)
             except RecordsError as error:
+                without_frames(error)
                 self._failure = error
                 return
             converted = whole.messages

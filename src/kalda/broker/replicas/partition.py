@@ -26,7 +26,7 @@ from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.storage.log_validator import UnpackedMessages
+from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
 from kalda.zk.client.schema import PartitionState
@@ -291,7 +291,7 @@ class Partition:
         records: memoryview,
         acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        unpacked: UnpackedMessages | None = None,
+        prepared: Prepared | None = None,
     ) -> LogAppendInfo:
         """Append one batch as the leader and move the high watermark as far as it may go.
 
@@ -313,7 +313,7 @@ class Partition:
                 f"min.insync.replicas={self.log.config.min_insync_replicas}.",
             )
         log = self.log
-        info = log.append_as_leader(records, self.leader_epoch, origin, unpacked)
+        info = log.append_as_leader(records, self.leader_epoch, origin, prepared)
         if not followers:
             log.advance_high_watermark(log.log_end_offset)
         elif len(self.maximal_isr) == 1:

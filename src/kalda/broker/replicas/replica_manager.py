@@ -24,10 +24,10 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import TopicPartition
 from kalda.protocol.fast.fetch import FetchAnswer, FetchEntry, FetchPartitionFields, PartitionFetchResult
-from kalda.storage.errors import LOG_ERRORS, OffsetOutOfRangeError, RecordsMissingError
+from kalda.storage.errors import LOG_ERRORS, HeavyBatchError, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager
-from kalda.storage.log_validator import UnpackedMessages
+from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
 from kalda.zk.client.schema import PartitionState
@@ -241,14 +241,15 @@ class ReplicaManager:
         records: memoryview,
         acks: int,
         origin: AppendOrigin = AppendOrigin.CLIENT,
-        unpacked: UnpackedMessages | None = None,
+        prepared: Prepared | None = None,
     ) -> LogAppendInfo:
         """Append one batch to a partition that this broker leads, and complete the fetches that wait for it.
 
-        `unpacked` is what the log's validator unpacked of a message set before.
+        `prepared` is what the log's validator made of the batch before.
 
         Raises:
             ApiError: as `Partition.append_as_leader`.
+            HeavyBatchError: as `UnifiedLog.append_as_leader`.
             StorageError, RecordsError: the log refuses the batch; the `code` goes into the response.
         """
         log = partition.log
@@ -256,7 +257,11 @@ class ReplicaManager:
         metrics = partition.topic_metrics
         metrics.produces += 1
         try:
-            info = partition.append_as_leader(records, acks, origin, unpacked)
+            info = partition.append_as_leader(records, acks, origin, prepared)
+        except HeavyBatchError:
+            # It comes again.
+            metrics.produces -= 1
+            raise
         except (ApiError, *LOG_ERRORS):
             metrics.failed_produces += 1
             raise

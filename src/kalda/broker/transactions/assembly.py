@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from kalda.broker.config import BrokerConfig
@@ -23,7 +22,6 @@ from kalda.common.metrics import Metrics, metric_name
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
-from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
@@ -79,7 +77,7 @@ def build_transactions(
         foundation.dialer,
         listener=listener,
         timeout_ms=timeout_ms,
-        deleted_topics=partial(_deleted_topics, foundation.cluster_store),
+        deleted_topics=foundation.cluster_store.deleted_topics,
     )
     runtime_config = RuntimeConfig(
         name=TRANSACTION_STATE_TOPIC, load_buffer_bytes=config.transaction_state_log_load_buffer_size
@@ -114,12 +112,6 @@ def build_transactions(
         gate=gate,
         ids=ids,
     )
-
-
-async def _deleted_topics(store: ClusterStore, topics: Collection[str]) -> set[str]:
-    marked = await store.topics_to_delete()
-    existing = await store.topic_assignments(topics)
-    return {*topics} - (existing.keys() - {*marked})
 
 
 def _register_metrics(

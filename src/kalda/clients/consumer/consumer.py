@@ -7,9 +7,11 @@ What a maintainer must not break: a position never passes a record that iteratio
 that a commit in the middle of a loop commits exactly what the loop has got.
 """
 
+import inspect
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, overload
 from uuid import UUID
@@ -33,7 +35,7 @@ from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_side import LoopSide
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.errors import IllegalStateError
-from kalda.clients.loop_thread import LoopThread
+from kalda.clients.loop_thread import STANDSTILL_SECONDS_MAX, WATCH_SECONDS, LoopThread, LoopWatch
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.common.types import TopicPartition
@@ -86,7 +88,7 @@ class Consumer:
         setup = ConsumerSetup.from_options(options, interceptors)
         self._setup: Final = setup
         self._interceptors: Final = Interceptors(setup.interceptors)
-        self._guard: Final = OneThreadAtATime(setup.config.client_id)
+        self._guard: Final = OneThreadAtATime(setup.config.client_id, self)
         self._signal: Final = WakeSignal()
         self._queue: Final = CallerQueue(self._signal)
         self._is_woken = False
@@ -137,9 +139,11 @@ class Consumer:
         with self._guard:
             self._finalizer.detach()
             try:
-                self._run(self._inner.close(timeout_s), with_rebalances=True, can_wake=False)
+                self._run(self._inner.close(timeout_s), timeout_s, with_rebalances=True, can_wake=False)
             finally:
                 self._thread.close()
+                # A signal handler may have closed the consumer while this thread waits for records.
+                self._signal.set()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Consumer cannot be pickled: it has connections; create one in each process")
@@ -322,7 +326,8 @@ class Consumer:
         return None if batch is None else batch.to_pandas()
 
     def __iter__(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
-        if self._generator is None:
+        # An interrupt ends the generator, and may keep it from saying so.
+        if self._generator is None or inspect.getgeneratorstate(self._generator) == inspect.GEN_CLOSED:
             self._generator = self._records()
         return self._generator
 
@@ -340,29 +345,50 @@ class Consumer:
         return LoopSide(self._setup, listener, self._signal, self._queue)
 
     def _run(
-        self, coroutine: Coroutine[Any, Any, T], *, with_rebalances: bool = False, can_wake: bool = True
+        self,
+        coroutine: Coroutine[Any, Any, T],
+        timeout_s: float | None = None,
+        *,
+        with_rebalances: bool = False,
+        can_wake: bool = True,
     ) -> T:
-        """Run a coroutine on the loop, and meanwhile what the loop leaves for this thread."""
+        """Run a coroutine on the loop, and meanwhile what the loop leaves for this thread.
+
+        The coroutine ends in time by itself; `timeout_s` is its time, for `LoopWatch`.
+        """
+        future: Future[T] | None = None
         try:
-            self._guard.__enter__()
-        except BaseException:
-            coroutine.close()
-            raise
-        try:
-            future = self._thread.submit(coroutine)
-            future.add_done_callback(lambda _: self._signal.set())
-            try:
-                while not future.done():
-                    self._queue.run(with_rebalances=with_rebalances)
-                    if self._is_woken and can_wake:
-                        self._raise_wakeup()
-                    self._signal.wait(_WAIT_SECONDS_MAX)
-                self._queue.run(with_rebalances=with_rebalances)
+            with self._guard:
+                future = self._thread.submit(coroutine)
+                future.add_done_callback(lambda _: self._signal.set())
+                self._wait_done(future, timeout_s, with_rebalances=with_rebalances, can_wake=can_wake)
                 return future.result()
-            finally:
-                future.cancel()
+        except CancelledError:
+            raise IllegalStateError(f"{self._thread.name} was closed during the call") from None
         finally:
-            self._guard.__exit__(None, None, None)
+            if future is not None:
+                future.cancel()
+            elif inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                coroutine.close()
+            # A call in a listener or signal handler may have taken the signal that the interrupted call waits
+            # for.
+            self._signal.set()
+
+    def _wait_done(
+        self, future: "Future[T]", timeout_s: float | None, *, with_rebalances: bool, can_wake: bool
+    ) -> None:
+        watch: LoopWatch | None = None
+        while not future.done():
+            self._queue.run(with_rebalances=with_rebalances)
+            if self._is_woken and can_wake:
+                self._raise_wakeup()
+            if not future.done() and not self._signal.wait(WATCH_SECONDS):
+                if watch is None:
+                    watch = LoopWatch(
+                        self._thread, STANDSTILL_SECONDS_MAX if timeout_s is None else timeout_s
+                    )
+                watch.check()
+        self._queue.run(with_rebalances=with_rebalances)
 
     def _wait(self, timeout_s: float | None, take: Callable[[], Records]) -> Records:
         """Wait until `take` returns records; return none after `timeout_s`, None to wait for ever."""
@@ -385,7 +411,8 @@ class Consumer:
             core.raise_error()
             if core.group is not None and (core.is_poll_due or now - self._polled_at >= _POLLED_SECONDS):
                 self._polled_at = now
-                self._run(self._inner.polled(), with_rebalances=True)
+                left = STANDSTILL_SECONDS_MAX if deadline is None else deadline - now
+                self._run(self._inner.polled(), left, with_rebalances=True)
             taken = take()
             if core.fetcher.needs_room:
                 # One wake-up of the loop until it has looked again.
@@ -415,7 +442,13 @@ class Consumer:
             while not self._thread.is_closed:
                 with self._guard:
                     self._inner.give_up_arrow()
-                    self._wait(None, lambda: iteration.next_chunk(count))
+                    try:
+                        self._wait(None, lambda: iteration.next_chunk(count))
+                    except IllegalStateError:
+                        # A listener or a signal handler may have closed the consumer.
+                        if self._thread.is_usable:
+                            raise
+                        return
                 if interceptors:
                     yield from interceptors.on_consume(list(iteration.records))
                     continue

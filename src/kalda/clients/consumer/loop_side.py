@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.clients.argument_checks import check_callback
 from kalda.clients.consumer.async_consumer import AsyncConsumer
-from kalda.clients.consumer.caller_thread import CallerQueue, WakeSignal
+from kalda.clients.consumer.caller_thread import CallerQueue, CallerTask, WakeSignal
 from kalda.clients.consumer.consumer_core import ConsumerCore
 from kalda.clients.consumer.consumer_setup import ConsumerSetup, OffsetLike
 from kalda.clients.consumer.group_port import Offsets, OnCommit
@@ -25,6 +25,58 @@ if TYPE_CHECKING:
 
 _ABANDON_SECONDS: Final = 1.0
 """Enough to leave the group; nobody waits for it."""
+_LOOK_SECONDS: Final = 1.0
+"""How soon the loop notices a listener whose end the user's thread could not report."""
+
+
+class _ListenerTask(CallerTask):
+    """One call of a listener by the user's thread, and its end on the loop."""
+
+    def __init__(
+        self,
+        listener: ConsumerRebalanceListener,
+        event: RebalanceEvent,
+        partitions: Collection[TopicPartition],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._listener: Final = listener
+        self._event: Final = event
+        self._partitions: Final = partitions
+        self._loop: Final = loop
+        self._ended: Final = asyncio.Event()
+        self._error: BaseException | None = None
+        self._has_returned = False
+
+    def run(self) -> None:
+        """Call the listener, and let the loop know how it ended."""
+        try:
+            self.is_started = True
+            self._error = IllegalStateError("the listener was interrupted")
+            name = self._event.value
+            result = getattr(self._listener, name)(self._partitions)
+            if inspect.iscoroutine(result):
+                result.close()
+                raise IllegalStateError(
+                    f"{type(self._listener).__name__}.{name} is a coroutine; use AsyncConsumer, or a function"
+                )
+            self._error = None
+        except Exception as error:
+            self._error = error
+        finally:
+            self._has_returned = True
+            # The listener may have closed the consumer, and with it the loop.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ended.set)
+
+    async def wait_done(self) -> None:
+        """Return when the listener has returned; raises what it raised."""
+        while not self._has_returned:
+            # An interrupt of the user's thread may keep it from setting the event.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._ended.wait()
+        if self._error is not None:
+            raise self._error
 
 
 class LoopSide(AsyncConsumer):
@@ -82,41 +134,9 @@ class LoopSide(AsyncConsumer):
         listener = self._listener
         if listener is None:
             return
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[None] = loop.create_future()
-
-        def finish(error: BaseException | None) -> None:
-            if done.done():
-                return
-            if error is None:
-                done.set_result(None)
-            else:
-                done.set_exception(error)
-
-        def report(error: BaseException | None) -> None:
-            # The listener may have closed the consumer, and with it the loop.
-            with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(finish, error)
-
-        def call() -> None:
-            try:
-                result = getattr(listener, event.value)(partitions)
-                if inspect.iscoroutine(result):
-                    result.close()
-                    raise IllegalStateError(
-                        f"{type(listener).__name__}.{event.value} is a coroutine; use AsyncConsumer, "
-                        f"or a function"
-                    )
-            except Exception as error:
-                report(error)
-            except BaseException:
-                report(IllegalStateError("the listener was interrupted"))
-                raise
-            else:
-                report(None)
-
-        self._queue.add(call, is_rebalance=True)
-        await done
+        task = _ListenerTask(listener, event, partitions, asyncio.get_running_loop())
+        self._queue.add_rebalance(task)
+        await task.wait_done()
 
     async def commit_async(
         self,

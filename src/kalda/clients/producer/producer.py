@@ -7,6 +7,7 @@ What a maintainer must not break: a forked child must not use the parent's produ
 nobody closes must not keep the interpreter from exiting.
 """
 
+import asyncio
 import atexit
 import contextlib
 import os
@@ -33,6 +34,7 @@ from kalda.clients.producer.producer_interceptor import ProducerInterceptor
 from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
+from kalda.clients.producer.sender import Sender
 from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import TransactionalProducer
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S: Final = 30.0
+_LOOK_SECONDS: Final = 1.0
 _EXIT_FLUSH_S: Final = 1.0
 """How long the end of the program waits for the records of producers that nobody closed."""
 
@@ -124,7 +127,8 @@ class Producer(TransactionalProducer):
         self._core = core
         self._thread = LoopThread("kalda-producer")
         self._try_send: _TrySend = core.try_send
-        self._close_lock = threading.Lock()
+        self._close_lock = threading.RLock()
+        """Reentrant: a signal handler may close a producer that is being closed."""
         self._is_closed = False
         self._refusal: str | None = None
         """Why no method may be called, in a forked child."""
@@ -132,6 +136,7 @@ class Producer(TransactionalProducer):
         self._finalizer.atexit = False
         _open.add(self)
         self._thread.call_soon(core.start)
+        self._thread.call_soon(_look_again, core.sender, self._thread.loop)
 
     # Records.
 
@@ -279,10 +284,10 @@ class Producer(TransactionalProducer):
         with self._close_lock:
             if self._is_closed:
                 return
-            self._is_closed = True
-            self._finalizer.detach()
-            _open.discard(self)
             try:
+                self._is_closed = True
+                self._finalizer.detach()
+                _open.discard(self)
                 self._thread.call(self._core.close(timeout_s), timeout_s)
             finally:
                 self._thread.close()
@@ -402,6 +407,12 @@ def _at_exit() -> None:
             with contextlib.suppress(ClientError):
                 producer.flush(max(deadline - time.monotonic(), 0.0))
             _warn_of_unsent(producer._core)
+
+
+def _look_again(sender: Sender, loop: asyncio.AbstractEventLoop) -> None:
+    """Find what a caller appended who was interrupted before the sender was woken."""
+    sender.look_again()
+    loop.call_later(_LOOK_SECONDS, _look_again, sender, loop)
 
 
 def _abandon(core: ProducerCore, thread: LoopThread) -> None:

@@ -196,13 +196,22 @@ class ProducerBatch:
             and builder.size_of_next(key, value, timestamp_ms, headers) > self.room
         ):
             return None
-        self.room -= builder.append_next(key, value, timestamp_ms, headers)
-        self.record_count = index + 1
-        result = self.result
-        result.add_record(timestamp_ms, key_size, value_size)
-        if on_delivery is not None:
-            self._add_delivery(index, on_delivery)
-        return RecordFuture(result, index)
+        try:
+            self.room -= builder.append_next(key, value, timestamp_ms, headers)
+            self.record_count = index + 1
+            result = self.result
+            result.add_record(timestamp_ms, key_size, value_size)
+            if on_delivery is not None:
+                self._add_delivery(index, on_delivery)
+            return RecordFuture(result, index)
+        except BaseException:
+            # A signal handler may raise between any two steps; the count of records decides about sequence
+            # numbers.
+            if self.record_count == index:
+                builder.truncate(index, self.reserved - self.room)
+            else:
+                self.result.complete_record(index, timestamp_ms, key_size, value_size)
+            raise
 
     def close(self) -> int:
         """Take no more records, compress them, and return the size of the batch."""

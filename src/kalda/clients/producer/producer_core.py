@@ -59,6 +59,7 @@ from kalda.clients.producer.serializers import (
 )
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transaction_manager import TransactionManager
+from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
@@ -74,6 +75,8 @@ if TYPE_CHECKING:
 
 _CLIENT_NUMBERS: Final = count(1)
 NO_HEADERS: Final[tuple[Header, ...]] = ()
+_METADATA_WAIT_MS: Final = 10
+"""The first wait for a topic that is being created; brokers take some 20 ms."""
 _ABSENT_PARTITION_SECONDS: Final = 0.5
 """How long a partition may be missing in a topic that exists: brokers learn of a new one within that time."""
 _is_callable: Final[Callable[[object], bool]] = callable
@@ -174,6 +177,9 @@ class ProducerCore:
         )
         self.interceptors: Final = ProducerInterceptors(objects.interceptors)
         self.max_block_s: Final = config.max_block_ms / 1000
+        self._metadata_backoff: Final = ExponentialBackoff(
+            min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms
+        )
         self._key_serialize: Final[Serialize | None] = as_serialize(objects.key_serializer, "key")
         self._value_serialize: Final[Serialize | None] = as_serialize(objects.value_serializer, "value")
         self._partitioner: Final = (
@@ -235,7 +241,10 @@ class ProducerCore:
             return None
         if timestamp_ms is None:
             timestamp_ms = time_ns() // 1_000_000
-        elif type(timestamp_ms) is not int or timestamp_ms < 0:
+        elif type(timestamp_ms) is not int:
+            return None
+        if timestamp_ms < 0:
+            # Also where the machine's clock is before 1970.
             return None
         if on_delivery is not None and not _is_callable(on_delivery):
             return None
@@ -357,7 +366,7 @@ class ProducerCore:
             if partition is not None and self.has_metadata(topic, None) and loop.time() >= absent_until:
                 raise self._absent_partition(topic, partition)
             attempts += 1
-            wait = self.client.retry_backoff.seconds(attempts)
+            wait = self._metadata_backoff.seconds(attempts)
             await asyncio.sleep(min(wait, max(deadline - loop.time(), 0.0)))
 
     def encode(self, record: ProducerRecord) -> PendingRecord:

@@ -528,16 +528,17 @@ class RecordAccumulator:
                 reserved = 0
                 future = last.try_append(*record)
             if future is not None:
-                self.pool.release(reserved)
+                unused, reserved = reserved, 0
+                self.pool.release(unused)
                 return Appended(future, False)
             batch = ProducerBatch(queue.topic_partition, self._new_builder(), now, reserved)
             future = batch.try_append(*record)
+            assert future is not None, "the first record of a batch fits"
+            if last is not None:
+                self._close_batch(last, queues.ratio)
         except BaseException:
             self.pool.release(reserved)
             raise
-        assert future is not None, "the first record of a batch fits"
-        if last is not None:
-            self._close_batch(last, queues.ratio)
         self._enqueue(queue, batch)
         if partition is None:
             queues.partitioner.produced_bytes += batch.uncompressed_size
@@ -597,9 +598,12 @@ class RecordAccumulator:
                 batch.reserved = size
 
     def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        queue.batches.append(batch)
-        self._waiting[queue.topic_partition] = queue
-        self._incomplete[id(batch)] = batch
+        # Without a call: CPython runs no signal handler, which may raise, between these steps. A batch that
+        # is in its queue only is never sent, though appends go on.
+        key, partition, batches = id(batch), queue.topic_partition, queue.batches
+        batches += (batch,)
+        self._waiting[partition] = queue
+        self._incomplete[key] = batch
 
     def _enqueue_first(self, batch: ProducerBatch) -> None:
         """Put a batch before those with higher sequence numbers; without sequences, to the front."""

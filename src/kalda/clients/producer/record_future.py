@@ -72,6 +72,16 @@ class BatchResult:
         self.key_sizes.append(key_size)
         self.value_sizes.append(value_size)
 
+    def complete_record(self, index: int, timestamp_ms: int, key_size: int, value_size: int) -> None:
+        """Note what an interrupted `add_record` did not."""
+        for values, value in (
+            (self.timestamps_ms, timestamp_ms),
+            (self.key_sizes, key_size),
+            (self.value_sizes, value_size),
+        ):
+            if len(values) == index:
+                values.append(value)
+
     def metadata_of(self, index: int) -> RecordMetadata:
         """Return what is known of a record now; the offset is -1 until it was written."""
         result, at = self.of_record(index)

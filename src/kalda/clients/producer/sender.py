@@ -133,6 +133,14 @@ class Sender:
             if not self._is_closed:
                 raise
 
+    def look_again(self) -> None:
+        """Look for something to send although nothing says so; on the loop.
+
+        A caller may have been interrupted between the append and the wake-up, or within it.
+        """
+        if not self._is_closed and (self._is_woken or self._accumulator.has_undrained):
+            self._on_wakeup()
+
     async def wait_idle(self) -> None:
         """Wait until no batch is incomplete and no transaction is under way."""
         while self._accumulator.has_incomplete or self._has_transaction_request:

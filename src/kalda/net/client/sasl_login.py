@@ -30,8 +30,6 @@ _RENEW_TO: Final = 0.95
 _HANDSHAKE_VERSION: Final = 1
 _ROUNDS_MAX: Final = 16
 """Messages of one login; no mechanism needs more than some four, and a token must not be sent for ever."""
-_RENEWAL_SECONDS_MIN: Final = 1.0
-"""A login is not renewed more often, however short a session the broker offers."""
 
 
 async def log_in(
@@ -84,4 +82,4 @@ async def log_in(
 
 def renewal_seconds(lifetime_seconds: float) -> float:
     """Return after how many seconds of a session to log in again: not at once with other clients."""
-    return max(lifetime_seconds * random.uniform(_RENEW_FROM, _RENEW_TO), _RENEWAL_SECONDS_MIN)
+    return lifetime_seconds * random.uniform(_RENEW_FROM, _RENEW_TO)

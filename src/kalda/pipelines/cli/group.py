@@ -9,7 +9,18 @@ from typing import Final
 
 from kalda.pipelines.cli.noun import pipeline
 
-_VERBS: Final = ("validate", "run", "status", "compact", "dlq", "export_sdp", "repair", "audit", "replay")
+_VERBS: Final = (
+    "validate",
+    "run",
+    "status",
+    "compact",
+    "dlq",
+    "export_sdp",
+    "repair",
+    "audit",
+    "replay",
+    "pass_over",
+)
 
 for _verb in _VERBS:
     import_module(f"kalda.pipelines.cli.{_verb}")

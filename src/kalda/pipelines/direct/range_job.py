@@ -8,13 +8,14 @@ become visible by the driver's commit, which names the files of one run.
 """
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.common.types import TopicPartition
 from kalda.formats.decoded import DecodeFailure as FormatFailure
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
@@ -23,7 +24,7 @@ from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FailedRowsError, wit
 from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import DELETE_COLUMN, PARTITION_COLUMN, UpsertMarks
 from kalda.pipelines.dlq.letters import DECODE, EXPECT, TARGET, TRANSFORM
-from kalda.pipelines.expectations import ERROR_CLASS, Expectations
+from kalda.pipelines.expectations import ERROR_CLASS, Checked, CheckError, Expectations
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.value_totals import TotalCount, Totals, totals_of
 from kalda.records.columnar import ColumnarBatch
@@ -32,6 +33,8 @@ from kalda.spark.source.plan import OffsetRange
 from kalda.spark.worker import pooled_reader, prepare_worker
 
 _HIDDEN: Final = (OFFSET_COLUMN, PARTITION_COLUMN, DELETE_COLUMN)
+PASSED: Final = "Passed"
+"""An operator lets the pipeline pass over the record."""
 STEP_FAILED: Final = "StepFailed"
 """A step of the transform fails for a record."""
 
@@ -94,6 +97,8 @@ class RangeJob:
     expectations: Expectations | None = None
     upsert: UpsertMarks | None = None
     """Adds the hidden columns of rows that replace each other; None where rows are appended."""
+    passed: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
+    """The records that are passed over, with the reason, by partition and offset."""
 
     def run(self, offset_range: OffsetRange, part: int) -> RangeResult:
         """Process one range; `part` is its number in the batch.
@@ -105,6 +110,19 @@ class RangeJob:
             ClientError, RecordsError, OSError: reading or writing failed.
         """
         return _RangeRun(self, offset_range, part).run()
+
+
+def passed_failure(row: int, reason: str) -> FormatFailure:
+    """Return what the dead letter of a passed record says."""
+    return FormatFailure(row, PASSED, f"`kalda pipeline pass` lets the pipeline pass over it: {reason}")
+
+
+def _without_values(decoded: ColumnarBatch, rows: Collection[int]) -> ColumnarBatch:
+    """Return records of which some have no value, so that it is not decoded."""
+    if not rows:
+        return decoded
+    mask = pa.array([row in rows for row in range(len(decoded))])
+    return replace(decoded, values=pc.if_else(mask, pa.scalar(None, decoded.values.type), decoded.values))
 
 
 class _RangeRun:
@@ -119,6 +137,7 @@ class _RangeRun:
         self._given = 0
         self._filtered = 0
         self._bad = 0
+        self._passed = 0
         self._attempts = 0
         self._values_decoded: Final = TotalCount()
         self._values_written: Final = TotalCount()
@@ -161,25 +180,35 @@ class _RangeRun:
         job = self._job
         for decoded in records:
             self._count.add(decoded.offsets)
-            made = job.rows.rows_of(decoded, self._range.topic_partition)
-            if made.failures:
-                self._put_aside(decoded, made.failures, DECODE)
-            yield from self._written(decoded, made.rows)
+            passed = self._passed_rows(decoded)
+            made = job.rows.rows_of(_without_values(decoded, passed), self._range.topic_partition)
+            failures = [each for each in made.failures if each.row not in passed] if passed else made.failures
+            rows = made.rows
+            if passed:
+                self._passed += len(passed)
+                failures = sorted([*failures, *passed.values()], key=lambda each: each.row)
+                offsets = decoded.offsets.take(pa.array(list(passed)))
+                rows = rows.filter(pc.invert(pc.is_in(rows.column(OFFSET_COLUMN), offsets)))
+            if failures:
+                self._put_aside(decoded, failures, DECODE)
+            yield from self._written(decoded, rows)
+
+    def _passed_rows(self, decoded: ColumnarBatch) -> dict[int, FormatFailure]:
+        """Return the records that are passed over, by their row."""
+        passed = self._job.passed.get(self._range.topic_partition)
+        if not passed:
+            return {}
+        rows = pc.indices_nonzero(pc.is_in(decoded.offsets, pa.array(list(passed), pa.int64()))).to_pylist()
+        return {row: passed_failure(row, passed[decoded.offsets[row].as_py()]) for row in rows}
 
     def _written(self, decoded: ColumnarBatch, made: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Yield the rows that the target gets of those before the transform."""
         job = self._job
         kept: list[pa.Array] = []
-        for rows in self._transformed(decoded, made):
+        for rows in self._prepared(decoded, made):
             if rows.num_columns == 1:  # no value of the batch shows a column, so there is nothing to write
                 self._filtered += rows.num_rows
                 continue
-            if job.upsert is not None and rows.num_rows:
-                marked = job.upsert.marked(rows, decoded, self._range.topic_partition.partition)
-                self._filtered += rows.num_rows - marked.num_rows
-                rows = marked
-            if job.expectations and rows.num_rows:
-                rows = self._checked(decoded, rows, job.expectations)
             if rows.num_rows:
                 rows = self._fitted(decoded, rows, kept)
             if not rows.num_rows:
@@ -188,7 +217,6 @@ class _RangeRun:
             if job.event_time is not None:
                 self._note_times(rows.column(job.event_time))
             yield rows
-
         if kept:
             offsets = pa.concat_arrays(kept)
             if len(offsets) < made.num_rows:
@@ -201,24 +229,50 @@ class _RangeRun:
             self._totalled = rows, totals_of(rows, _HIDDEN)
         return self._totalled[1]
 
-    def _transformed(self, decoded: ColumnarBatch, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield the rows behind the steps; halve them to find those for which a step fails."""
+    def _prepared(self, decoded: ColumnarBatch, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield the rows behind the steps that meet the expectations, with the marks of an upsert.
+
+        Where a step or a condition fails, the rows are halved until the one that it fails for stands alone.
+        """
         try:
             made, dropped = self._job.rows.transform(rows)
+            marked = self._marked(decoded, made)
+            checked = self._checked(marked)
         except (SqlError, FailedRowsError) as error:
             self._attempts += 1
             if self._attempts > ATTEMPTS_MAX:
                 raise
             if rows.num_rows == 1:
-                offset = rows.column(OFFSET_COLUMN)
-                self._put_aside_rows(decoded, offset, [FormatFailure(0, STEP_FAILED, str(error))], TRANSFORM)
+                is_condition = isinstance(error, CheckError)
+                failure = FormatFailure(0, ERROR_CLASS if is_condition else STEP_FAILED, str(error))
+                stage = EXPECT if is_condition else TRANSFORM
+                self._put_aside_rows(decoded, rows.column(OFFSET_COLUMN), [failure], stage)
                 return
             half = rows.num_rows // 2
-            yield from self._transformed(decoded, rows.slice(0, half))
-            yield from self._transformed(decoded, rows.slice(half))
+            yield from self._prepared(decoded, rows.slice(0, half))
+            yield from self._prepared(decoded, rows.slice(half))
             return
-        self._filtered += dropped
-        yield made
+        self._filtered += dropped + made.num_rows - marked.num_rows
+        if checked is not None:
+            self._filtered += checked.dropped
+            if checked.dead:
+                failures = [FormatFailure(each.row, ERROR_CLASS, each.message) for each in checked.dead]
+                self._put_aside_rows(decoded, marked.column(OFFSET_COLUMN), failures, EXPECT)
+            if checked.dropped or checked.dead:
+                marked = marked.filter(checked.good)
+        yield marked
+
+    def _marked(self, decoded: ColumnarBatch, rows: pa.RecordBatch) -> pa.RecordBatch:
+        upsert = self._job.upsert
+        if upsert is None or not rows.num_rows:
+            return rows
+        return upsert.marked(rows, decoded, self._range.topic_partition.partition)
+
+    def _checked(self, rows: pa.RecordBatch) -> Checked | None:
+        if not self._job.expectations or not rows.num_rows:
+            return None
+        exempt = rows.column(DELETE_COLUMN) if self._job.upsert is not None else None
+        return self._job.expectations.check(rows, exempt)
 
     def _fitted(self, decoded: ColumnarBatch, rows: pa.RecordBatch, kept: list[pa.Array]) -> pa.RecordBatch:
         """Return the rows as the target takes them; put the others aside. `kept` gets the rows' offsets."""
@@ -231,18 +285,6 @@ class _RangeRun:
             kept.append(rows.column(OFFSET_COLUMN))
             self._values_written.add(rows.num_rows, self._totals_of(rows))
         return fitted.rows
-
-    def _checked(
-        self, decoded: ColumnarBatch, rows: pa.RecordBatch, expectations: Expectations
-    ) -> pa.RecordBatch:
-        """Return the rows that meet the expectations; put aside and count the others."""
-        exempt = rows.column(DELETE_COLUMN) if self._job.upsert is not None else None
-        checked = expectations.check(rows, exempt)
-        self._filtered += checked.dropped
-        if checked.dead:
-            failures = [FormatFailure(each.row, ERROR_CLASS, each.message) for each in checked.dead]
-            self._put_aside_rows(decoded, rows.column(OFFSET_COLUMN), failures, EXPECT)
-        return rows if checked.dropped + len(checked.dead) == 0 else rows.filter(checked.good)
 
     def _put_aside_rows(
         self,
@@ -263,7 +305,9 @@ class _RangeRun:
     def _put_aside(self, decoded: ColumnarBatch, failures: Sequence[DecodeFailure], stage: str) -> None:
         self._bad += len(failures)
         if self._letters is None:
-            first = failures[0]
+            first = next((each for each in failures if each.error_class != PASSED), None)
+            if first is None:
+                return
             offset = decoded.offsets[first.row].as_py()
             raise BadRecordError(
                 f"{self._range.topic_partition} at offset {offset}: {first.error_class}: {first.message}; "
@@ -286,6 +330,7 @@ class _RangeRun:
             records=self._count.records,
             rows_out=written.rows,
             dlq=self._bad,
+            passed=self._passed,
             filtered=self._filtered,
             gaps=self._count.gaps,
             event_time_min=min((least for least, _ in self._times), default=None),

@@ -30,6 +30,7 @@ from kalda.pipelines.engine.breaker import check_breaker
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.errors import PipelineStoppedError
+from kalda.pipelines.engine.passed import PassedRecords
 from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
 from kalda.pipelines.engine.spark_tasks import CountTarget
@@ -79,6 +80,7 @@ class BatchRunner:
         self._spec: Final = plan.spec
         self._checkpoint: Final = Checkpoint(file.checkpoint(plan.spec.name))
         self._log: Final = BatchLog(file.storage, plan.spec.name)
+        self._passed: Final = PassedRecords(file.storage, plan.spec.name)
         self._refill_log: Final = BatchLog(file.refill_storage, plan.spec.name)
         self._cluster: Final = file.cluster(plan.cluster)
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
@@ -302,6 +304,7 @@ class BatchRunner:
             event_time=target.event_time if isinstance(target, TableSpec) else None,
             expectations=Expectations(spec.expect) if spec.expect and plan.is_direct else None,
             upsert=self._target.upsert_marks(is_spark=not plan.is_direct),
+            passed=self._passed.read(),
         )
 
     def _results(self, frame: "DataFrame", job: RangeJob, ranges: Sequence[OffsetRange]) -> SparkResults:

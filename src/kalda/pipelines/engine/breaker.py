@@ -17,7 +17,7 @@ def check_breaker(spec: PipelineSpec, account: BatchAccount) -> None:
     """
     breaker, replayed = spec.breaker, spec.retry_topic
     counted = [each for each in account.ranges if each.topic != replayed]
-    records, bad = sum(each.records for each in counted), sum(each.dlq for each in counted)
+    records, bad = sum(each.records for each in counted), sum(each.dlq - each.passed for each in counted)
     if records < breaker.records_min or bad <= records * breaker.bad_max:
         return
     raise BreakerOpenError(

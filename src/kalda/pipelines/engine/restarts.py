@@ -76,9 +76,10 @@ class Restarts:
             what = "before its first batch" if batch_id is None else f"in batch {batch_id}"
             how = "failed" if is_permanent else f"failed {self.failures} times"
             last = "with" if is_permanent else "last with"
+            passing = "" if is_permanent else "; `kalda pipeline pass` passes over a record"
             raise PoisonBatchError(
                 f"{self.pipeline} {how} {what}, {last}: {reason.rstrip('.')}. It stays stopped; "
-                "correct the cause and start it again, it goes on with the same batch"
+                f"correct the cause and start it again, it goes on with the same batch{passing}"
             ) from error
         return min(self.policy.backoff_ms << min(self.failures - 1, 30), self.policy.backoff_max_ms)
 

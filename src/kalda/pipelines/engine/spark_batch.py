@@ -5,21 +5,27 @@ a step sees all rows of the batch, the rows before it are counted first, and wha
 itself: `rows_out` then counts the rows that the step was given.
 """
 
+import logging
 import pickle
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from kalda.pipelines.direct.range_job import RangeJob, RangeResult
+from kalda.formats.decoded import DecodeFailure
+from kalda.pipelines.direct.range_job import STEP_FAILED, RangeJob, RangeResult, passed_failure
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, without_offsets
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
+from kalda.pipelines.dlq.letters import DECODE, TRANSFORM
 from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.planner import TopicPlan
+from kalda.pipelines.engine.restarts import first_line
 from kalda.pipelines.engine.spark_sql import (
     GOOD,
     HIDDEN_DDL,
+    OFFSET,
     ROW,
     STATE,
     add_columns,
@@ -31,7 +37,9 @@ from kalda.pipelines.engine.spark_tasks import (
     RESULT_DDL,
     CountTarget,
     DecodeTask,
+    Failing,
     FunctionTask,
+    KnownFailure,
     PlainWriteTask,
     WriteTask,
 )
@@ -53,7 +61,14 @@ from kalda.spark.source.plan import OffsetRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+logger: Final = logging.getLogger(__name__)
+
 _CHECK: Final = "__kalda_check_"
+
+_FAILING_MAX: Final = 100
+"""So many records of a batch may fail in a step: each takes some twenty jobs of Spark to be found."""
+_OF_A_VALUE: Final = re.compile(r"SQLSTATE: (22|P0001)|\bFailedRowsError\b")
+"""An error of an expression for a value (SQL's class 22), of `raise_error`, or of a Python step."""
 
 OpenTarget = Callable[[pa.Schema], RowsTarget]
 """Opens the target for rows of these columns; creates or evolves a table."""
@@ -92,17 +107,92 @@ class SparkBatch:
         Raises:
             PipelineStoppedError: the transform does not fit its rows.
         """
+        try:
+            return self._run(schema, open_target, self._passed())
+        except Exception as error:
+            if not _is_of_a_value(error):
+                raise
+            logger.info(
+                "%s: looking for the records of a failure: %s", self._plan.spec.name, first_line(error)
+            )
+            failing = self._find_failing(schema, error)
+        return self._run(schema, open_target, failing)
+
+    def _run(self, schema: pa.Schema, open_target: OpenTarget, failing: Failing) -> SparkResults:
         steps = self._plan.spec.transform
-        count = next((index for index, each in enumerate(steps) if not is_row_wise(each)), len(steps))
-        rows = self._decoded(schema)
-        for step in steps[:count]:
-            rows = self._apply(rows, step)
+        count = self._row_wise_count()
+        rows = self._transformed(self._decoded(schema, failing))
         if count == len(steps):
             return self._write_rows(rows, open_target)
         return self._write_batch(rows, steps[count:], open_target)
 
-    def _decoded(self, schema: pa.Schema) -> "DataFrame":
-        task = DecodeTask(self._plan.rows, schema)
+    def _row_wise_count(self) -> int:
+        steps = self._plan.spec.transform
+        return next((index for index, each in enumerate(steps) if not is_row_wise(each)), len(steps))
+
+    def _transformed(self, rows: "DataFrame") -> "DataFrame":
+        """Return the rows behind the steps that make each row of one."""
+        for step in self._plan.spec.transform[: self._row_wise_count()]:
+            rows = self._apply(rows, step)
+        return rows
+
+    def _find_failing(self, schema: pa.Schema, error: Exception) -> Failing:
+        """Return the records for which a row-wise step fails: parts of the decoded rows are tried by halves.
+
+        Raises:
+            Exception: `error`, when no record is found alone, or too many are.
+        """
+        found: dict[int, dict[int, KnownFailure]] = {}
+        passed = self._passed()
+        decoded = self._decoded(schema, passed).persist()
+        try:
+            waiting = [(part, each.start, each.end) for part, each in enumerate(self._ranges)]
+            count = 0
+            while waiting:
+                part, start, end = waiting.pop()
+                reason = self._failure_of(decoded, part, start, end)
+                if reason is None:
+                    continue
+                if end - start > 1:
+                    middle = (start + end) // 2
+                    waiting += [(part, middle, end), (part, start, middle)]
+                    continue
+                count += 1
+                if count > _FAILING_MAX:
+                    raise error
+                found.setdefault(part, {})[start] = (DecodeFailure(0, STEP_FAILED, reason), TRANSFORM)
+        finally:
+            decoded.unpersist()
+        if not found:
+            raise error
+        for part, known in passed.items():
+            found.setdefault(part, {}).update(known)
+        return found
+
+    def _passed(self) -> Failing:
+        """Return the records that are passed over."""
+        return {
+            part: {offset: (passed_failure(0, reason), DECODE) for offset, reason in known.items()}
+            for part, each in enumerate(self._ranges)
+            if (known := self._job.passed.get(each.topic_partition))
+        }
+
+    def _failure_of(self, decoded: "DataFrame", part: int, start: int, end: int) -> str | None:
+        """Return why steps and conditions fail for the offsets of a part; None if they do not."""
+        some = decoded.where(f"spark_partition_id() = {part} AND {OFFSET} >= {start} AND {OFFSET} < {end}")
+        try:
+            rows = self._transformed(some)
+            if self._row_wise_count() == len(self._plan.spec.transform):
+                rows = add_columns(self._session, rows, self._flags())
+            rows.write.format("noop").mode("overwrite").save()
+        except Exception as error:
+            if not _is_of_a_value(error):
+                raise
+            return first_line(error)
+        return None
+
+    def _decoded(self, schema: pa.Schema, failing: Failing) -> "DataFrame":
+        task = DecodeTask(self._plan.rows, schema, failing)
         return self._frame.mapInArrow(task, f"{ROW} {_ddl(schema)}, {HIDDEN_DDL}")
 
     def _apply(self, rows: "DataFrame", step: TransformStep) -> "DataFrame":
@@ -180,6 +270,11 @@ def view_frame(session: "SparkSession", source: TableSource) -> "DataFrame":
     if schema is None:
         raise PipelineStoppedError(f"the table {source.table} of a view does not exist at {source.path}")
     return session.createDataFrame(pa.Table.from_batches(table.read(), schema))
+
+
+def _is_of_a_value(error: Exception) -> bool:
+    """Return whether the values of some records may be the cause of a failure."""
+    return _OF_A_VALUE.search(str(error)) is not None
 
 
 def _collected(frame: "DataFrame") -> list:  # type: ignore[type-arg]  # what the tasks pickled

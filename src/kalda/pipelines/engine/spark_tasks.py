@@ -17,6 +17,7 @@ from kalda.formats.decoded import DecodeFailure
 from kalda.formats.merging import ColumnsChangedError
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.direct.range_job import (
+    PASSED,
     BadRecordError,
     LostRowsError,
     RangeJob,
@@ -42,6 +43,11 @@ _ERROR_TYPE: Final = pa.struct(
 
 _UPSERT_COLUMNS: Final = (OFFSET_COLUMN, PARTITION_COLUMN, DELETE_COLUMN)
 
+KnownFailure = tuple[DecodeFailure, str]
+"""A failure, and its stage."""
+Failing = Mapping[int, Mapping[int, KnownFailure]]
+"""Records that become no rows: by the number of the task and the offset."""
+
 RESULT_DDL: Final = "result binary"
 _RESULT_SCHEMA: Final = pa.schema([("result", pa.binary())])
 
@@ -62,17 +68,24 @@ class DecodeTask:
     rows: RowPlan
     schema: pa.Schema
     """The columns of the rows."""
+    failing: Failing = field(default_factory=dict)
+    """Records that become no rows, and are not decoded."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode the batches of a task."""
         prepare_worker()
+        failing = self.failing and self.failing.get(task_part(), {})
         for records in batches:
-            yield self._decoded(records)
+            yield self._decoded(records, failing or {})
 
-    def _decoded(self, records: pa.RecordBatch) -> pa.RecordBatch:
+    def _decoded(self, records: pa.RecordBatch, failing: Mapping[int, KnownFailure]) -> pa.RecordBatch:
         columns: dict[str, pa.Array] = {}
         failures: Sequence[DecodeFailure] = ()
         values = records.column("value")
+        known = _known(records, failing)
+        if known:
+            mask = pc.is_in(records.column("offset"), pa.array(list(failing), pa.int64()))
+            values = pc.if_else(mask, pa.scalar(None, values.type), values)
         if self.rows.decoder is not None:
             decoded = self.rows.decoder.decode(values)
             failures = decoded.errors  # type: ignore[assignment]  # the class behind the protocol
@@ -82,7 +95,7 @@ class DecodeTask:
         failures = self.rows.with_kept_failures(failures, kept)  # type: ignore[assignment]  # as above
         columns |= zip(self.rows.keep, kept, strict=True)
         count = records.num_rows
-        state, error = _states(count, failures)
+        state, error = _states(count, [*known, *((each, DECODE) for each in failures)])
         new = columns.keys() - set(self.schema.names)
         if new:
             raise ColumnsChangedError(
@@ -94,25 +107,45 @@ class DecodeTask:
             for field in self.schema
         ]
         row = pa.StructArray.from_arrays(
-            fields, fields=list(self.schema), mask=pc.not_equal(state, GOOD) if failures else None
+            fields, fields=list(self.schema), mask=pc.not_equal(state, GOOD) if failures or known else None
         )
         hidden = [records.column("offset"), state, error, values.is_null()]
         return pa.RecordBatch.from_arrays([row, *hidden], names=[ROW, *HIDDEN])
 
 
-def _states(count: int, failures: Sequence[DecodeFailure]) -> tuple[pa.Array, pa.Array]:
-    """Return the columns that say which rows are bad, and why."""
+def task_part() -> int:
+    """Return the number of the task that calls."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    assert context is not None, "a task of Spark has a context"
+    return int(context.partitionId())
+
+
+def _known(records: pa.RecordBatch, failing: Mapping[int, KnownFailure]) -> list[tuple[DecodeFailure, str]]:
+    """Return the failures that are known before the records are decoded, with their stage."""
+    if not failing:
+        return []
+    offsets = pa.array(list(failing), pa.int64())
+    rows = pc.indices_nonzero(pc.is_in(records.column("offset"), offsets)).to_pylist()
+    column = records.column("offset")
+    known = {row: failing[column[row].as_py()] for row in rows}
+    return [(replace(failure, row=row), stage) for row, (failure, stage) in known.items()]
+
+
+def _states(count: int, failures: Sequence[tuple[DecodeFailure, str]]) -> tuple[pa.Array, pa.Array]:
+    """Return the columns that say which rows are bad, and why; the first failure of a row counts."""
     if not failures:
         return pa.repeat(pa.scalar(GOOD, pa.int32()), count), pa.nulls(count, _ERROR_TYPE)
     states: list[int] = [GOOD] * count
     errors: list[dict[str, str | int | None] | None] = [None] * count
-    for each in failures:
+    for each, stage in reversed(failures):
         states[each.row] = BAD
         errors[each.row] = {
             "class": each.error_class,
             "message": each.message,
             "schema_id": each.schema_id,
-            "stage": DECODE,
+            "stage": stage,
         }
     return pa.array(states, pa.int32()), pa.array(errors, _ERROR_TYPE)
 
@@ -162,11 +195,7 @@ class WriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows."""
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None, "a task of Spark has a context"
-        part = context.partitionId()
+        part = task_part()
         result = _RangeWrite(self, self.ranges[part], part).run(batches)
         yield packed(result)
 
@@ -184,6 +213,8 @@ class _RangeWrite:
     """Offset, failure and stage of each bad record: at most one entry for each record."""
     times: list[tuple[int, int]] = field(default_factory=list)
     values: TotalCount = field(default_factory=TotalCount)
+    bad_count: int = 0
+    passed: int = 0
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> RangeResult:
         job = self.task.job
@@ -202,7 +233,8 @@ class _RangeWrite:
             end=self.range.end,
             records=count.records,
             rows_out=written.rows,
-            dlq=len(self.bad),
+            dlq=self.bad_count,
+            passed=self.passed,
             filtered=self.filtered,
             gaps=count.gaps,
             event_time_min=min((least for least, _ in self.times), default=None),
@@ -256,7 +288,12 @@ class _RangeWrite:
             self._put_aside(offset, failure, error["stage"])
 
     def _put_aside(self, offset: int, failure: DecodeFailure, stage: str) -> None:
+        self.bad_count += 1
+        if failure.error_class == PASSED:
+            self.passed += 1
         if self.task.job.dead_letters is None:
+            if failure.error_class == PASSED:
+                return
             raise BadRecordError(
                 f"{self.range.topic_partition} at offset {offset}: {failure.error_class}: {failure.message}; "
                 "set on_error to dlq or skip to go on without such records"
@@ -333,13 +370,8 @@ class PlainWriteTask:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write all rows that meet the expectations."""
-        from pyspark import TaskContext
-
         prepare_worker()
-        context = TaskContext.get()
-        assert context is not None, "a task of Spark has a context"
-        part = context.partitionId()
-        yield packed(self.target.write(self._rows(batches), self.query_id, self.batch_id, part))
+        yield packed(self.target.write(self._rows(batches), self.query_id, self.batch_id, task_part()))
 
     def _rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for rows in batches:

@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.sql.row_query import RowCondition
+from kalda.pipelines.sql.values import TIMESTAMP
 from kalda.pipelines.tables.partitions import NAME_BYTES_MAX, PartitionField, directory_part, is_too_long
 from kalda.pipelines.tables.upsert import DELETE, HIDDEN
 
@@ -483,8 +485,11 @@ def _is_list(kind: pa.DataType) -> bool:
 def _shown(column: pa.Array, row: int) -> str:
     try:
         return _cut(repr(column[row].as_py()))
-    except (OverflowError, ValueError):
-        return _cut(str(column[row]))
+    except (OverflowError, ValueError):  # Python has no such date
+        value = column.slice(row, 1)
+        if column.type in (pa.date32(), TIMESTAMP):
+            return _cut(str(calendar.text(value)[0]))
+        return _cut(" ".join(value.to_string().split()))
 
 
 def _cut(text: str) -> str:

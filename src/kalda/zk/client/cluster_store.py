@@ -15,7 +15,16 @@ from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
 from kalda.zk.client import paths, schema
 from kalda.zk.client.config_changes import ConfigChange, ConfigChanges, read_configs
 from kalda.zk.client.layout import ensure_paths
-from kalda.zk.client.port import Create, Delete, Operation, SetData, WatchCallback, ZooKeeperClient
+from kalda.zk.client.port import (
+    ANY_VERSION,
+    Check,
+    Create,
+    Delete,
+    Operation,
+    SetData,
+    WatchCallback,
+    ZooKeeperClient,
+)
 from kalda.zk.client.schema import (
     BrokerInfo,
     PartitionState,
@@ -179,6 +188,25 @@ class ClusterStore:
         return schema.decode_each(
             names, found, lambda name, entry: schema.decode_topic(name, entry[0], entry[1].version)
         )
+
+    async def deleted_topics(self, topics: Iterable[str]) -> set[str]:
+        """Return which of some topics do not exist or are marked for deletion.
+
+        That a topic does not exist is checked by transactions: a read may be answered by a server that has
+        yet to see its creation.
+        """
+        names, marked = list(topics), set(await self.topics_to_delete())
+        outcomes = await self.zookeeper.multi_many(
+            [[Check(paths.topic(name), ANY_VERSION)] for name in names]
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, ZooKeeperError) and not isinstance(outcome, NoNodeError):
+                raise outcome
+        return {
+            name
+            for name, outcome in zip(names, outcomes, strict=True)
+            if name in marked or isinstance(outcome, NoNodeError)
+        }
 
     async def partition_states(
         self, partitions: Iterable[TopicPartition]

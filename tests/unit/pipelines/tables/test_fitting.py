@@ -162,3 +162,22 @@ def test_a_partition_has_a_name_that_file_systems_take() -> None:
 
     assert ["x" * 252, None] == found.rows.column("dt").to_pylist()
     assert [1, 2] == [each.row for each in found.misfits]
+
+
+def test_a_moment_that_python_lacks_is_named() -> None:
+    """The message that names such a value must not fail by it."""
+    kinds = {"at": pa.timestamp("us", tz="UTC"), "local": pa.timestamp("us"), "day": pa.date32()}
+    schema = pa.schema(list(kinds.items()))
+    far = 253_402_300_800_000_000
+    columns = [pa.array([0, far], pa.int64()).cast(kinds[name]) for name in ("at", "local")]
+    columns.append(pa.array([0, 2_932_897], pa.int32()).cast(pa.date32()))
+
+    for index, name in enumerate(kinds):
+        rows = pa.RecordBatch.from_arrays([columns[index]], names=[name])
+
+        found = RowFit("orders", pa.schema([schema.field(name)])).fit(rows)
+
+        assert 1 == found.rows.num_rows
+        assert [1] == [each.row for each in found.misfits]
+        assert "outside the years 1 to 9999" in found.misfits[0].message
+        assert ("+10000-01-01" in found.misfits[0].message) == (name != "local")

@@ -244,6 +244,13 @@ async def test_follower_goes_on_after_coordination_failed(
     assert ["old", "a", "b"] == seen
 
 
+async def test_topics_that_do_not_exist_or_are_marked_for_deletion_are_found() -> None:
+    cluster = await InMemoryZooKeeper().cluster()
+    await cluster.create_topics([topic("t", 1), topic("marked", 1)])
+    await cluster.request_topic_deletions(["marked"])
+    assert {"gone", "marked"} == await cluster.deleted_topics(["gone", "t", "marked"])
+
+
 async def test_old_config_notifications_are_purged() -> None:
     zookeeper = InMemoryZooKeeper()
     cluster = await zookeeper.cluster()

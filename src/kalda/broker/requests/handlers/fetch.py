@@ -233,7 +233,8 @@ def _result(
             cast("FileSlice", result.records),
             magic,
             offsets[key, result.partition],
-            services.log_manager.resources.executor,
+            services.log_manager.resources.conversions,
+            context.connection,
             services.replica_manager.topic_stats.of(key.decode()),
             context.api.metrics,
         )

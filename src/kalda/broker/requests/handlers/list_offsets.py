@@ -7,10 +7,12 @@ is the log start, nothing is tiered, and no look-up is remote.
 """
 
 from collections import Counter
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, Partition
-from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -22,8 +24,14 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kalda.storage.errors import LOG_ERRORS
-from kalda.storage.offsets_for_times import offset_for_max_timestamp, offset_for_timestamp, offsets_before
+from kalda.storage.errors import LOG_ERRORS, HeavyBatchError
+from kalda.storage.log_types import TimestampAndOffset
+from kalda.storage.offsets_for_times import (
+    TimestampSearch,
+    offset_for_max_timestamp,
+    offset_for_timestamp,
+    offsets_before,
+)
 from kalda.storage.unified_log import UnifiedLog
 
 LATEST: Final = -1
@@ -43,26 +51,81 @@ _NO_EPOCH: Final = -1
 
 def handle(
     services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse:
-    """Look up each partition; errors are returned by partition."""
+) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
+    """Look up each partition; errors are returned by partition.
+
+    A batch that takes long to search is searched by the conversion pool.
+    """
     named = Counter(
         TopicPartition(topic.name, wanted.partition_index)
         for topic in request.topics
         for wanted in topic.partitions
     )
     topics = []
+    put_off: list[_PutOff] = []
+    search = TimestampSearch()
     for topic in request.topics:
-        answers = []
+        answers: list[ListOffsetsPartitionResponse] = []
         for wanted in topic.partitions:
             topic_partition = TopicPartition(topic.name, wanted.partition_index)
+            look_up = partial(_look_up, services, request, wanted, topic_partition, context.api_version)
             try:
                 if context.api_version >= 1 and named[topic_partition] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST)
-                answers.append(_look_up(services, request, wanted, topic_partition, context.api_version))
+                answers.append(look_up(search))
+            except HeavyBatchError:
+                # It is read again when its turn comes.
+                search.forget()
+                put_off.append(_PutOff(answers, len(answers), look_up, search))
+                answers.append(_failure(wanted.partition_index, ErrorCode.NONE))
+                search = TimestampSearch()
             except (ApiError, *LOG_ERRORS) as error:
                 answers.append(_failure(wanted.partition_index, error.code))
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
-    return ListOffsetsResponse(topics=topics)
+    response = ListOffsetsResponse(topics=topics)
+    if not put_off:
+        return response
+    pending: Pending[ListOffsetsResponse] = Pending()
+    _go_on(services, context, put_off, lambda: pending.complete(response))
+    return pending
+
+
+class _PutOff(NamedTuple):
+    """A look-up that goes on when a batch was searched."""
+
+    answers: list[ListOffsetsPartitionResponse]
+    place: int
+    look_up: Callable[[TimestampSearch], ListOffsetsPartitionResponse]
+    search: TimestampSearch
+
+
+def _go_on(
+    services: BrokerServices, context: RequestContext, put_off: list[_PutOff], done: Callable[[], None]
+) -> None:
+    """Finish the look-ups that were put off, one after the other, then call `done`."""
+
+    def fail(error: BaseException) -> None:
+        each = put_off.pop()
+        code = getattr(error, "code", ErrorCode.UNKNOWN_SERVER_ERROR)
+        each.answers[each.place] = _failure(each.answers[each.place].partition_index, code)
+
+    def searched(error: BaseException | None) -> None:
+        if error is not None:
+            fail(error)
+        _go_on(services, context, put_off, done)
+
+    while put_off:
+        each = put_off[-1]
+        try:
+            each.answers[each.place] = each.look_up(each.search)
+            put_off.pop()
+        except HeavyBatchError:
+            conversions = services.log_manager.resources.conversions
+            conversions.submit(context.connection, each.search.heavy_bytes, each.search.run, searched)
+            return
+        except (ApiError, *LOG_ERRORS) as error:
+            fail(error)
+    done()
 
 
 def _look_up(
@@ -71,6 +134,7 @@ def _look_up(
     wanted: ListOffsetsPartition,
     topic_partition: TopicPartition,
     version: int,
+    search: TimestampSearch,
 ) -> ListOffsetsPartitionResponse:
     partition = services.replica_manager.partition(topic_partition)
     partition.check_leader_epoch(wanted.current_leader_epoch, request.replica_id != DEBUGGING_REPLICA_ID)
@@ -86,7 +150,7 @@ def _look_up(
         )
     if wanted.timestamp < 0 and version < _SINCE.get(wanted.timestamp, version + 1):
         raise ApiError(ErrorCode.UNSUPPORTED_VERSION)
-    timestamp, offset, epoch = _offset(partition.log, wanted.timestamp, end)
+    timestamp, offset, epoch = _offset(partition.log, wanted.timestamp, end, search)
     if request.replica_id == CONSUMER_REPLICA_ID and (wanted.timestamp == LATEST or offset == _NO_OFFSET):
         _check_high_watermark(partition, version)
     return ListOffsetsPartitionResponse(
@@ -114,7 +178,7 @@ def _end_offset(partition: Partition, request: ListOffsetsRequest) -> int:
     return log.high_watermark
 
 
-def _offset(log: UnifiedLog, timestamp: int, end: int) -> tuple[int, int, int]:
+def _offset(log: UnifiedLog, timestamp: int, end: int, search: TimestampSearch) -> tuple[int, int, int]:
     """Return the timestamp, offset and leader epoch of the answer for one partition."""
     if timestamp == LATEST:
         return _NO_TIMESTAMP, end, _epoch_at(log, end)
@@ -122,10 +186,12 @@ def _offset(log: UnifiedLog, timestamp: int, end: int) -> tuple[int, int, int]:
         return _NO_TIMESTAMP, log.log_start_offset, _epoch_at(log, log.log_start_offset)
     if timestamp == LATEST_TIERED:
         return _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH
-    if timestamp == MAX_TIMESTAMP:
-        found = offset_for_max_timestamp(log)
+    if search.found is not None:
+        found: TimestampAndOffset | None = TimestampAndOffset(*search.found, -1)
+    elif timestamp == MAX_TIMESTAMP:
+        found = offset_for_max_timestamp(log, search.start_offset, search)
     else:
-        found = offset_for_timestamp(log, timestamp)
+        found = offset_for_timestamp(log, timestamp, search.start_offset, search)
     if found is None or found.offset >= end:
         return _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH
     return found.timestamp, found.offset, _epoch_at(log, found.offset)

@@ -3,8 +3,9 @@
 `handle_produce` is the path of the usual request, with one batch for one partition: it parses, looks up,
 appends and responds, and makes nothing per record. `_handle_general` handles every other request.
 
-Versions 0-2 carry message sets of the formats before 0.11, which the log converts to its own; compressed ones
-are unpacked in the background before. Below version 7
+Versions 0-2 carry message sets of the formats before 0.11, which the log converts to its own. What takes
+long, there or because a topic needs the records of a batch, is done by the conversion pool first
+(`produce_preparation`). A partition that a request names twice is refused: INVALID_REQUEST. Below version 7
 the broker refuses zstd (KIP-110). A transactional batch waits until its coordinator has confirmed that the
 transaction is open (KIP-890), unless the log has the transaction; without a transactional id in the request
 it gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED. From version 12 on, the first batch of a transaction adds the
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
 from kalda.broker.replicas.partition import ACKS_ALL, Partition
 from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
-from kalda.broker.requests.produce_unpacking import Unpacked, has_packed, unpack
+from kalda.broker.requests.produce_preparation import HeavyBatch, prepare_all
 from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.transactions.produce_gate import Refusals
 from kalda.common.api_keys import ApiKey
@@ -55,8 +56,8 @@ from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
 from kalda.security.acl.model import AclOperation, ResourceType
-from kalda.storage.errors import LOG_ERRORS, OutOfOrderSequenceError
-from kalda.storage.log_validator import UnpackedMessages
+from kalda.storage.errors import LOG_ERRORS, HeavyBatchError, OutOfOrderSequenceError
+from kalda.storage.log_validator import PUT_OFF, Prepared
 from kalda.storage.unified_log import LogAppendInfo
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ _NEXT_LENGTH_MIN: Final = 14
 _ZSTD: Final = int(Compression.ZSTD)
 
 NO_REFUSALS: Final[Refusals] = {}
-NOTHING_UNPACKED: Final[Unpacked] = {}
+_NONE_TWICE: Final[set[tuple[bytes, int]]] = set()
 Answer = tuple[bytes, PartitionProduceResult]
 NOTHING_DENIED: Final[Sequence[Answer]] = ()
 
@@ -132,7 +133,9 @@ def handle_produce(
                 checked = records if is_plain else _checked_batch(records, version, None)
                 if services.refused_batches.by_producer:
                     _check_order(services, partition, checked)
-                info = services.replica_manager.append(partition, checked, acks)
+                info = services.replica_manager.append(partition, checked, acks, prepared=PUT_OFF)
+            except HeavyBatchError:
+                return _handle_heavy(services, context, as_fields(usual))
             except _REFUSALS as error:
                 failure = _refused(services, partition, partition.name_bytes, (index, records), error)
                 return _reply(services, context, [(topic, failure)])
@@ -165,10 +168,18 @@ def handle_produce(
         or topics[0][0] not in context.connection.writable_names
     ):
         denied = [*denied, *_take_denied(authorizer, context, fields)]
-    if version < RECORD_BATCHES_FROM and has_packed(fields):
-        return _handle_packed(services, context, fields, denied)
     if fields.transactional_id is not None and fields.topics:
         return _handle_transactional(services, context, fields, denied)
+    return _handle_general(services, context, fields, denied=denied)
+
+
+def _handle_heavy(
+    services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
+) -> RawResult:
+    """Handle a request with one batch that takes long; its client may write to the topic."""
+    denied = (
+        _name_topics(services, context, fields) if context.api_version >= TOPIC_IDS_FROM else NOTHING_DENIED
+    )
     return _handle_general(services, context, fields, denied=denied)
 
 
@@ -255,27 +266,6 @@ def _handle_transactional(
     return pending
 
 
-def _handle_packed(
-    services: "BrokerServices",
-    context: RequestContext,
-    fields: ProduceRequestFields,
-    denied: Sequence[Answer],
-) -> RawResult:
-    """Handle a request of an old client whose compressed records are unpacked in the background first."""
-    context.connection.hold_frames()
-    _own_records(fields)
-    pending: Pending[RawReply | None] = Pending()
-
-    def resume(error: BaseException | None, unpacked: Unpacked) -> None:
-        if isinstance(error, Exception):
-            pending.fail(error)
-            return
-        _complete(pending, _handle_general(services, context, fields, denied=denied, unpacked=unpacked))
-
-    unpack(services, fields, resume)
-    return pending
-
-
 def _complete(pending: "Pending[RawReply | None]", result: RawResult) -> None:
     if isinstance(result, Pending):
         pending.on_abandoned = result.on_abandoned
@@ -287,15 +277,13 @@ def _complete(pending: "Pending[RawReply | None]", result: RawResult) -> None:
 def _own_records(fields: ProduceRequestFields) -> None:
     """Copy the records, because the frame is no longer valid when the request continues."""
     fields.topics = [
-        (
-            name,
-            [
-                (index, None if records is None else memoryview(bytearray(records)))
-                for index, records in partitions
-            ],
-        )
+        (name, [(index, None if records is None else _owned(records)) for index, records in partitions])
         for name, partitions in fields.topics
     ]
+
+
+def _owned(records: memoryview) -> memoryview:
+    return memoryview(bytearray(records))
 
 
 def _handle_general(
@@ -304,47 +292,145 @@ def _handle_general(
     fields: ProduceRequestFields,
     refusals: Refusals = NO_REFUSALS,
     denied: Sequence[Answer] = (),
-    unpacked: Unpacked = NOTHING_UNPACKED,
 ) -> RawResult:
     """Handle any request: many partitions, acks=0, invalid acks.
 
     `denied` are the results of partitions that were taken out of the request.
     """
     acks = fields.acks
-    answers: list[Answer] = list(denied)
-    waits: list[tuple[int, ProduceWait]] = []
+    results = _Results(services, context, fields, list(denied))
+    heavy: list[HeavyBatch] = []
+    named_twice = _named_twice(fields)
     for name, partitions in fields.topics:
         for index, records in partitions:
             if acks not in (-1, 0, 1):
-                answers.append((name, PartitionProduceResult(index, int(ErrorCode.INVALID_REQUIRED_ACKS))))
+                results.add(name, PartitionProduceResult(index, int(ErrorCode.INVALID_REQUIRED_ACKS)))
                 continue
             partition = None
             try:
+                if (name, index) in named_twice:
+                    raise _RefusedError(
+                        ErrorCode.INVALID_REQUEST,
+                        f"The request names partition {index} of the topic twice; send one batch for each.",
+                    )
                 partition = _find(services, context, name, index)
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
                     raise _RefusedError(services.replica_manager.absence_error(topic_partition))
                 if refusals and partition.topic_partition in refusals:
                     raise _RefusedError(*refusals[partition.topic_partition])
-                found = unpacked.get(len(answers) - len(denied))
-                info = _append(services, context, partition, records, fields, found)
+                try:
+                    info = _append(services, context, partition, records, fields, PUT_OFF)
+                except HeavyBatchError:
+                    heavy.append(_put_off(services, context, fields, results, name, partition, records))
+                    continue
             except _REFUSALS as error:
-                failure = _refused(services, partition, name, (index, records), error)
-                answers.append((name, failure))
+                results.add(name, _refused(services, partition, name, (index, records), error))
                 continue
-            if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
-                waits.append((len(answers), ProduceWait(partition, info.last_offset + 1)))
-            answers.append((name, _appended(index, info)))
-    if acks == 0:
-        _close_on_error(context, answers)
-        throttle = services.access.throttle
-        if throttle.is_active:
-            # No response could name the time; the connection is muted for it.
-            throttle_ms(throttle, context)
-        return None
-    if waits:
-        return _wait(services, context, fields.timeout_ms, answers, waits)
-    return _reply(services, context, answers)
+            results.add_appended(name, partition, info)
+    if not heavy:
+        return results.answer()
+    pending: Pending[RawReply | None] = Pending()
+    context.connection.hold_frames()
+    prepare_all(services, context.connection, heavy, lambda: _complete(pending, results.answer()))
+    return pending
+
+
+def _named_twice(fields: ProduceRequestFields) -> set[tuple[bytes, int]]:
+    """Return the partitions that a request names more than once."""
+    topics = fields.topics
+    if len(topics) == 1 and len(topics[0][1]) == 1:
+        return _NONE_TWICE
+    seen: set[tuple[bytes, int]] = set()
+    twice: set[tuple[bytes, int]] = set()
+    for name, partitions in topics:
+        for index, _ in partitions:
+            (twice if (name, index) in seen else seen).add((name, index))
+    return twice
+
+
+class _Results:
+    """The results of a request's partitions so far."""
+
+    __slots__ = ("_answers", "_context", "_fields", "_services", "_waits")
+
+    def __init__(
+        self,
+        services: "BrokerServices",
+        context: RequestContext,
+        fields: ProduceRequestFields,
+        answers: list[Answer],
+    ) -> None:
+        self._services = services
+        self._context = context
+        self._fields = fields
+        self._answers = answers
+        self._waits: list[tuple[int, ProduceWait]] = []
+
+    def add(self, name: bytes, result: PartitionProduceResult, place: int | None = None) -> int:
+        """Add a partition's result, or put it at the place of an earlier one; return the place."""
+        if place is None:
+            place = len(self._answers)
+            self._answers.append((name, result))
+        else:
+            self._answers[place] = name, result
+        return place
+
+    def add_appended(
+        self, name: bytes, partition: Partition, info: LogAppendInfo, place: int | None = None
+    ) -> None:
+        """Add the result of an append, for which the request may have to wait."""
+        place = self.add(name, _appended(partition.topic_partition.partition, info), place)
+        if self._fields.acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
+            self._waits.append((place, ProduceWait(partition, info.last_offset + 1)))
+
+    def answer(self) -> RawResult:
+        """Return the reply to the request, or what it waits for."""
+        services, context = self._services, self._context
+        if self._fields.acks == 0:
+            _close_on_error(context, self._answers)
+            throttle = services.access.throttle
+            if throttle.is_active:
+                # No response could name the time; the connection is muted for it.
+                throttle_ms(throttle, context)
+            return None
+        if self._waits:
+            return _wait(services, context, self._fields.timeout_ms, self._answers, self._waits)
+        return _reply(services, context, self._answers)
+
+
+def _put_off(
+    services: "BrokerServices",
+    context: RequestContext,
+    fields: ProduceRequestFields,
+    results: _Results,
+    name: bytes,
+    partition: Partition,
+    records: memoryview | None,
+) -> HeavyBatch:
+    """Keep the place of a batch that is appended when it is prepared.
+
+    Raises:
+        _RefusedError: too many bytes wait to be prepared.
+    """
+    assert records is not None, "nothing is not heavy"
+    index = partition.topic_partition.partition
+    if not services.log_manager.resources.conversions.has_room(len(records)):
+        raise _RefusedError(
+            ErrorCode.NOT_ENOUGH_REPLICAS, "Too many batches wait until the broker has opened them; retry."
+        )
+    place = results.add(name, PartitionProduceResult(index, int(ErrorCode.NONE)))
+    owned = _owned(records)
+
+    def append(prepared: Prepared) -> None:
+        try:
+            info = _append(services, context, partition, owned, fields, prepared)
+        except _REFUSALS as error:
+            results.add(name, _refused(services, partition, name, (index, owned), error), place)
+        else:
+            results.add_appended(name, partition, info, place)
+
+    return HeavyBatch(partition, owned, append)
 
 
 def _append(
@@ -353,14 +439,14 @@ def _append(
     partition: Partition,
     records: memoryview | None,
     fields: ProduceRequestFields,
-    unpacked: UnpackedMessages | None,
+    prepared: Prepared,
 ) -> LogAppendInfo:
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     checked = _checked_batch(records, context.api_version, fields.transactional_id)
     if services.refused_batches.by_producer and context.api_version >= RECORD_BATCHES_FROM:
         _check_order(services, partition, checked)
-    info = services.replica_manager.append(partition, checked, fields.acks, unpacked=unpacked)
+    info = services.replica_manager.append(partition, checked, fields.acks, prepared=prepared)
     if info.converted_count:
         context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
     return info

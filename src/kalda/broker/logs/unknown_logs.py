@@ -1,0 +1,56 @@
+"""Finds the logs of a broker whose partitions the cluster's metadata does not have.
+
+Their files stay and nobody is served from them, so a restart over older data of ZooKeeper, such as a restored
+backup, would hide acknowledged records without a word.
+"""
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import Final
+
+from kalda.common.types import TopicPartition
+from kalda.zk.client.cluster_store import ClusterStore
+
+_NAMED_MAX: Final = 50
+"""Topics that the log line names."""
+
+logger: Final = logging.getLogger(__name__)
+
+
+async def warn_of_unknown_logs(
+    store: ClusterStore, logs: Collection[TopicPartition], log_dirs: Iterable[str]
+) -> None:
+    """Log one warning that names the topics of `logs` of which ZooKeeper lacks all or some partitions.
+
+    Raises:
+        ZooKeeperError: ZooKeeper cannot be read.
+    """
+    topics = sorted({partition.topic for partition in logs})
+    if not topics:
+        return
+    existing = set(await store.topics())
+    assignments = await store.topic_assignments([topic for topic in topics if topic in existing])
+    unknown = [
+        partition
+        for partition in logs
+        if partition.topic not in existing
+        # A malformed assignment is logged where it is read.
+        or (
+            partition.topic in assignments
+            and partition.partition not in assignments[partition.topic].partitions
+        )
+    ]
+    if not unknown:
+        return
+    names = sorted({partition.topic for partition in unknown})
+    more = len(names) - _NAMED_MAX
+    logger.warning(
+        "ZooKeeper does not have %d partitions whose records are in %s, of these topics: %s%s. They are not "
+        "served; their files stay. If ZooKeeper's data is an older copy, stop all brokers and restore a "
+        "newer one before topics of these names are created again. If the topics were deleted while this "
+        "broker was down, remove their directories",
+        len(unknown),
+        ", ".join(log_dirs),
+        ", ".join(names[:_NAMED_MAX]),
+        f" and {more} more" if more > 0 else "",
+    )

@@ -1,0 +1,149 @@
+"""Conversions take turns between connections, end early, and share memory."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from kalda.records.compression import Checkpoint
+from kalda.storage.conversions import (
+    QUEUED_BYTES_MAX,
+    SMALL_BYTES,
+    ConversionAbandonedError,
+    ConversionPool,
+)
+
+
+class Owner:
+    def __init__(self) -> None:
+        self.is_closed = False
+
+
+class Outcomes:
+    """The errors that conversions ended with, in order."""
+
+    def __init__(self) -> None:
+        self.errors: list[BaseException | None] = []
+        self._changed = asyncio.Event()
+
+    def done(self, error: BaseException | None) -> None:
+        self.errors.append(error)
+        self._changed.set()
+
+    async def wait(self, count: int) -> None:
+        while len(self.errors) < count:
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@pytest.fixture
+async def pool() -> AsyncIterator[ConversionPool]:
+    pool = ConversionPool()
+    yield pool
+    pool.close()
+    await asyncio.to_thread(pool.join)
+
+
+class Blockers:
+    """Work that occupies all threads until it is released."""
+
+    def __init__(self, pool: ConversionPool, outcomes: Outcomes) -> None:
+        self._release = threading.Event()
+        started = threading.Semaphore(0)
+
+        def work(checkpoint: Checkpoint) -> None:
+            started.release()
+            self._release.wait()
+
+        for _ in range(2):
+            pool.submit(Owner(), 0, work, outcomes.done)
+        for _ in range(2):
+            started.acquire()
+
+    def release(self) -> None:
+        self._release.set()
+
+
+async def test_owners_take_turns(pool: ConversionPool) -> None:
+    outcomes, order = Outcomes(), list[str]()
+    blockers = Blockers(pool, outcomes)
+    busy, other = Owner(), Owner()
+    for index in range(20):
+        pool.submit(busy, 0, lambda _, index=index: order.append(f"busy {index}"), outcomes.done)  # type: ignore[misc]
+    pool.submit(other, 0, lambda _: order.append("other"), outcomes.done)
+    blockers.release()
+    await outcomes.wait(23)
+    # Two threads may note what they do in either order.
+    assert order.index("other") <= 3
+    assert [None] * 23 == outcomes.errors
+
+
+async def test_work_of_a_closed_connection_ends(pool: ConversionPool) -> None:
+    """What runs ends at its next checkpoint, what waits does not begin."""
+    outcomes, owner = Outcomes(), Owner()
+    started, checked = threading.Event(), threading.Event()
+    begun: list[int] = []
+
+    def work(checkpoint: Checkpoint) -> None:
+        started.set()
+        checked.wait()
+        checkpoint(0)
+        begun.append(1)
+
+    pool.submit(owner, 0, work, outcomes.done)
+    await asyncio.to_thread(started.wait)
+    owner.is_closed = True
+    pool.submit(owner, 0, lambda _: begun.append(2), outcomes.done)
+    checked.set()
+    await outcomes.wait(2)
+    assert [] == begun
+    assert all(isinstance(error, ConversionAbandonedError) for error in outcomes.errors)
+
+
+async def test_close_ends_all_work(pool: ConversionPool) -> None:
+    outcomes = Outcomes()
+    started = threading.Semaphore(0)
+
+    def work(checkpoint: Checkpoint) -> None:
+        started.release()
+        while True:
+            checkpoint(0)
+
+    for _ in range(5):
+        pool.submit(Owner(), 0, work, outcomes.done)
+    await asyncio.to_thread(started.acquire)
+    pool.close()
+    pool.submit(Owner(), 0, work, outcomes.done)
+    await asyncio.to_thread(pool.join)
+    await outcomes.wait(6)
+    assert all(isinstance(error, ConversionAbandonedError) for error in outcomes.errors)
+
+
+async def test_one_conversion_at_a_time_holds_much_memory(pool: ConversionPool) -> None:
+    outcomes = Outcomes()
+    holding = threading.Lock()
+
+    def work(checkpoint: Checkpoint) -> None:
+        checkpoint(SMALL_BYTES)
+        checkpoint(SMALL_BYTES + 1)
+        assert holding.acquire(blocking=False), "two hold much"
+        for _ in range(10):
+            checkpoint(SMALL_BYTES * 2)
+        holding.release()
+
+    for _ in range(6):
+        pool.submit(Owner(), 0, work, outcomes.done)
+    await outcomes.wait(6)
+    assert [None] * 6 == outcomes.errors
+
+
+async def test_bytes_that_wait_are_bounded_beyond_one_request(pool: ConversionPool) -> None:
+    outcomes = Outcomes()
+    blockers = Blockers(pool, outcomes)
+    assert pool.has_room(10 * QUEUED_BYTES_MAX)
+    pool.submit(Owner(), QUEUED_BYTES_MAX - 1, lambda _: None, outcomes.done)
+    assert (True, False) == (pool.has_room(1), pool.has_room(2))
+    blockers.release()
+    await outcomes.wait(3)
+    assert pool.has_room(10 * QUEUED_BYTES_MAX)
