@@ -38,7 +38,7 @@ SECONDS_MAX: Final = 60
 BYTES_MAX: Final = 20_000_000
 MEMORY_MAX: Final = 1_000_000_000
 ROUNDS_PER_PROCESS: Final = 400
-KEPT: Final[tuple[int, ...]] = (1, 2, 3, 4, 5, 6, 7, 8)
+KEPT: Final[tuple[int, ...]] = (1, 2, 3, 1051, 2041, 2133)
 """Rounds that have found something, and one of each kind."""
 
 DDL: Final = (
@@ -55,7 +55,8 @@ message Order {
   int64 id = 1; optional string name = 2; double x = 3; repeated int32 tags = 4; map<string, Item> items = 5;
   enum Color { RED = 0; BLUE = 1; } Color color = 6; google.protobuf.Timestamp at = 7; Item item = 8;
   google.protobuf.Int64Value wrapped = 9; uint64 big = 10; bytes raw = 11; repeated Item more = 12;
-  message Item { string z = 1; repeated Leaf leaves = 2; } message Leaf { double v = 1; repeated Leaf2 w = 2; }
+  message Item { string z = 1; repeated Leaf leaves = 2; }
+  message Leaf { double v = 1; repeated Leaf2 w = 2; }
   message Leaf2 { bool b = 1; }
 }
 message Other { int32 a = 1; string id = 2; }
@@ -125,7 +126,7 @@ class Round:
         self, seed: int, targets: list[Target], registry: RegistryServer, words: list[bytes]
     ) -> None:
         self.rng: Final = random.Random(seed)
-        self.target: Final = self.rng.choice(targets)
+        self.target = self.rng.choice(targets)
         self._registry: Final = registry
         self._words: Final = words
 
@@ -416,9 +417,10 @@ def open_targets(registry: RegistryServer) -> list[Target]:
 
 
 WORDS: Final = [
-    *(
-        b'{ } [ ] " , : \\ \\u \\ud800 null true 1e999 -0 NaN Infinity -Inf \n \r \0 \xff \xc3\xa9 "op" "after"'
-    ).split(b" "),
+    *(b'{ } [ ] " , : \\ \\u \\ud800 null true 1e999 -0 NaN Infinity -Inf "op" "after" "payload"').split(
+        b" "
+    ),
+    *(b"\n", b"\r", b"\0", b"\xff", b"\xc3\xa9"),
     b" ",
     b'"a":',
     b'"l":[{}',
@@ -454,13 +456,13 @@ def work(first: int, count: int, pipe: "multiprocessing.connection.Connection") 
     fuzz = Fuzz()
     for seed in range(first, first + count):
         pipe.send(("begin", seed, ""))
-        began = time.monotonic()
+        began = time.process_time()
         try:
             done = fuzz.run(seed)
             problem = ""
         except BaseException:
             done, problem = "", traceback.format_exc()
-        seconds = time.monotonic() - began
+        seconds = time.process_time() - began
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         if memory > MEMORY_MAX:
             problem += f"{memory / 1e6:.0f} MB; {done}"

@@ -146,3 +146,43 @@ def test_a_tombstone_deletes_whatever_the_order(
     for each in file.pipelines:
         assert each.name.endswith(found[each.name].execution)
         assert [{"id": 2, "ver": 1}] == rows_of(file, each.name), each.name
+
+
+WITHOUT_SCHEMA = """\
+name: shown
+storage: ${STORAGE}
+defaults: {value: json, restart: {tries: 2}}
+pipelines:
+  - name: shown-direct
+    from: {topic: ["${TOPIC}", "${OTHER}"]}
+    to: {table: lake.direct, schema: {evolve: add}}
+  - name: shown-spark
+    from: {topic: ["${TOPIC}", "${OTHER}"]}
+    to: {table: lake.spark, schema: {evolve: add}}
+    execution: spark
+"""
+
+
+def test_every_field_of_a_batch_is_a_column_either_way(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
+) -> None:
+    """Whatever range or topic it comes in, and whatever the order of keys; a batch may show no column."""
+    topic, other = topics.create("shown", partitions=2), topics.create("shown")
+    file = read_pipelines(WITHOUT_SCHEMA, topics.bootstrap, tmp_path, TOPIC=topic, OTHER=other)
+    names = ("shown-direct", "shown-spark")
+    topics.fill(topic, [b"junk", b"more junk"])
+    found = run_once(spark, file)
+    assert [(2, 0), (2, 0)] == [(found[name].dlq, found[name].rows_out) for name in names]
+
+    topics.fill(topic, [b'{"id":1,"first":"Ada","last":"Lovelace"}'] * 2)
+    topics.fill(topic, [b'{"last":"Hopper","id":2.5,"first":"Grace"}', b"junk"], partition=1)
+    topics.fill(other, [b'{"user":{"name":"n"}}'])
+    found = run_once(spark, file)
+
+    assert [(1, 4), (1, 4)] == [(found[name].dlq, found[name].rows_out) for name in names]
+    ada = {"id": 1.0, "first": "Ada", "last": "Lovelace", "user": None}
+    grace = {"id": 2.5, "first": "Grace", "last": "Hopper", "user": None}
+    third = {"id": None, "first": None, "last": None, "user": {"name": "n"}}
+    expected = sorted(map(repr, [ada, ada, grace, third]))
+    for name in names:
+        assert expected == sorted(repr({key: row[key] for key in ada}) for row in rows_of(file, name))

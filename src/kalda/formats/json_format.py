@@ -33,7 +33,9 @@ from kalda.formats.decoded import (
 )
 from kalda.formats.framing import slices_of, value_ranges
 from kalda.formats.json_rows import (
+    DOUBLE_DIGITS,
     EPOCH_MICROS,
+    OBJECTS_MAX,
     Convert,
     converter,
     infer,
@@ -51,6 +53,8 @@ INFERRED_BYTES: Final = 128 << 10
 """Values that show their columns at once: Arrow's reader makes each field of one a column for all."""
 _FIELDS_MAX: Final = 1 << 15
 """Fields that Arrow's reader may find by itself at once; with many different ones it takes seconds."""
+_ITEM_LEAVES_MAX: Final = 500
+"""Plain columns of an array's item without a declared schema."""
 _CELLS_MAX: Final = 1 << 24
 """Objects times fields that Arrow's reader may make of a slice; each takes up to 16 bytes."""
 _WORDS: Final = re.compile(rb"[:\[,]\s*(?:-?Inf(?!inity)|-NaN)")
@@ -94,7 +98,17 @@ class JsonDecoder:
         return merged_all(kinds)
 
     def with_columns(self, columns: pa.StructType) -> "JsonDecoder":
-        """Return the decoder whose rows have these columns."""
+        """Return the decoder whose rows have these columns.
+
+        Raises:
+            FormatError: The items of an array have more fields than columns can be made of.
+        """
+        leaves = item_leaves(columns)
+        if leaves > _ITEM_LEAVES_MAX:
+            raise FormatError(
+                f"the items of an array have {leaves} different fields; up to {_ITEM_LEAVES_MAX} can be "
+                "columns: declare a schema with those that you need"
+            )
         decoder = copy.copy(self)
         decoder._is_inferred = True
         decoder._parse = parse_object
@@ -120,7 +134,7 @@ class JsonDecoder:
         Texts that look like timestamps may be timestamps. What is null in all of them is there.
         """
         joined = _joined(values)
-        if joined is None:
+        if joined is None or joined.count(b"{") > OBJECTS_MAX:
             return None
         fields = joined.count(b":")
         if fields > _FIELDS_MAX or fields * joined.count(b"{") > _CELLS_MAX:
@@ -140,11 +154,9 @@ class JsonDecoder:
 
     def _check_size(self, values: pa.BinaryArray) -> None:
         """Check that objects in arrays do not take far more memory as columns than as JSON."""
-        if self._item_leaves < 2:
-            return
+        if self._item_leaves < 2 or len(values) <= self._is_inferred:
+            return  # without a declared schema, what is too large does not depend on the columns
         data, starts, ends = value_ranges(values)
-        if not len(values):
-            return
         cells = len(openers(data[starts[0] : ends[-1]])) * self._item_leaves
         if cells > _CELLS_MAX:
             raise BadValueError(
@@ -275,6 +287,8 @@ def _joined(values: pa.BinaryArray) -> bytes | None:
     for index in np.flatnonzero(counts > DEPTH_MAX):
         if nesting(data[starts[index] : ends[index]].tobytes()) > DEPTH_MAX:
             return None
+    if _has_long_number(data[starts[0] : ends[-1]]):
+        return None
     whole = pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values)
     joined: bytes = pc.binary_join(whole, pa.scalar(b"\n", values.type))[0].as_buffer().to_pybytes()
     if not joined.isascii():
@@ -285,6 +299,18 @@ def _joined(values: pa.BinaryArray) -> bytes | None:
     if (b"Inf" in joined or b"-NaN" in joined) and _WORDS.search(joined):
         return None
     return joined
+
+
+def _has_long_number(data: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> bool:
+    """Return whether there may be a number beyond double, which Arrow's reader overlooks where it ignores it.
+
+    A run of as many digits covers three of the bytes that are looked at.
+    """
+    step = DOUBLE_DIGITS // 3
+    is_digit = data[::step] - 0x30 < 10
+    return bool(np.any(is_digit[:-2] & is_digit[1:-1] & is_digit[2:])) and (
+        re.search(rb"\d{%d}" % DOUBLE_DIGITS, data.tobytes()) is not None
+    )
 
 
 def _read(joined: bytes, schema: pa.Schema | None, unexpected: str) -> pa.StructArray:
@@ -343,10 +369,12 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def _has_wide_value(joined: bytes, values: pa.BinaryArray) -> bool:
-    """Return whether a value may have more fields than a table has columns."""
-    if joined.count(b":") <= COLUMNS_MAX:
+    """Return whether a value may be too large, as `parse_object` defines it."""
+    if joined.count(b":") <= COLUMNS_MAX and joined.count(b"{") <= OBJECTS_MAX:
         return False
-    return any(value.count(b":") > COLUMNS_MAX for value in values.to_pylist())
+    return any(
+        value.count(b":") > COLUMNS_MAX or value.count(b"{") > OBJECTS_MAX for value in values.to_pylist()
+    )
 
 
 def inferred_type(kind: pa.DataType, depth: int = 0) -> pa.DataType:

@@ -32,7 +32,7 @@ Convert = Callable[[object, str], object]
 EPOCH_MICROS: Final = {"epoch_s": 1_000_000, "epoch_ms": 1_000, "epoch_us": 1}
 _TEXT_MAX: Final = 60
 _INT_MAX: Final = 1 << 63
-_DOUBLE_DIGITS: Final = 308
+DOUBLE_DIGITS: Final = 308
 """A shorter number without an exponent fits a double."""
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
@@ -58,9 +58,19 @@ _WORDS: Final = {
     "-INF": -math.inf,
 }
 """Texts that Spark reads as numbers, and writes since JSON has no such numbers."""
-_DECODER: Final = json.JSONDecoder(parse_float=NumberText, parse_constant=NonFinite)
+
+
+def _whole(text: str) -> int | NumberText:
+    """Return a whole number, as its text where Python would refuse it."""
+    return int(text) if len(text) <= _INT_DIGITS_MAX else NumberText(text)
+
+
+_INT_DIGITS_MAX: Final = 4_000
+_DECODER: Final = json.JSONDecoder(parse_float=NumberText, parse_int=_whole, parse_constant=NonFinite)
 NESTING_MAX: Final = 200
 """Open brackets inside each other; parsers recurse, and the stacks of Python and C are finite."""
+OBJECTS_MAX: Final = 30_000
+"""Objects of a value without a declared schema: each item of an array gets the fields of all others."""
 _TEXT: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)
 _OPENING: Final = np.isin(np.arange(256), list(b"{["))
 _CLOSING: Final = np.isin(np.arange(256), list(b"}]"))
@@ -96,8 +106,6 @@ def parse_json(value: bytes) -> object:
         parsed: object = _DECODER.decode(text)
     except json.JSONDecodeError as error:
         raise BadValueError(MALFORMED, f"not JSON: {error.msg} at character {error.pos}") from error
-    except ValueError as error:  # a whole number of thousands of digits
-        raise BadValueError(MALFORMED, f"not JSON that can be read: {error}") from error
     return parsed
 
 
@@ -286,9 +294,11 @@ def parse_object(value: bytes) -> dict[str, object]:
     """Return a parsed JSON object whose fields can be columns, whatever they are.
 
     Raises:
-        BadValueError: It is none; or it has a number beyond double, half a surrogate pair, or more fields
-            than a table has columns.
+        BadValueError: It is none; or it has a number beyond double, half a surrogate pair, more fields than a
+            table has columns, or more than `OBJECTS_MAX` objects.
     """
+    if value.count(b"{") > OBJECTS_MAX:
+        raise BadValueError(TOO_LARGE, f"the value has more than {OBJECTS_MAX} objects; declare a schema")
     parsed = parse_json(value)
     if not isinstance(parsed, dict):
         raise mismatch("", "an object", parsed)
@@ -297,7 +307,7 @@ def parse_object(value: bytes) -> dict[str, object]:
             json_text(parsed).encode()
         except UnicodeEncodeError as error:
             raise BadValueError(INVALID_TEXT, "the value has half a surrogate pair") from error
-    if b"e" in value or b"E" in value or len(value) > _DOUBLE_DIGITS:
+    if b"e" in value or b"E" in value or len(value) > DOUBLE_DIGITS:
         _check_numbers(parsed, "")
     if value.count(b":") > COLUMNS_MAX:
         count = max(len(parsed), 0 if len(parsed) > COLUMNS_MAX else leaf_count(infer([parsed])))

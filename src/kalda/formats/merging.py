@@ -74,6 +74,24 @@ def merged_all(kinds: Iterable[pa.DataType]) -> pa.DataType:
     return result
 
 
+def extended(known: pa.DataType, shown: pa.DataType) -> pa.DataType:
+    """Return the columns of earlier values with those that new ones show.
+
+    A column keeps the type that it has got, unless that widens: a value of a type that has nothing in common
+    with it is bad by itself, and does not turn the column of all others into text.
+    """
+    if pa.types.is_struct(known) and pa.types.is_struct(shown):
+        fields = {field.name: field.type for field in known}
+        for field in shown:
+            own = fields.get(field.name)
+            fields[field.name] = field.type if own is None else extended(own, field.type)
+        return pa.struct(list(fields.items()))
+    if _is_list(known) and _is_list(shown):
+        return pa.list_(extended(known.value_type, shown.value_type))
+    widened = merged(known, shown)
+    return known if pa.types.is_string(widened) and not is_unknown(known) else widened
+
+
 def settled(kind: pa.DataType) -> pa.DataType:
     """Return a struct without the fields whose type no value shows: null, or empty in every value."""
     return pa.struct([(field.name, _settled(field.type)) for field in kind if not is_unknown(field.type)])

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import fastavro
 import pyarrow as pa
@@ -20,7 +20,7 @@ def written(schema: Mapping[str, object], row: object, head: bytes = b"") -> byt
     return stream.getvalue()
 
 
-def binary(values: list[bytes | None]) -> pa.BinaryArray:
+def binary(values: Sequence[bytes | None]) -> pa.BinaryArray:
     return pa.array(values, pa.binary())
 
 
@@ -112,6 +112,83 @@ def test_schemas_may_refer_to_others(server: RegistryServer) -> None:
     assert [{"i": {"v": 7}}] == decoded.columns.to_pylist()
 
 
+def test_references_may_have_references(server: RegistryServer) -> None:
+    named = {"type": "record", "name": "Inner", "fields": [{"name": "v", "type": "int"}]}
+    middle = {"type": "record", "name": "Middle", "fields": [{"name": "i", "type": "Inner"}]}
+    fields = [{"name": "m", "type": "Middle"}, {"name": "n", "type": ["null", "Middle"]}]
+    server.register("level0", json.dumps(named))
+    server.register(
+        "level1", json.dumps(middle), references=[{"name": "Inner", "subject": "level0", "version": 1}]
+    )
+    number = server.register(
+        "level2",
+        json.dumps({"type": "record", "name": "Outer", "fields": fields}),
+        references=[{"name": "Middle", "subject": "level1", "version": 1}],
+    )
+    decoder = open_decoder(FormatSpec("avro-sr", options={"registry.url": server.url}))
+
+    decoded = decoder.decode(binary([b"\0" + number.to_bytes(4, "big") + b"\x0e\x02\x10"]))
+
+    assert [{"m": {"i": {"v": 7}}, "n": {"i": {"v": 8}}}] == decoded.columns.to_pylist()
+
+
+def hostile_schemas() -> dict[str, object]:
+    """Return Avro schemas that are small and whose values, types or parsing are not."""
+    doubled: object = "long"
+    for level in range(30):
+        inner = {"type": "record", "name": f"L{level}", "fields": [{"name": "x", "type": doubled}]}
+        doubled = {
+            "type": "record",
+            "name": f"D{level}",
+            "fields": [{"name": "a", "type": inner}, {"name": "b", "type": f"L{level}"}],
+        }
+    deep: object = "long"
+    for _ in range(90):
+        deep = {"type": "array", "items": deep}
+    node = {"type": "record", "name": "Node", "fields": [{"name": "next", "type": ["null", "Node"]}]}
+    empty = {"type": "record", "name": "Empty", "fields": []}
+    return {
+        "recursive": node,
+        "nulls": {"type": "array", "items": "null"},
+        "empties": {"type": "array", "items": empty},
+        "fixed": {"type": "fixed", "name": "F", "size": 1 << 62},
+        "zero": {"type": "array", "items": {"type": "fixed", "name": "Z", "size": 0}},
+        "doubled": doubled,
+        "deep": deep,
+        "digits": {"type": "bytes", "logicalType": "decimal", "precision": -1, "scale": 99},
+        "no type": {"name": "x"},
+        "number": 5,
+        "large": {"type": "enum", "name": "E", "symbols": [f"S{each:040}" for each in range(120_000)]},
+    }
+
+
+def test_values_of_hostile_schemas_are_bad_and_nothing_else(server: RegistryServer) -> None:
+    """A registry is shared; one team's schema must not end another team's pipeline."""
+    good = {"type": "record", "name": "G", "fields": [{"name": "a", "type": "int"}]}
+    number = server.register("good-value", json.dumps(good))
+    loop = {"name": "loop", "subject": "loop", "version": 1}
+    texts = [json.dumps(each) for each in hostile_schemas().values()]
+    texts += ["[" * 100_000, "{" * 9, "", "\x00", '"Missing"']
+    ids = [server.register("hostile", each) for each in texts]
+    for references in ([loop], [{"name": "x"}], [5], [{"name": "x", "subject": "absent", "version": 1}]):
+        server.schemas[1000 + len(ids)] = {"schema": '"long"', "references": references}
+        ids.append(1000 + len(ids))
+    server.subjects["loop"] = [ids[-4]]
+    bomb = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
+    head = b"\0" + number.to_bytes(4, "big")
+    values = [written(good, {"a": 1}, head), *(b"\0" + each.to_bytes(4, "big") + bomb for each in ids)]
+    decoder = open_decoder(FormatSpec("avro-sr", options={"registry.url": server.url}))
+
+    decoded = decoder.decode(binary([*values, values[0]]))
+    before = server.requests
+    decoder.decode(binary(values[: len(texts)]))
+
+    assert {"UnknownSchema"} == {each.error_class for each in decoded.errors}
+    assert list(range(1, len(values))) == [each.row for each in decoded.errors]
+    assert [{"a": 1}, {"a": 1}] == [decoded.columns[0].as_py(), decoded.columns[-1].as_py()]
+    assert 0 == server.requests - before, "a schema that cannot be decoded is not asked for again"
+
+
 def test_a_registry_that_fails_for_a_moment_is_asked_again(server: RegistryServer) -> None:
     schema = {"type": "record", "name": "T", "fields": [{"name": "a", "type": "int"}]}
     number = server.register("t-value", json.dumps(schema))
@@ -190,6 +267,23 @@ def test_protobuf_values_name_their_message(server: RegistryServer) -> None:
         pa.array([values[0].as_py()[:7]], pa.binary())
     )
     assert ["MalformedValue"] == [failure.error_class for failure in cut.errors]
+
+
+def test_a_stray_message_index_makes_one_value_bad(server: RegistryServer) -> None:
+    """Values of another message of the schema are rows of their own columns, and condemn no neighbour."""
+    pytest.importorskip("grpc_tools")
+    proto = 'syntax = "proto3"; message A { int64 id = 1; } message B { string name = 1; }'
+    head = b"\0" + server.register("stray-value", proto, "PROTOBUF").to_bytes(4, "big")
+    usual = [head + b"\0\x08" + bytes([each]) for each in range(100)]
+    stray = [head + b"\x02\x02\x0a\x01x", head + b"\x02\x0e\x08\x01"]
+
+    decoded = open_decoder(FormatSpec("protobuf-sr", options={"registry.url": server.url})).decode(
+        binary([*usual, *stray])
+    )
+
+    assert [(101, "UnknownSchema")] == [(each.row, each.error_class) for each in decoded.errors]
+    rows = decoded.columns.to_pylist()
+    assert ({"id": 7, "name": None}, {"id": None, "name": "x"}) == (rows[7], rows[100])
 
 
 def test_debezium_events_may_be_avro(server: RegistryServer) -> None:

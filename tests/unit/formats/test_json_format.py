@@ -252,3 +252,50 @@ def test_texts_that_are_not_utf_8_are_bad() -> None:
 
     assert [{"value": "a"}, None, None] == decoded.columns.to_pylist()
     assert [(1, "InvalidText")] == classes(decoded)
+
+
+OBJECTS = b'{"a":' * 5_000 + b"1" + b"}" * 5_000
+LISTS = b'{"b":1,"a":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
+
+
+@pytest.mark.parametrize("schema", [None, "b bigint", "b bigint, a string", "a map<string, string>"])
+@pytest.mark.parametrize("deep", [OBJECTS, LISTS, OBJECTS[:2_000], LISTS[:2_000] + b'"' + LISTS])
+def test_a_value_that_nests_deeply_is_bad_by_itself(schema: str | None, deep: bytes) -> None:
+    """Arrow's reader recurses in C: such a value ended the process, and with it every pipeline."""
+    decoded = decode([b'{"b":2}', deep, b'{"b":3}'], schema)
+
+    assert [1] == [failure.row for failure in decoded.errors]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"{" + b",".join(b'"k%d":1' % each for each in range(20_000)) + b"}",
+        b'{"l":[' + b",".join([b"{}"] * 40_000) + b"]}",
+        b'{"x":1e999}',
+        b'{"x":' + b"9" * 5_000 + b"}",
+        b'{"\\ud800":1}',
+    ],
+)
+def test_a_value_that_cannot_be_columns_is_bad_and_shows_none(value: bytes) -> None:
+    decoded = decode([b'{"b":2}', value])
+
+    assert [1] == [failure.row for failure in decoded.errors]
+    assert ["b"] == [field.name for field in decoded.columns.type]
+
+
+def test_an_object_with_thousands_of_keys_is_a_text() -> None:
+    """It is a map, by user for example, and no table has a column for each user."""
+    inner = b"{" + b",".join(b'"user%d":1' % each for each in range(2_000)) + b"}"
+
+    decoded = decode([b'{"n":{"a":1}}', b'{"n":' + inner + b"}"])
+
+    assert ['{"a":1}', inner.decode()] == decoded.columns.field("n").to_pylist()
+
+
+def test_too_many_columns_are_refused_with_advice() -> None:
+    names = [[b'"k%d":1' % (2_000 * each + number) for number in range(2_000)] for each in range(6)]
+    values = [b"{" + b",".join(each) + b"}" for each in names]
+
+    with pytest.raises(FormatError, match=r"12000 different fields.*declare a schema"):
+        decode(values)

@@ -206,6 +206,9 @@ class _RangeRun:
         job = self._job
         kept: list[pa.Array] = []
         for rows in self._prepared(decoded, made):
+            if rows.num_columns == 1:  # no value of the batch shows a column, so there is nothing to write
+                self._filtered += rows.num_rows
+                continue
             if rows.num_rows:
                 rows = self._fitted(decoded, rows, kept)
             if not rows.num_rows:

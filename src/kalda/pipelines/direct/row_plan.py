@@ -5,8 +5,8 @@ rows are those that the same pipeline makes when Spark executes it, in names, ty
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from dataclasses import dataclass, replace
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -93,6 +93,19 @@ class ValueDecoder(Protocol):
         ...
 
 
+@runtime_checkable
+class OpenValueDecoder(ValueDecoder, Protocol):
+    """A decoder whose columns may be known only with data."""
+
+    def columns(self, values: pa.Array) -> pa.StructType:
+        """Return the columns that good values of these have."""
+        ...
+
+    def with_columns(self, columns: pa.StructType) -> ValueDecoder:
+        """Return the decoder whose rows have these columns."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
     """The rows of one decode, and the records that are none because their value is bad."""
@@ -127,6 +140,24 @@ class RowPlan:
     def want_values(self) -> bool:
         """Whether the rows are made of the values."""
         return self.decoder is not None or "value" in self.keep
+
+    def columns_of(self, values: pa.Array) -> pa.StructType:
+        """Return the columns that values have, where nothing declares them."""
+        return self._open().columns(values)
+
+    def with_columns(self, columns: pa.StructType) -> "RowPlan":
+        """Return the plan for values with these columns, which were found in all values of a batch.
+
+        Raises:
+            FormatError: there are more than a table can have.
+        """
+        return replace(self, decoder=self._open().with_columns(columns))
+
+    def _open(self) -> OpenValueDecoder:
+        assert isinstance(self.decoder, OpenValueDecoder), (
+            "a plan without declared columns has such a decoder"
+        )
+        return self.decoder
 
     def input_schema(self) -> pa.Schema | None:
         """Return the columns before the steps; None where the values' are known only with data.

@@ -10,7 +10,7 @@ of a range names its files and transactions.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.direct.range_job import RangeJob, RangeResult
@@ -22,9 +22,24 @@ if TYPE_CHECKING:
 logger: Final = logging.getLogger(__name__)
 
 _Part = tuple[int, OffsetRange]
+_ResultT = TypeVar("_ResultT")
+_ResultT_co = TypeVar("_ResultT_co", covariant=True)
 
 
-def run_ranges(spark: "SparkSession", job: RangeJob, ranges: Sequence[OffsetRange]) -> list[RangeResult]:
+class Job(Protocol[_ResultT_co]):
+    """What is done with each range of a batch; picklable."""
+
+    @property
+    def batch_id(self) -> int:
+        """The number of the batch."""
+        ...
+
+    def run(self, offset_range: OffsetRange, part: int) -> _ResultT_co:
+        """Process one range; `part` is its number in the batch."""
+        ...
+
+
+def run_ranges(spark: "SparkSession", job: Job[_ResultT], ranges: Sequence[OffsetRange]) -> list[_ResultT]:
     """Run the job on each range, as one Spark job with a task for each; blocks until all have ended.
 
     Raises:
@@ -46,12 +61,12 @@ def account_of(job: RangeJob, results: Sequence[RangeResult]) -> BatchAccount:
     return BatchAccount.of_parts(job.query_id, job.batch_id, (each.account for each in results))
 
 
-class _Task:
+class _Task(Generic[_ResultT]):
     """What Spark pickles: the job, called with the parts of one task."""
 
-    def __init__(self, job: RangeJob) -> None:
+    def __init__(self, job: Job[_ResultT]) -> None:
         self._job: Final = job
 
-    def __call__(self, parts: Iterable[_Part]) -> Iterator[tuple[int, RangeResult]]:
+    def __call__(self, parts: Iterable[_Part]) -> Iterator[tuple[int, _ResultT]]:
         for index, offset_range in parts:
             yield index, self._job.run(offset_range, index)

@@ -9,10 +9,13 @@ Where tasks have transactions (a topic), a batch that is repeated must give each
 task committed is not written again. So the ranges are written down before the tasks run.
 """
 
+import base64
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+
+import pyarrow as pa
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import AccountError, BatchAccount
@@ -21,6 +24,7 @@ from kalda.spark.source.plan import OffsetRange
 
 _LAST: Final = "last.json"
 _PLANNED: Final = "planned.json"
+_COLUMNS: Final = "columns.json"
 _RecordT = TypeVar("_RecordT")
 
 
@@ -79,8 +83,24 @@ class BatchLog:
         """
         return self._read(_PLANNED, _planned)
 
+    def write_columns(self, columns: pa.StructType) -> None:
+        """Replace the columns that the values of committed batches have shown."""
+        content = pa.schema(list(columns)).serialize().to_pybytes()
+        document = {"columns": base64.b64encode(content).decode()}
+        self._storage.replace(_COLUMNS, json.dumps(document).encode())
+
+    def read_columns(self) -> pa.StructType:
+        """Return the columns that the values of committed batches have shown.
+
+        Raises:
+            BatchLogError: the file holds something else.
+        """
+        found = self._read(_COLUMNS, _columns)
+        return pa.struct([]) if found is None else found
+
     def clear(self) -> None:
         """Forget the last batch: its target does not exist any more."""
+        self._storage.delete(_COLUMNS)
         self._storage.delete(_PLANNED)
         self._storage.delete(_LAST)
 
@@ -90,12 +110,17 @@ class BatchLog:
             return None
         try:
             return parse(json.loads(content))
-        except (ValueError, KeyError, TypeError, AccountError) as error:
+        except (ValueError, KeyError, TypeError, AccountError, pa.ArrowException) as error:
             raise BatchLogError(f"{self._storage.full_path(name)} is damaged: {error}") from error
 
 
 def _intent(document: Any) -> BatchIntent:
     return BatchIntent(BatchAccount.from_json(document["account"]), tuple(document["dead_letters"]))
+
+
+def _columns(document: Any) -> pa.StructType:
+    content = base64.b64decode(document["columns"], validate=True)
+    return pa.struct(list(pa.ipc.read_schema(pa.py_buffer(content))))
 
 
 def _planned(document: Any) -> PlannedBatch:

@@ -15,16 +15,20 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.formats import FormatError
+from kalda.formats.merging import extended, merged_all, settled
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
+from kalda.pipelines.direct.columns_job import ColumnsJob
 from kalda.pipelines.direct.range_job import RangeJob
-from kalda.pipelines.direct.range_records import ReadMeter, read_columns
-from kalda.pipelines.direct.row_steps import without_offsets
+from kalda.pipelines.direct.row_plan import RowPlan, RowPlanError
+from kalda.pipelines.direct.row_steps import StepError
 from kalda.pipelines.direct.rows_target import DeadLetterTarget, RowsTarget, SkipTarget
 from kalda.pipelines.direct.spark_job import account_of, run_ranges
 from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog, PlannedBatch
 from kalda.pipelines.engine.breaker import check_breaker
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
+from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.passed import PassedRecords
 from kalda.pipelines.engine.planner import TopicPlan
@@ -39,18 +43,16 @@ from kalda.pipelines.ledger.continuity import Break, Continuity
 from kalda.pipelines.ledger.record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import OnError, PipelineFile, TableSpec, TopicTarget
+from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.tables import TableError
 from kalda.spark.source.options import SourceOptions, parse_stream_options
 from kalda.spark.source.plan import OffsetRange, plan_ranges
 from kalda.spark.worker import pooled_reader
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 logger: Final = logging.getLogger(__name__)
-
-_SAMPLE_RECORDS: Final = 1_000
-"""Records that show the columns of values whose format names none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,8 @@ class BatchRunner:
         self._ledger: Final = LedgerTopic(self._cluster.properties) if plan.spec.ledger else None
         self._schema: Final = plan.schema if plan.is_direct else plan.rows.input_schema()
         """The columns that are known before the batch: those of the target, or before Spark's transform."""
+        self._columns: pa.StructType | None = None
+        """Those that values have shown up to the current batch, where nothing declares them."""
 
     def check_start(self) -> None:
         """Check that a query goes on where the target is.
@@ -185,6 +189,9 @@ class BatchRunner:
         intent = BatchIntent(account, tuple(letters))
         self._log.write(intent)
         self._target.commit(account, results.written)
+        if self._columns is not None and self._columns != self._log.read_columns():
+            # Behind the commit, so that a table that refuses a column does not refuse it for ever.
+            self._log.write_columns(self._columns)
         breaks = self._find_breaks(before, account)
         self._complete(intent)
         self._maintain()
@@ -306,30 +313,53 @@ class BatchRunner:
         def open_target(schema: pa.Schema) -> RowsTarget:
             return self._target.rows_target(schema, job.query_id, job.batch_id, is_inferred=is_inferred)
 
-        schema = self._schema if self._schema is not None else self._sampled(ranges)
-        if not self._plan.is_direct:
+        plan, schema = self._plan, self._schema
+        if schema is None:
+            found = self._find_columns(frame.sparkSession, job, ranges)
+            if not found:
+                return self._without_columns(frame.sparkSession, job, ranges)
+            plan, schema = found
+            job = replace(job, rows=plan.rows)
+        if not plan.is_direct:
             views = {name: view_frame(frame.sparkSession, each) for name, each in self._spec.views.items()}
-            return SparkBatch(self._plan, frame, job, ranges, views).run(schema, open_target)
+            return SparkBatch(plan, frame, job, ranges, views).run(schema, open_target)
         job = replace(job, target=open_target(schema))
         results = run_ranges(frame.sparkSession, job, ranges)
         return SparkResults(results, [each.rows for each in results])
 
-    def _sampled(self, ranges: Sequence[OffsetRange]) -> pa.Schema:
-        """Return the columns that the last records of the batch have."""
-        last = ranges[-1]
-        start = max(last.start, last.end - _SAMPLE_RECORDS)
-        few = replace(last, start=start)
-        rows = self._plan.rows
-        schema: pa.Schema | None = None
-        with pooled_reader(self._source.client) as reader:
-            for decoded in read_columns(
-                reader, self._source, few, want_headers=rows.want_headers, meter=ReadMeter()
-            ):
-                made, _ = rows.transform(rows.rows_of(decoded, last.topic_partition).rows)
-                schema = without_offsets(made).schema
-        if schema is None:
-            raise CheckpointError(f"{last.topic_partition} has no record that shows its columns")
-        return schema
+    def _find_columns(
+        self, session: "SparkSession", job: RangeJob, ranges: Sequence[OffsetRange]
+    ) -> tuple[TopicPlan, pa.Schema] | None:
+        """Return the plan for the columns that the values of this batch and those before it have shown.
+
+        It comes with the columns of the target, or before Spark's transform. None when there are none.
+
+        Raises:
+            PipelineStoppedError: the transform does not fit the columns, or there are too many.
+        """
+        shown = run_ranges(session, ColumnsJob(job.batch_id, self._source, job.rows), ranges)
+        self._columns = settled(extended(self._log.read_columns(), merged_all(shown)))
+        if not len(self._columns) and not job.rows.keep:
+            return None
+        try:
+            rows = self._plan.rows.with_columns(self._columns)
+            schema = rows.output_schema() if self._plan.is_direct else rows.input_schema()
+        except (FormatError, RowPlanError, SqlError, StepError) as error:
+            raise PipelineStoppedError(
+                f"{self._spec.name} cannot process batch {job.batch_id}, whose values have the columns "
+                f"{', '.join(field.name for field in self._columns)}: {error}"
+            ) from error
+        assert schema is not None, "columns were found"
+        return replace(self._plan, rows=rows), schema
+
+    def _without_columns(
+        self, session: "SparkSession", job: RangeJob, ranges: Sequence[OffsetRange]
+    ) -> SparkResults:
+        """Process a batch in which no value shows a column: bad ones are put aside, others have no row."""
+        rows = RowPlan(keep=(), decoder=self._plan.rows.with_columns(self._columns).decoder)
+        job = replace(job, rows=rows, expectations=None, event_time=None, upsert=None)
+        results = run_ranges(session, job, ranges)
+        return SparkResults(results, [each.rows for each in results])
 
     def _maintain(self) -> None:
         """Merge small files of the table now and then; a failure concerns no batch."""
@@ -376,7 +406,7 @@ def _with_late_rows(account: BatchAccount, results: SparkResults) -> BatchAccoun
 def _open_target(plan: TopicPlan, file: PipelineFile) -> Target:
     spec = plan.spec
     if isinstance(spec.target, TableSpec):
-        return TableTarget(spec.target)
+        return TableTarget(spec.target, DecisionFile(file.storage, spec.name))
     assert isinstance(spec.target, TopicTarget), spec.kind
     cluster = file.cluster(spec.target.cluster)
     return TopicOutput(spec.target, cluster, file.storage, spec.name)

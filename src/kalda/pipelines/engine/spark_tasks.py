@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.formats.decoded import DecodeFailure
+from kalda.formats.merging import ColumnsChangedError
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.direct.range_job import (
     PASSED,
@@ -78,7 +79,7 @@ class DecodeTask:
             yield self._decoded(records, failing or {})
 
     def _decoded(self, records: pa.RecordBatch, failing: Mapping[int, KnownFailure]) -> pa.RecordBatch:
-        columns: list[pa.Array] = []
+        columns: dict[str, pa.Array] = {}
         failures: Sequence[DecodeFailure] = ()
         values = records.column("value")
         known = _known(records, failing)
@@ -88,13 +89,23 @@ class DecodeTask:
         if self.rows.decoder is not None:
             decoded = self.rows.decoder.decode(values)
             failures = decoded.errors  # type: ignore[assignment]  # the class behind the protocol
-            columns += decoded.columns.flatten()
+            names = [field.name for field in decoded.columns.type]
+            columns |= zip(names, decoded.columns.flatten(), strict=True)
         kept = [records.column(name) for name in self.rows.keep]
         failures = self.rows.with_kept_failures(failures, kept)  # type: ignore[assignment]  # as above
-        columns += kept
+        columns |= zip(self.rows.keep, kept, strict=True)
         count = records.num_rows
         state, error = _states(count, [*known, *((each, DECODE) for each in failures)])
-        fields = [column.cast(kind) for column, kind in zip(columns, self.schema.types, strict=True)]
+        new = columns.keys() - set(self.schema.names)
+        if new:
+            raise ColumnsChangedError(
+                f"values have the fields {', '.join(sorted(new))}, which were not there when the columns of "
+                f"the batch were found ({', '.join(self.schema.names)}); the batch is tried again"
+            )
+        fields = [
+            columns[field.name].cast(field.type) if field.name in columns else pa.nulls(count, field.type)
+            for field in self.schema
+        ]
         row = pa.StructArray.from_arrays(
             fields, fields=list(self.schema), mask=pc.not_equal(state, GOOD) if failures or known else None
         )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
+from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.table_rows import LateLimit, TableFiles, TableRows
 from kalda.pipelines.spec.model import TableSource, TableSpec, WriteMode
 from kalda.pipelines.sql.row_query import RowCondition
@@ -74,8 +75,10 @@ class Target(Protocol):
 class TableTarget:
     """A table, with another one for late rows if the pipeline has it."""
 
-    def __init__(self, spec: TableSpec) -> None:
+    def __init__(self, spec: TableSpec, decision: DecisionFile) -> None:
+        """Take the table, and where a batch is decided that has no columns to create it with."""
         self._spec: Final = spec
+        self._decision: Final = decision
         self._table: Final[Table] = open_table(spec)
         self._late_table: Table | None = None
         self._compacted_ms = time.time_ns() // 1_000_000
@@ -92,7 +95,8 @@ class TableTarget:
 
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last batch that counts."""
-        return self._table.committed_batch(query_id)
+        found = (self._table.committed_batch(query_id), self._decision.batch(query_id))
+        return max((each for each in found if each is not None), default=None)
 
     @property
     def keeps_parts(self) -> bool:
@@ -139,7 +143,8 @@ class TableTarget:
     def commit(self, account: BatchAccount, written: Sequence[Written]) -> None:
         """Commit the files of all tasks at once, those of late rows first.
 
-        The table of late rows has a commit of its own; it comes first, so that the table's commit decides.
+        The table of late rows has a commit of its own; it comes first, so that the table's commit decides. A
+        batch in which no value shows a column cannot create the table; its decision is a file.
         """
         files: list[DataFile] = []
         late_files: list[DataFile] = []
@@ -148,6 +153,9 @@ class TableTarget:
                 assert isinstance(part, TableFiles), part
                 files += part.files
                 late_files += part.late_files
+        if not files and not late_files and self._table.schema() is None:
+            self._decision.note(account.query_id, account.batch_id)
+            return
         with errors_that_name(self._spec.path):
             if self._late_table is not None:
                 self._late_table.commit(

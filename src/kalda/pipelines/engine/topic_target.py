@@ -7,7 +7,6 @@ is a file in the storage, written when all tasks have ended. With `exactly-once-
 sends nothing.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,13 +16,12 @@ import pyarrow as pa
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
-from kalda.pipelines.engine.batch_log import BatchLogError
+from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.target_settings import sink_options, topic_rows
 from kalda.pipelines.engine.topic_fit import TopicFit, read_limits
 from kalda.pipelines.ledger.evidence import log_bounds
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
 from kalda.pipelines.tables.fitting import Fitted
-from kalda.pipelines.tables.storage import TableStorage
 from kalda.spark.sink.batch_commit import BatchCommit, read_decision
 from kalda.spark.sink.exactly_once import write_exactly_once
 from kalda.spark.sink.options import SinkOptions
@@ -31,8 +29,6 @@ from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.rows import TopicRows as SinkRows
 from kalda.spark.sink.task_identity import TaskIdentity
 from kalda.spark.sink.task_output import TaskOutput, open_producer
-
-_DECIDED: Final = "decided.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +93,11 @@ class TopicOutput:
         self._options: Final = sink_options(spec, cluster)
         self._spec: Final = spec
         self._cluster: Final = cluster
-        self._storage: Final = TableStorage(f"{storage}/batches/{pipeline}")
+        self._decision: Final = DecisionFile(storage, pipeline)
 
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last batch that counts."""
-        batch_ids = [self._noted_batch(query_id)]
+        batch_ids = [self._decision.batch(query_id)]
         if self._spec.delivery is Delivery.EXACTLY_ONCE_BATCH:
             decision = read_decision(self._options, _scope(query_id))
             batch_ids.append(None if decision is None else decision.batch_id)
@@ -138,8 +134,7 @@ class TopicOutput:
         if self._spec.delivery is Delivery.EXACTLY_ONCE_BATCH:
             results = [each.prepared for each in written if each.prepared is not None]
             self._batch(account.query_id, account.batch_id).commit(results)
-        document = {"query_id": account.query_id, "batch_id": account.batch_id}
-        self._storage.replace(_DECIDED, json.dumps(document).encode())
+        self._decision.note(account.query_id, account.batch_id)
 
     def complete(self, query_id: str) -> None:
         """Make the last batch that counts visible, after a crash in `commit`."""
@@ -154,14 +149,3 @@ class TopicOutput:
 
     def _batch(self, query_id: str, batch_id: int) -> BatchCommit:
         return BatchCommit(self._options, _scope(query_id), batch_id)
-
-    def _noted_batch(self, query_id: str) -> int | None:
-        """Return the last batch that the storage names; it may have no rows, and then no other decision."""
-        content = self._storage.read(_DECIDED)
-        if content is None:
-            return None
-        try:
-            document = json.loads(content)
-            return int(document["batch_id"]) if document["query_id"] == query_id else None
-        except (ValueError, KeyError, TypeError) as error:
-            raise BatchLogError(f"{self._storage.full_path(_DECIDED)} is damaged: {error}") from error

@@ -35,7 +35,7 @@ def with_constants(
         index = schema.get_field_index(name)
         if index >= 0:
             batch = batch.append_column(name, pa.repeat(pa.scalar(value, schema.field(index).type), rows))
-    return conform(batch, schema)
+    return conform(batch.select([name for name in schema.names if name in batch.schema.names]), schema)
 
 
 def read_staged(storage: TableStorage, files: Iterable[DataFile], schema: pa.Schema) -> pa.Table:

@@ -253,7 +253,19 @@ def may_lose_digits(own: pa.DataType, wider: pa.DataType) -> bool:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the columns of a schema in its order: cast to its types, null where the rows lack them."""
+    """Return the columns of a schema in its order: cast to its types, null where the rows lack them.
+
+    Raises:
+        SchemaRefusedError: The rows have a column, of another type than null, that the schema lacks.
+    """
+    names = set(schema.names)
+    surplus = [field.name for field in batch.schema if field.name not in names and field.type != pa.null()]
+    if surplus:
+        raise SchemaRefusedError(
+            f"rows have the column(s) {', '.join(surplus)}, and the table was prepared for "
+            f"{', '.join(schema.names)}",
+            tuple(surplus),
+        )
     columns = []
     for field in schema:
         index = batch.schema.get_field_index(field.name)

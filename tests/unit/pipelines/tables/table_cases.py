@@ -31,8 +31,8 @@ def orders(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch(
         {
             "id": pa.array(ids, pa.int64()),
-            "name": pa.array([f"name {number}" if number % 7 else None for number in ids]),
-            "country": pa.array([("de", "fr", None)[number % 3] for number in ids]),
+            "name": pa.array([f"name {number}" if number % 7 else None for number in ids], pa.string()),
+            "country": pa.array([("de", "fr", None)[number % 3] for number in ids], pa.string()),
         }
     )
 

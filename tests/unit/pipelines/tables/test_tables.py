@@ -273,3 +273,17 @@ def test_changes_since_a_version_are_the_rows_it_appended(opened: Opener) -> Non
     assert [0, 1, 2, 3, 4] == sorted(
         number for change in opened().read_changes(None) for number in change.rows.column(0).to_pylist()
     )
+
+
+def test_no_column_of_a_row_is_left_out_in_silence(opened: Opener) -> None:
+    """A task whose rows have more columns than the table was prepared for fails instead."""
+    table = opened()
+    table.prepare_schema(orders(0, 1).schema)
+    wider = orders(0, 2).append_column("email", pa.array(["a", "b"]))
+
+    with pytest.raises(SchemaRefusedError, match="email"):
+        table.writer(orders(0, 1).schema).write([wider], TaskId(QUERY, 0, 0))
+    unknown = orders(0, 2).append_column("empty", pa.nulls(2))
+    assert [2] == [
+        file.rows for file in table.writer(orders(0, 1).schema).write([unknown], TaskId(QUERY, 0, 0))
+    ]
