@@ -9,7 +9,7 @@ Public names are loaded on first use, so that ``import kalda`` is quick and impo
 
 The clients, their values and their errors are those of `kalda.clients`; `Cluster`, `ProcessCluster`,
 `KaldaProcess` and their errors are those of `kalda.testing`. `KaldaDataSource`
-is the data source for Spark; it needs the extra ``kalda[spark]`` and is therefore not in `__all__`. All other
+is the data source for Spark; it needs the extra ``[spark]`` and is therefore not in `__all__`. All other
 modules are internal and may change without notice.
 """
 
@@ -490,7 +490,10 @@ def __getattr__(name: str) -> object:
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("kalda"):
             raise
-        text = f"kalda.{name} needs the package {error.name}; install kalda with the extra: kalda[spark]"
+        text = (
+            f"kalda.{name} needs the package {error.name}; "
+            "install Kalda with the extra [spark], in its checkout: pip install '.[spark]'"
+        )
         raise ModuleNotFoundError(text, name=error.name) from error
     value = module if module.__name__ == f"kalda.{name}" else getattr(module, name)
     globals()[name] = value

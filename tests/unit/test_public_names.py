@@ -46,7 +46,7 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)
     monkeypatch.delitem(sys.modules, "kalda.spark.datasource", raising=False)
     monkeypatch.delitem(vars(kalda), "KaldaDataSource", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=r"needs the package pyspark.*kalda\[spark\]"):
+    with pytest.raises(ModuleNotFoundError, match=r"needs the package pyspark.*the extra \[spark\]"):
         kalda.KaldaDataSource  # noqa: B018
     assert "KaldaDataSource" not in kalda.__all__
 

@@ -53,6 +53,7 @@ from kalda.clients.consumer.rebalance_listener import (
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
+from kalda.common.extras import missing_package
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -361,7 +362,7 @@ class AsyncConsumer(ConsumerQueries):
 
         The columns are topic, partition, offset, timestamp (UTC, ms), timestamp_type (0 for the producer's
         time, 1 for the broker's), key, value and headers. Keys and values are bytes; deserializers and
-        interceptors do not apply. Needs the extra ``kalda[arrow]``.
+        interceptors do not apply. Needs the extra ``[arrow]``.
 
         Raises:
             ValueError: `max_records` is less than 1.
@@ -443,10 +444,7 @@ class AsyncConsumer(ConsumerQueries):
             try:
                 from kalda.clients.consumer.arrow_poll import ArrowPoll
             except ModuleNotFoundError as error:
-                text = (
-                    f"poll_arrow needs the package {error.name}; install kalda with the extra: kalda[arrow]"
-                )
-                raise ModuleNotFoundError(text, name=error.name) from error
+                raise missing_package("poll_arrow", "arrow", error) from error
             core = self._usable_core()
             self._arrow = ArrowPoll(core.buffer, core.subscription, check_crcs=core.config.check_crcs)
         return self._arrow

@@ -189,7 +189,7 @@ class Producer(TransactionalProducer):
         return self._send(record, on_delivery)
 
     def send_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowFuture":
-        """Send the rows of an Arrow record batch; return one future for all of them. Needs ``kalda[arrow]``.
+        """Send the rows of an Arrow record batch; return one future for all. Needs the extra ``[arrow]``.
 
         The columns are ``value``, and if wanted ``key``, ``headers`` (``list<struct<key, value>>``),
         ``partition`` and ``timestamp`` (a timestamp, or integer milliseconds); null means none. Rows go to

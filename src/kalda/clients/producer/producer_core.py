@@ -64,6 +64,7 @@ from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEME
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
+from kalda.common.extras import missing_package
 from kalda.common.types import TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
@@ -473,7 +474,10 @@ class ProducerCore:
             RecordTooLargeError: a row is above `max.request.size` or `buffer.memory`.
             ClientError: the state of the transaction does not allow records.
         """
-        from kalda.clients.producer.arrow_send import ArrowRows
+        try:
+            from kalda.clients.producer.arrow_send import ArrowRows
+        except ModuleNotFoundError as error:
+            raise missing_package("send_arrow", "arrow", error) from error
 
         if self.transactions is not None:
             self.transactions.check_ready_to_send()

@@ -6,6 +6,7 @@ from typing import Final, TypeVar
 
 import click
 
+from kalda.common.extras import install_hint
 from kalda.pipelines.spec.errors import PipelineFileError
 from kalda.pipelines.spec.model import PipelineFile, PipelineSpec
 from kalda.pipelines.spec.values import MASTER, suggestion
@@ -16,8 +17,8 @@ from kalda.tools.framework.output import Form, Json
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
 _MISSING: Final = (
-    "pipelines need PySpark, Arrow and the libraries of table formats ({name} is missing): "
-    "pip install 'kalda[pipelines]'"
+    "pipelines need PySpark, Arrow and the libraries of table formats ({name} is missing); "
+    + install_hint("pipelines")
 )
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from kalda.common.extras import install_hint
 from kalda.common.logging import LogLevel
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import PartialFailureError, ToolError, ToolUsageError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
-_MISSING: Final = "`kalda mirror` needs Arrow ({name} is missing): pip install 'kalda[arrow]'"
+_MISSING: Final = f"`kalda mirror` needs Arrow ({{name}} is missing); {install_hint('arrow')}"
 _POLL_S: Final = 0.1
 _STOP_WAIT_S: Final = 20.0
 """How long a stop waits for the transactions under way; what is interrupted is repeated by the next start."""

@@ -9,7 +9,7 @@ def open_table(spec: TableSpec) -> Table:
 
     Raises:
         TableSpecError: The spec does not fit the format.
-        ModuleNotFoundError: The format's library is missing; `pip install 'kalda[pipelines]'` brings it.
+        ModuleNotFoundError: The format's library is missing; the extra ``[pipelines]`` brings it.
     """
     match spec.format:
         case TableFormat.PARQUET:

@@ -1,6 +1,6 @@
 """Implements GSSAPI (RFC 4752) for both sides: logins by Kerberos tickets, without a security layer.
 
-It needs the package ``gssapi`` (``pip install kalda[kerberos]``), which calls MIT's library. That library
+It needs the package ``gssapi`` (the extra ``[kerberos]``), which calls MIT's library. That library
 reads key tables and ticket caches and asks the KDC for tickets; a client's messages are made in a thread.
 
     client: a ticket                                 until both have a security context
@@ -14,6 +14,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kalda.common.extras import install_hint
 from kalda.security.principal import USER, KafkaPrincipal
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.jaas import JaasConfig
@@ -176,7 +177,7 @@ def _library() -> Any:
         import gssapi
     except ImportError:
         raise LoginConfigError(
-            "GSSAPI needs the package gssapi: run pip install 'kalda[kerberos]', which compiles it against "
-            "libkrb5-dev"
+            "GSSAPI needs the package gssapi, which is compiled against libkrb5-dev; "
+            + install_hint("kerberos")
         ) from None
     return gssapi
