@@ -154,4 +154,4 @@ def test_a_wrong_largest_timestamp_is_corrected_on_another_thread() -> None:
         validator.validate(batch, AppendOrigin.CLIENT, 0, PUT_OFF)
     found = validator.prepare(batch, 0, 0, 0, go_on).validated
     assert found is not None
-    assert found[0].max_timestamp == 1_000
+    assert 1_000 == found[0].max_timestamp
