@@ -319,12 +319,12 @@ def _snappy_block(data: Buffer) -> bytes:
 
 
 def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
-    parts = list(_iter_snappy(data, size_max))
+    parts = [part for part in _iter_snappy(data, size_max) if part]
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _iter_snappy(data: Buffer, size_max: int) -> Iterator[bytes]:
-    """Yield the content of each block."""
+    """Yield the content of each block, and nothing for each header of a stream."""
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         block = _decompress_snappy_block(view, size_max)
@@ -341,6 +341,8 @@ def _iter_snappy(data: Buffer, size_max: int) -> Iterator[bytes]:
             position += len(_XERIAL_HEADER)
             if position > end:
                 raise _corrupt(Compression.SNAPPY, "it ends inside the stream header")
+            # For the caller to look up where streams are empty.
+            yield b""
             continue
         if end - position < 4:
             raise _corrupt(Compression.SNAPPY, "it ends inside a block's length")

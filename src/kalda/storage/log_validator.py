@@ -6,6 +6,7 @@ topics: compacted ones (every record needs a key), ones with bounds on timestamp
 such memory, and what may take long is prepared on another thread first: `LogValidator.prepare`.
 """
 
+import math
 import time
 from typing import Final, NamedTuple
 
@@ -85,6 +86,15 @@ OPENED_BYTES_MAX: Final = 64 * 1024
 PLAIN_BYTES_MAX: Final = 256 * 1024
 """Larger batches are opened on another thread even if they are not compressed: 1 MB takes up to 5 ms."""
 
+REQUEST_BYTES_MAX: Final = 4 * 1024 * 1024
+"""What one request may open at once in all its batches: up to some 20 ms."""
+
+_PACKED_COST: Final = 16
+"""A compressed batch counts as this many times its size, within these bounds."""
+_PACKED_COST_MIN: Final = OPENED_BYTES_MAX // 2
+_CONVERSION_COST: Final = 4
+"""Messages of an old format count as this many times their size."""
+
 
 class _UnpackedMessages:
     """A message set as batches that a client could have sent: offsets from 0, no gaps."""
@@ -131,19 +141,30 @@ class Converted(NamedTuple):
 
 
 class Prepared:
-    """What `LogValidator.prepare` made of a client's batch; without a result, only that it may be put off."""
+    """What `LogValidator.prepare` made of a client's batch; without a result, only that it may be put off.
 
-    __slots__ = ("converted", "error", "validated")
+    Then the batches of one request share it, which take at most `left_bytes` when they are opened at once.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_left_bytes", "converted", "error", "validated")
+
+    def __init__(self, left_bytes: float = REQUEST_BYTES_MAX) -> None:
+        self._left_bytes = left_bytes
         self.validated: tuple[BatchHeader, WritableBuffer] | None = None
         self.converted: Converted | None = None
         self.error: Exception | None = None
         """Why the batch is refused."""
 
+    def count(self, size: int, *, is_packed: bool) -> None:
+        """Count a batch that is opened at once; raises `HeavyBatchError` where the request has had enough."""
+        cost = min(max(_PACKED_COST * size, _PACKED_COST_MIN), OPENED_BYTES_MAX) if is_packed else size
+        if cost > self._left_bytes:
+            raise HeavyBatchError
+        self._left_bytes -= cost
 
-PUT_OFF: Final = Prepared()
-"""For an append that may be put off: nothing is prepared yet."""
+
+PUT_OFF: Final = Prepared(math.inf)
+"""For the only batch of a request, which may be put off: nothing is prepared yet."""
 
 
 class _Limits(NamedTuple):
@@ -151,10 +172,11 @@ class _Limits(NamedTuple):
 
     size_max: int
     checkpoint: Checkpoint
+    put_off: Prepared | None = None
+    """Given where the batch is opened briefly or not at all."""
 
 
 _AT_ONCE: Final = _Limits(DECOMPRESSED_SIZE_MAX, go_on)
-_BRIEFLY: Final = _Limits(OPENED_BYTES_MAX, go_on)
 
 
 class LogValidator:
@@ -257,7 +279,7 @@ class LogValidator:
         if prepared.validated is not None:
             return prepared.validated
         try:
-            return self._validate(records, origin, now_ms, _BRIEFLY)
+            return self._validate(records, origin, now_ms, _Limits(OPENED_BYTES_MAX, go_on, prepared))
         except DecompressedSizeError:
             raise HeavyBatchError from None
 
@@ -268,8 +290,8 @@ class LogValidator:
         size = header.batch_length + LOG_OVERHEAD
         if size > self._bytes_max:
             raise self._too_large(size)
-        if limits is _BRIEFLY and self._is_heavy(header):
-            raise HeavyBatchError
+        if limits.put_off is not None:
+            self._check_light(header, limits.put_off)
         if origin is AppendOrigin.CLIENT:
             validate_bytes(records, 0, header)
             validate_produced(header)
@@ -284,7 +306,7 @@ class LogValidator:
             if self._opens_records:
                 packed = self._open(records, header, now_ms, limits)
             if header.max_timestamp < header.base_timestamp:
-                _correct_max_timestamp(records, header)
+                _correct_max_timestamp(records, header, limits.checkpoint)
             if header.attributes & LOG_APPEND_TIME_FLAG:
                 self._take_back_append_time(records, header)
         elif self._repacks(header):
@@ -345,8 +367,11 @@ class LogValidator:
         )
         if len(records) > size_max or (is_packed and not is_message_set(records)):
             raise HeavyBatchError
+        if is_message_set(records):
+            prepared.count(_CONVERSION_COST * len(records), is_packed=is_packed)
+        limits = _Limits(OPENED_BYTES_MAX, go_on, prepared)
         try:
-            return self._convert(records, now_ms, first_offset, leader_epoch, _BRIEFLY)
+            return self._convert(records, now_ms, first_offset, leader_epoch, limits)
         except DecompressedSizeError:
             raise HeavyBatchError from None
 
@@ -367,7 +392,7 @@ class LogValidator:
         for batch in [bytearray(records)] if unpacked is None else unpacked.batches:
             checkpoint(0)
             # What was unpacked already may be opened again: the bound for that was kept.
-            within = limits if unpacked is None else limits._replace(size_max=DECOMPRESSED_SIZE_MAX)
+            within = limits if unpacked is None else _Limits(DECOMPRESSED_SIZE_MAX, checkpoint)
             header, checked = self._validate(batch, AppendOrigin.CLIENT, now_ms, within)
             set_base_offset_and_leader_epoch(checked, 0, offset, leader_epoch)
             offset += header.record_count
@@ -438,7 +463,10 @@ class LogValidator:
                 found.add(run)
                 run = None
             if header.compression is not Compression.NONE:
-                found.add(self._batch_of_wrapper(records, position, header, limits))
+                # What is unpacked briefly is bounded as a whole.
+                before = 0 if limits.put_off is None else found.memory_bytes
+                within = limits._replace(size_max=limits.size_max - before)
+                found.add(self._batch_of_wrapper(records, position, header, within))
                 continue
             run = run or RecordBatchBuilder()
             (message,) = iter_messages(records, position, header)
@@ -481,12 +509,15 @@ class LogValidator:
             "send smaller batches or raise the limit"
         )
 
-    def _is_heavy(self, header: BatchHeader) -> bool:
-        """Return whether it may take long to open a batch."""
-        if header.attributes & COMPRESSION_MASK:
-            return self._opens_records and header.size > PACKED_BYTES_MAX
-        opens = self._opens_records or header.max_timestamp < header.base_timestamp
-        return opens and header.size > PLAIN_BYTES_MAX
+    def _check_light(self, header: BatchHeader, put_off: Prepared) -> None:
+        """Raise `HeavyBatchError` if it may take long to open a batch, after others of its request."""
+        is_packed = bool(header.attributes & COMPRESSION_MASK)
+        corrects = not is_packed and header.max_timestamp < header.base_timestamp
+        if not (self._opens_records or corrects):
+            return
+        if header.size > (PACKED_BYTES_MAX if is_packed or corrects else PLAIN_BYTES_MAX):
+            raise HeavyBatchError
+        put_off.count(header.size, is_packed=is_packed or corrects)
 
     def _has_headers(self, records: WritableBuffer, header: BatchHeader, limits: _Limits) -> bool:
         check = RecordsCheck(header)
@@ -560,7 +591,7 @@ def _is_packed(records: WritableBuffer) -> bool:
     return bool(records[at] & COMPRESSION_MASK)
 
 
-def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader) -> None:
+def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader, checkpoint: Checkpoint) -> None:
     """Correct the maximum timestamp of a batch that is below its first record's timestamp.
 
     Otherwise lookups by time would skip its records. Compressed batches are not opened for this.
@@ -571,7 +602,11 @@ def _correct_max_timestamp(records: WritableBuffer, header: BatchHeader) -> None
     if header.attributes & COMPRESSION_MASK:
         return
     try:
-        newest = max(record.timestamp for record in iter_records(records, 0, header))
+        newest = NO_TIMESTAMP
+        for count, record in enumerate(iter_records(records, 0, header)):
+            if count % _MESSAGES_PER_CHECKPOINT == 0:
+                checkpoint(0)
+            newest = max(newest, record.timestamp)
     except (CorruptRecordError, InvalidRecordError, NeedMoreBytes):
         return
     if newest > INT64_MAX:

@@ -294,6 +294,16 @@ class TestMessages:
         assert ErrorCode.REQUEST_TIMED_OUT == find_answer(broker.ask(find_frame())).error_code
         assert [(logging.WARNING, None)] == [(record.levelno, record.exc_info) for record in caplog.records]
 
+    def test_message_that_quotes_more_than_a_string_may_hold_is_cut(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        refused = FindCoordinatorResponse(
+            error_code=int(ErrorCode.INVALID_REQUEST), error_message="é" * 32_767 + " is no group"
+        )
+        answer = find_answer(Broker(find=lambda *_: refused).ask(find_frame()))
+        assert (ErrorCode.INVALID_REQUEST, "é" * 1000 + "…") == (answer.error_code, answer.error_message)
+        assert [] == caplog.records
+
     def test_response_that_cannot_be_encoded_becomes_unknown_server_error(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:

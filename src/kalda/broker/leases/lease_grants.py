@@ -33,8 +33,6 @@ from kalda.storage.transaction_index import AbortedTransaction
 
 logger: Final = logging.getLogger(__name__)
 
-"""In each log directory, beside the directories of the partitions; Kafka ignores files there."""
-
 SEGMENTS_MAX: Final = 64
 """Segments of one lease: finding more would hold the event loop for longer than a few milliseconds. A range
 with more of them takes several leases."""

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
-from struct import Struct
+from struct import Struct as Format
 from struct import error as StructError  # noqa: N812
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -33,7 +33,8 @@ from kalda.protocol import codec, registry
 from kalda.protocol.fast.request_header import read_usual_header
 from kalda.protocol.framing import SIZE
 from kalda.protocol.headers import response_header
-from kalda.protocol.protocol_errors import ProtocolError
+from kalda.protocol.protocol_errors import MessageError, ProtocolError
+from kalda.protocol.schema import Struct
 from kalda.protocol.wire_format import skip_tagged_fields
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
@@ -55,7 +56,10 @@ _NEVER_QUEUED: Final = frozenset(
 """Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion
 of a topic ends when the controller's StopReplica is done."""
 
-_HEADER: Final = Struct(">hhih")
+_ERROR_MESSAGE: Final = "error_message"
+_MESSAGE_LENGTH_MAX: Final = 1000
+
+_HEADER: Final = Format(">hhih")
 _HEADER_BYTES: Final = _HEADER.size
 _BARE_HEADER_BYTES: Final = 8
 """A header without a client id; only ControlledShutdown v0 has one."""
@@ -429,15 +433,36 @@ def encode_reply(context: RequestContext, response: Any) -> RawReply:
 
     Raises:
         MessageError: a field of the response does not exist in the request's version.
+
+    Error messages quote what a client sent; where that makes them longer than a string may be, they are cut.
     """
     version = context.api_version
     header = response_header(
         context.correlation_id, registry.response_header_version(context.api.handler.key, version)
     )
-    chunks: list[Any] = codec.encode_chunks(response, version)
+    try:
+        chunks: list[Any] = codec.encode_chunks(response, version)
+    except MessageError:
+        if not _shorten_messages(response):
+            raise
+        chunks = codec.encode_chunks(response, version)
     if len(chunks) == 1 and isinstance(chunks[0], bytes):
         return SIZE.pack(len(header) + len(chunks[0])) + header + chunks[0]
     size = len(header) + sum(chunk.size if hasattr(chunk, "size") else len(chunk) for chunk in chunks)
     reply: list[Chunk] = [SIZE.pack(size) + header]
     reply.extend(chunks)
     return reply
+
+
+def _shorten_messages(message: Struct) -> bool:
+    """Cut the long error messages in a response; return whether there were any."""
+    is_changed = False
+    for field in message.FIELDS:
+        value = getattr(message, field.name)
+        if field.name == _ERROR_MESSAGE and value is not None and len(value) > _MESSAGE_LENGTH_MAX:
+            setattr(message, field.name, value[:_MESSAGE_LENGTH_MAX] + "…")
+            is_changed = True
+        for each in value if isinstance(value, list) else (value,):
+            if isinstance(each, Struct):
+                is_changed |= _shorten_messages(each)
+    return is_changed

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from kalda.zk.client.port import Stat
 from kalda.zk.client.znode_access import (
     CONSUMERS,
+    READ_BIT,
     ROOT,
     SECURE_ROOTS,
     SYSTEM_ROOTS,
@@ -107,9 +108,10 @@ async def close_open_znodes(
 
     Args:
         client: A session with the brokers' identity; its chroot is the cluster's.
-        own: The brokers' entry, if the server is theirs alone. Then every znode is closed, and a list without
-            the entry is replaced. Else ``/consumers``, which Kafka leaves open, and what other programs have
-            in the ensemble stay as they are and are only reported.
+        own: The brokers' entry, if the server is theirs alone. Then every znode is closed, and a list is
+            replaced that lacks the entry or lets another user do more than everybody may. Else what Kafka
+            leaves open, ``/consumers``, and what other programs have in the ensemble stay as they are and are
+            only reported.
         closes: False to change nothing.
 
     Raises:
@@ -185,7 +187,13 @@ class _Audit:
         return children
 
     def _is_own(self, path: str, acl: Sequence[Acl]) -> bool:
-        return self._own is None or self._own in acl or path.startswith(SYSTEM_ROOTS[0])
+        """Return whether the brokers alone may change a znode; the entry of another user may stand beside."""
+        if self._own is None:
+            return True
+        allowed = 0 if access_of(path, is_secure=True) is ZnodeAccess.PRIVATE else READ_BIT
+        others = [entry for entry in acl if entry != self._own]
+        is_named = len(others) < len(acl) or path.startswith(SYSTEM_ROOTS[0])
+        return is_named and not any(entry.permissions & ~allowed for entry in others)
 
 
 def _counted(found: Sequence[str]) -> tuple[int, str]:

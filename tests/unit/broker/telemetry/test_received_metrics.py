@@ -177,6 +177,23 @@ def test_a_decompression_bomb_is_refused(compression: Compression) -> None:
         endpoint.received.receive(ME, {}, compression, bomb)
 
 
+EMPTY_STREAM = compress(Compression.SNAPPY, b"")
+
+
+@pytest.mark.parametrize(
+    ("compression", "pieces"),
+    [
+        (Compression.GZIP, compress(Compression.GZIP, b"") * 3_000),
+        (Compression.SNAPPY, EMPTY_STREAM * 3_000),
+        (Compression.SNAPPY, EMPTY_STREAM + b"\0\0\0\1\0" * 3_000),
+    ],
+)
+def test_a_push_of_many_empty_pieces_is_refused(compression: Compression, pieces: bytes) -> None:
+    """1 MB of them would hold the event loop for 0.2 to 0.7 s."""
+    with pytest.raises(InvalidMetricsError, match="more than 2000 pieces"):
+        Endpoint().received.receive(ME, {}, compression, pieces)
+
+
 @pytest.mark.parametrize("compression", [each for each in Compression if each])
 def test_bytes_that_the_codec_does_not_accept_are_refused(compression: Compression) -> None:
     endpoint = Endpoint()

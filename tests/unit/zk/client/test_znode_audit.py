@@ -9,7 +9,7 @@ from kalda.zk.client import znode_audit
 from kalda.zk.client.znode_access import Acl, ZnodeAccess, is_open
 from kalda.zk.client.znode_audit import close_open_znodes
 from kalda.zk.server.embedded import EmbeddedClient
-from kalda.zk.server.processor_requests import CreateNode
+from kalda.zk.server.processor_requests import CreateNode, SetAcl
 from kalda.zk.server.txns import OPEN_ACL
 from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
@@ -86,11 +86,23 @@ async def test_secrets_that_everybody_reads_are_closed() -> None:
     assert {"/config/users", "/config/users/a"} < set((await close_open_znodes(client)).closed)
 
 
-async def test_znode_of_another_user_is_taken_back_on_the_brokers_own_server() -> None:
-    """While the root was open, somebody could replace /controller_epoch by one with a list of their own."""
-    client = await client_of(("/brokers", OWN_ACL("/brokers")), ("/controller_epoch", FOREIGN))
+@pytest.mark.parametrize("acl", [FOREIGN, (OWN_ACL.entry, *FOREIGN), (*FOREIGN, ANYONE_READS, OWN_ACL.entry)])
+async def test_znode_of_another_user_is_taken_back_on_the_brokers_own_server(acl: tuple[Acl, ...]) -> None:
+    """While the root was open, somebody could replace /controller_epoch by one with a list of their own.
+
+    The brokers' user has a known name, so the list may name it beside them.
+    """
+    client = await client_of(("/brokers", OWN_ACL("/brokers")), ("/controller_epoch", acl))
     assert ["/controller_epoch"] == (await close_open_znodes(client, own=OWN_ACL.entry)).taken
     assert [OWN_ACL("/controller_epoch")] == await lists(client, "/controller_epoch")
+
+
+@pytest.mark.parametrize(("path", "is_taken"), [("/config", False), ("/config/users", True)])
+async def test_another_user_may_read_what_everybody_may_read(path: str, *, is_taken: bool) -> None:
+    reader = Acl(1, "digest", "monitor:hash")
+    client = await client_of(("/config", OWN_ACL("/config")), ("/config/users", OWN_ACL("/config/users")))
+    await client._submit([SetAcl(path, (OWN_ACL.entry, reader), -1)])
+    assert ([path] if is_taken else []) == (await close_open_znodes(client, own=OWN_ACL.entry)).taken
 
 
 async def test_nothing_is_changed_where_access_lists_are_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,8 +4,10 @@ A user with an impossible change keeps all credentials; the changes of other use
 controller serves it.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Coroutine
+from dataclasses import dataclass, field
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -16,6 +18,7 @@ from kalda.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
+    ScramCredentialUpsertion,
 )
 from kalda.security.sasl.scram import (
     ITERATIONS_MAX,
@@ -23,6 +26,17 @@ from kalda.security.sasl.scram import (
     MECHANISM_NAMES,
     ScramCredential,
 )
+
+_USERS_PER_TURN: Final = 100
+
+
+@dataclass(slots=True)
+class _Changes:
+    """The changes of one user."""
+
+    deletions: list[int] = field(default_factory=list)
+    """Their mechanisms."""
+    upsertions: list[ScramCredentialUpsertion] = field(default_factory=list)
 
 
 def handle(
@@ -50,17 +64,25 @@ async def _alter(
     services: BrokerServices, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     results = []
-    for user in _users(request):
+    changes = {user: _Changes() for user in _users(request)}
+    for deletion in request.deletions:
+        changes[deletion.name].deletions.append(deletion.mechanism)
+    for upsertion in request.upsertions:
+        changes[upsertion.name].upsertions.append(upsertion)
+    for count, (user, changed) in enumerate(changes.items()):
+        if count % _USERS_PER_TURN == 0:
+            # What is refused waits for nothing.
+            await asyncio.sleep(0)
         result = AlterUserScramCredentialsResult(user=user)
         try:
-            await _alter_user(services, request, user)
+            await _alter_user(services, user, changed)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-async def _alter_user(services: BrokerServices, request: AlterUserScramCredentialsRequest, user: str) -> None:
+async def _alter_user(services: BrokerServices, user: str, changes: _Changes) -> None:
     """Make all changes of one user.
 
     Raises:
@@ -68,8 +90,7 @@ async def _alter_user(services: BrokerServices, request: AlterUserScramCredentia
     """
     if not user:
         raise ApiError(ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty")
-    deletions = [each.mechanism for each in request.deletions if each.name == user]
-    upsertions = [each for each in request.upsertions if each.name == user]
+    deletions, upsertions = changes.deletions, changes.upsertions
     numbers = [*deletions, *(each.mechanism for each in upsertions)]
     if any(number not in MECHANISM_NAMES for number in numbers):
         raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")

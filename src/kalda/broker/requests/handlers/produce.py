@@ -301,6 +301,7 @@ def _handle_general(
     results = _Results(services, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
     named_twice = _named_twice(fields)
+    put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
             if acks not in (-1, 0, 1):
@@ -320,7 +321,7 @@ def _handle_general(
                 if refusals and partition.topic_partition in refusals:
                     raise _RefusedError(*refusals[partition.topic_partition])
                 try:
-                    info = _append(services, context, partition, records, fields, PUT_OFF)
+                    info = _append(services, context, partition, records, fields, put_off)
                 except HeavyBatchError:
                     heavy.append(_put_off(services, context, fields, results, name, partition, records))
                     continue
