@@ -465,3 +465,22 @@ def test_a_callback_that_exits_does_not_stop_the_others(caplog: pytest.LogCaptur
     thread.join()
     assert [8] == delivered
     assert "SystemExit" in caplog.text
+
+
+def test_a_signal_handler_that_interrupts_an_append_is_refused_instead_of_waiting_for_itself() -> None:
+    """Its own thread holds the lock, with a record that is half there."""
+    records = accumulator()
+    send(records, b"first")
+    refused = []
+
+    class Interrupted(bytes):
+        def __len__(self) -> int:
+            for call in (records.begin_flush, lambda: send(records, b"x"), lambda: records.reserve(1, print)):
+                with pytest.raises(IllegalStateError, match="a signal handler or a finalizer"):
+                    call()
+                refused.append(call)
+            return super().__len__()
+
+    assert records.try_append(TOPIC, 0, None, Interrupted(b"second"), TIME_MS, (), None) is not None
+    assert len(refused) >= 3
+    assert 1 == len(records.begin_flush())
