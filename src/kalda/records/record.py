@@ -53,7 +53,7 @@ T = TypeVar("T")
 
 OFFSET_DELTA_MAX: Final = 0x7FFFFFFF
 HEADERS_MAX: Final = 1_000_000
-"""In one record that is read. Kafka has no such bound, but 8 KB of a compressed batch may hold 100 million."""
+"""In one record that is read. Kafka has no bound, but 8 KB of a compressed batch may hold 100 million."""
 _DECODED_AT_ONCE: Final = 256
 """Records that compiled code makes before the first of them is taken: 100 KB of objects."""
 _TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF

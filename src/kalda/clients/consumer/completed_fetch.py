@@ -35,7 +35,7 @@ DECODED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Decompressed bytes after which one poll opens no further batch. A few kilobytes may hold hundreds of
 megabytes, and the records of one poll are in memory together."""
 DECODED_SECONDS_MAX: Final = 0.5
-"""Time after which one poll opens no further batch, nor the next part of a large one: its caller has to go on,
+"""Time after which one poll opens no further batch, nor another part of a large one: its caller has to go on,
 with what there is."""
 
 

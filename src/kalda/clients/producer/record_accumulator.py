@@ -163,14 +163,15 @@ class RecordAccumulator:
         Raises:
             IllegalStateError: it did: it is a signal handler or a finalizer.
         """
-        frame = sys._getframe(1)
-        while (frame := frame.f_back) is not None:
+        frame = sys._getframe(1).f_back
+        while frame is not None:
             if frame.f_code in _HOLDING and frame.f_locals.get("self") is self:
                 raise IllegalStateError(
                     "a signal handler or a finalizer called the producer while its own thread was within "
                     "`send` or `flush`, and would wait for itself; let the handler set a flag or raise an "
                     "exception, and call the producer where the program runs"
                 )
+            frame = frame.f_back
 
     # Appends: any thread.
 

@@ -4,9 +4,9 @@ import random
 
 import pytest
 
+from kalda.clients.consumer import record_decoder
 from kalda.clients.consumer.consumer_errors import RecordDeserializationError
 from kalda.clients.consumer.consumer_record import ConsumerRecord
-from kalda.clients.consumer import record_decoder
 from kalda.clients.consumer.record_decoder import BatchDecoder, Deserializers
 from kalda.common.types import TopicPartition
 from kalda.records import implementation
