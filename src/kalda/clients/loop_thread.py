@@ -21,7 +21,6 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, TypeVar, TypeVarTuple
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
-from kalda.common.clock import monotonic
 from kalda.net.event_loop import new_event_loop
 from kalda.net.loop_logger import loop_logger, mark_loop_thread
 
@@ -52,16 +51,20 @@ class LoopWatch:
 
     What runs on the loop ends by its own time-outs as long as the loop runs. A callback of the program may
     block the thread for ever: it waits for a lock of this caller.
+
+    Looks are counted, not the time: a process that was stopped, or paused with its container, has looked once.
     """
 
     def __init__(self, thread: "LoopThread", timeout_s: float) -> None:
         """`timeout_s` is the caller's own time, within `STANDSTILL_SECONDS_MIN` and `_MAX`."""
         self._thread: Final = thread
         self._seconds: Final = min(max(timeout_s, STANDSTILL_SECONDS_MIN), STANDSTILL_SECONDS_MAX)
-        self._asked_at: float | None = None
+        self._has_turned = True
+        self._looks = 0
+        """How often the caller has looked since the loop was asked for a sign."""
 
     def check(self) -> None:
-        """Look again; called every `WATCH_SECONDS` or so.
+        """Look again; called after each `WATCH_SECONDS` of waiting.
 
         Raises:
             RequestTimedOutError: the thread stands still.
@@ -69,19 +72,21 @@ class LoopWatch:
         """
         if self._thread.is_closed:
             raise IllegalStateError(f"{self._thread.name} was closed during the call")
-        now = monotonic()
-        if self._asked_at is None:
-            self._asked_at = now
+        if self._has_turned:
+            self._has_turned, self._looks = False, 0
             self._thread.call_soon(self._turned)
-        elif now - self._asked_at >= self._seconds:
+            return
+        self._looks += 1
+        waited = self._looks * WATCH_SECONDS
+        if waited >= self._seconds:
             raise RequestTimedOutError(
-                f"{self._thread.name} has not answered for {now - self._asked_at:.0f} s: its thread is held "
-                f"up {self._thread.position()}. A callback of a client must not block, nor wait for a lock "
-                "that the caller of the client holds"
+                f"{self._thread.name} has not answered for {waited:.0f} s: its thread is held up "
+                f"{self._thread.position()}. A callback of a client must not block, nor wait for a lock that "
+                "the caller of the client holds"
             )
 
     def _turned(self) -> None:
-        self._asked_at = None
+        self._has_turned = True
 
 
 class LoopThread:

@@ -188,6 +188,18 @@ def test_a_call_may_take_longer_than_its_time_while_the_thread_runs(
     assert 5 == thread.call(run(), 30.0)
 
 
+def test_a_pause_of_the_whole_process_is_no_standstill(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both threads stop and go on; the caller may look before the loop has had a turn."""
+    monkeypatch.setattr(thread, "call_soon", lambda _: None)
+    watch = LoopWatch(thread, 5.0)
+    for _ in range(5):
+        watch.check()
+    with pytest.raises(RequestTimedOutError, match="has not answered for 5 s"):
+        watch.check()
+
+
 def test_a_time_out_of_the_coroutine_is_its_own(thread: LoopThread) -> None:
     async def run() -> None:
         raise TimeoutError("mine")
