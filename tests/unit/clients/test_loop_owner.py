@@ -1,4 +1,5 @@
 import asyncio
+import os
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_a_client_belongs_to_one_loop() -> None:
 async def test_a_client_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     owner = LoopOwner("AsyncConsumer")
     owner.check()
-    monkeypatch.setattr("kalda.clients.loop_owner.os.getpid", lambda: 7)
+    monkeypatch.setattr(os, "getpid", lambda: 7)
     with pytest.raises(IllegalStateError, match="cannot be used in its fork 7"):
         owner.check()
 

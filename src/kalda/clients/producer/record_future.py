@@ -165,7 +165,7 @@ class BatchResult:
     def wait(self, timeout_s: float | None) -> bool:
         """Block until the result is final or replaced by a split; return False after the time-out."""
         with self._lock:
-            if self.is_done or self._splits is not None:
+            if self._is_settled():
                 return True
             gate = self._gate
             if gate is None:
@@ -173,7 +173,7 @@ class BatchResult:
                 gate.acquire()
                 self._gate = gate
         deadline = None if timeout_s is None else monotonic() + timeout_s
-        while not (self.is_done or self._splits is not None):
+        while not self._is_settled():
             left = _LOOK_SECONDS if deadline is None else deadline - monotonic()
             if left <= 0:
                 return False
@@ -181,6 +181,9 @@ class BatchResult:
                 # For the next who waits. One who was interrupted here keeps others waiting until they look.
                 _open(gate)
         return True
+
+    def _is_settled(self) -> bool:
+        return self.is_done or self._splits is not None
 
     def _finish(self) -> None:
         with self._lock:
