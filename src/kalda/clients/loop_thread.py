@@ -16,12 +16,9 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import Any, Final, TypeVar, TypeVarTuple
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
-from kalda.common.clock import monotonic
 from kalda.net.event_loop import new_event_loop
 from kalda.net.loop_logger import loop_logger, mark_loop_thread
 
@@ -52,16 +49,20 @@ class LoopWatch:
 
     What runs on the loop ends by its own time-outs as long as the loop runs. A callback of the program may
     block the thread for ever: it waits for a lock of this caller.
+
+    Looks are counted, not the time: in a process that was stopped, or paused with its container, it passes.
     """
 
     def __init__(self, thread: "LoopThread", timeout_s: float) -> None:
         """`timeout_s` is the caller's own time, within `STANDSTILL_SECONDS_MIN` and `_MAX`."""
         self._thread: Final = thread
         self._seconds: Final = min(max(timeout_s, STANDSTILL_SECONDS_MIN), STANDSTILL_SECONDS_MAX)
-        self._asked_at: float | None = None
+        self._has_turned = True
+        self._looks = 0
+        """How often the caller has looked since the loop was asked for a sign."""
 
     def check(self) -> None:
-        """Look again; called every `WATCH_SECONDS` or so.
+        """Look again; called after each `WATCH_SECONDS` of waiting.
 
         Raises:
             RequestTimedOutError: the thread stands still.
@@ -69,19 +70,87 @@ class LoopWatch:
         """
         if self._thread.is_closed:
             raise IllegalStateError(f"{self._thread.name} was closed during the call")
-        now = monotonic()
-        if self._asked_at is None:
-            self._asked_at = now
+        if self._has_turned:
+            self._has_turned, self._looks = False, 0
             self._thread.call_soon(self._turned)
-        elif now - self._asked_at >= self._seconds:
+            return
+        self._looks += 1
+        waited = self._looks * WATCH_SECONDS
+        if waited >= self._seconds:
             raise RequestTimedOutError(
-                f"{self._thread.name} has not answered for {now - self._asked_at:.0f} s: its thread is held "
-                f"up {self._thread.position()}. A callback of a client must not block, nor wait for a lock "
-                "that the caller of the client holds"
+                f"{self._thread.name} has not answered for {waited:.0f} s: its thread is held up "
+                f"{self._thread.position()}. A callback of a client must not block, nor wait for a lock that "
+                "the caller of the client holds"
             )
 
     def _turned(self) -> None:
-        self._asked_at = None
+        self._has_turned = True
+
+
+class LoopCall(Generic[T]):
+    """A coroutine on the loop, and its result for the thread that waits for it.
+
+    It has no lock but one that only `wait` takes. The condition of a `concurrent.futures.Future` can stay
+    locked when an exception of a signal handler ends a call of it, and the loop's thread would wait for ever.
+    """
+
+    def __init__(
+        self, thread: "LoopThread", coroutine: Coroutine[Any, Any, T], on_done: Callable[[], object] | None
+    ) -> None:
+        self._thread: Final = thread
+        self._coroutine: Final = coroutine
+        self._on_done: Final = on_done
+        self._unset: Final = threading.Lock()
+        self._unset.acquire()
+        self._task: asyncio.Task[T] | None = None
+        self._is_done = self._is_cancelled = False
+        thread.loop.call_soon_threadsafe(self._start)
+
+    def done(self) -> bool:
+        """Whether the coroutine has ended."""
+        return self._is_done
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, or the time is up."""
+        self._unset.acquire(timeout=seconds)
+
+    def result(self) -> T:
+        """Return what the coroutine returned, once it has ended; raises what it raised.
+
+        Raises:
+            IllegalStateError: the client was closed during the call.
+        """
+        task = self._task
+        if task is None or task.cancelled():
+            raise IllegalStateError(f"{self._thread.name} was closed during the call")
+        return task.result()
+
+    def cancel(self) -> None:
+        """Cancel the coroutine if it has not ended."""
+        if not self._is_done:
+            self._is_cancelled = True
+            self._thread.call_soon(self._cancel)
+
+    def _start(self) -> None:
+        if self._is_cancelled:
+            self._coroutine.close()
+            self._is_done = True
+            return
+        self._task = self._thread.loop.create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def _cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: "asyncio.Task[T]") -> None:
+        if not task.cancelled():
+            # Nobody may be there to take it.
+            task.exception()
+        self._is_done = True
+        self._unset.release()
+        if self._on_done is not None:
+            self._on_done()
 
 
 class LoopThread:
@@ -142,8 +211,10 @@ class LoopThread:
                 "create one in each process, after the fork"
             )
 
-    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Start a coroutine on the loop; return the future of its result.
+    def submit(
+        self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[], object] | None = None
+    ) -> LoopCall[T]:
+        """Start a coroutine on the loop; return its call. `on_done` is called on the loop when it has ended.
 
         Raises:
             IllegalStateError: as `check_usable`.
@@ -153,7 +224,7 @@ class LoopThread:
         except IllegalStateError:
             coroutine.close()
             raise
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return LoopCall(self, coroutine, on_done)
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float = STANDSTILL_SECONDS_MAX) -> T:
         """Run a coroutine on the loop and return its result; an interrupted caller cancels the coroutine.
@@ -171,25 +242,18 @@ class LoopThread:
                 f"{self._name} was called from one of its own callbacks, which must not block; "
                 "hand the call to another thread"
             )
-        future = self.submit(coroutine)
+        call = self.submit(coroutine)
         try:
-            return self._result(future, LoopWatch(self, timeout_s))
-        except CancelledError:
-            raise IllegalStateError(f"{self._name} was closed during the call") from None
+            watch = LoopWatch(self, timeout_s)
+            call.wait(WATCH_SECONDS)
+            while not call.done():
+                watch.check()
+                call.wait(WATCH_SECONDS)
+            return call.result()
         except BaseException:
             # KeyboardInterrupt, or the coroutine's own exception, for which this does nothing.
-            future.cancel()
+            call.cancel()
             raise
-
-    def _result(self, future: "Future[T]", watch: LoopWatch) -> T:
-        while True:
-            try:
-                return future.result(WATCH_SECONDS)
-            except FutureTimeoutError:
-                if future.done():
-                    # The coroutine's own.
-                    raise
-            watch.check()
 
     def call_soon(self, callback: Callable[[*Arguments], object], *arguments: *Arguments) -> None:
         """Run a callback on the loop soon; safe in any thread. Without effect once the loop is closed."""

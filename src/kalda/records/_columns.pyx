@@ -45,6 +45,8 @@ cdef enum:
     ROW_FIELDS = 11
     # The fields of a record, see `decode_records`.
     RECORD_FIELDS = 6
+    # As in `kalda.records.record`, which names the number.
+    HEADERS_MAX = 1000000
     # The length -1 as a varint.
     NULL_LENGTH = 1
     BATCH_HEADER_SIZE = 61
@@ -817,9 +819,11 @@ def encode_headers(lists, keys, values, int64_t entries, int64_t rows, ends):
 
 
 cdef tuple read_header_tuples(const uint8_t *at, const uint8_t *end, int64_t count):
-    """Return a record's headers as pairs of name and value, or None if they do not end where the record does."""
+    """Return a record's headers as pairs of name and value; None if they are too many or do not end with the record."""
     cdef const uint8_t *start
     cdef int64_t size
+    if count > HEADERS_MAX:
+        return None
     headers = []
     while count > 0:
         count -= 1

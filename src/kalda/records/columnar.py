@@ -113,7 +113,7 @@ def decode_batches(
     consumed_bytes = 0
     if is_message_set(data):
         # The batches made of them are decoded at once, so that `consumed_bytes` is that of `buffer`.
-        data, consumed_bytes = up_convert(data, check_crc=check_crc, size_max=size_max)
+        data, consumed_bytes = up_convert(data, check_crc=check_crc, size_max=size_max, keeps_codecs=False)
         check_crc, decompressed_bytes = False, _BUFFER_SIZE_MAX
     selection = select(
         data, start_offset, end_offset, aborted, check_crc, size_max, decompressed_bytes, memory

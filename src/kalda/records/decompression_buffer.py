@@ -11,6 +11,7 @@ of them must not use the buffer again.
 from typing import Final
 
 from kalda.records.compression import Buffer, Compression, decompress, decompress_into, too_large
+from kalda.records.errors import CorruptRecordError
 
 _SIZE_FIRST: Final = 2 * 1024 * 1024
 """Room for the decompressed records of one part of a read, and for the batch that passes its bound."""
@@ -40,9 +41,10 @@ class DecompressionBuffer:
 
     def append(self, codec: Compression, data: Buffer, size_max: int) -> tuple[int, int]:
         """Add a section and return where it starts and ends; raises as `compression.decompress`."""
+        size = None
         if codec is Compression.ZSTD or codec is Compression.LZ4:
             size = self._decompress(codec, data, size_max)
-        else:
+        if size is None:
             part = data if codec is Compression.NONE else decompress(codec, data, size_max)
             size = len(part)
             self._reserve(size)
@@ -55,11 +57,15 @@ class DecompressionBuffer:
         """Return the bytes of all sections."""
         return memoryview(self._memory)[: self.size].toreadonly()
 
-    def _decompress(self, codec: Compression, data: Buffer, size_max: int) -> int:
+    def _decompress(self, codec: Compression, data: Buffer, size_max: int) -> int | None:
+        """Decompress in place and return the size; None for what only `decompress` reads, or refuses."""
         self._reserve(len(data))
         while True:
             end = min(len(self._memory), self.size + size_max)
-            size = decompress_into(codec, data, memoryview(self._memory)[self.size : end])
+            try:
+                size = decompress_into(codec, data, memoryview(self._memory)[self.size : end])
+            except CorruptRecordError:
+                return None
             if size is not None:
                 return size
             if end - self.size >= size_max:

@@ -56,6 +56,7 @@ _RECORDS_PER_CHECKPOINT: Final = 256
 """Where they are read in Python, which takes some 1 ms."""
 
 UP_CONVERTED_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Of messages as they are, and of what they hold: a few kilobytes may hold hundreds of megabytes."""
 
 Builder = RecordBatchBuilder | MessageSetBuilder
 
@@ -302,18 +303,20 @@ def up_convert(
     check_crc: bool = True,
     bytes_max: int = UP_CONVERTED_BYTES_MAX,
     size_max: int = DECOMPRESSED_SIZE_MAX,
+    keeps_codecs: bool = True,
 ) -> UpConverted:
     """Return the messages at the front of `buffer` as batches, with the same offsets, times and codecs.
 
     It stops at the first batch of format 2, at a partial message, before one that cannot be read, and after
-    `bytes_max` of messages; at least one message is converted. Messages of format 0 get no timestamp (-1).
-    Raises a `RecordsError` if the first message cannot be read.
+    `bytes_max` of messages, compressed or not; at least one message is converted. Messages of format 0 get no
+    timestamp (-1). Batches that are decoded at once need no codec: `keeps_codecs` False. Raises a
+    `RecordsError` if the first message cannot be read.
     """
-    run = _Run()
+    run = _Run(keeps_codecs=keeps_codecs)
     consumed_bytes = 0
     try:
         for position, header in iter_headers(buffer):
-            if header.magic == MAGIC or consumed_bytes >= bytes_max:
+            if header.magic == MAGIC or max(consumed_bytes, run.content_bytes) >= bytes_max:
                 break
             if check_crc:
                 validate(buffer, position, header)
@@ -328,7 +331,10 @@ def up_convert(
 class _Run:
     """Batches made of messages: one of each wrapper, and one of uncompressed messages in a row."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keeps_codecs: bool) -> None:
+        self.content_bytes = 0
+        """The size of all messages without a codec."""
+        self._keeps_codecs: Final = keeps_codecs
         self._batches: list[Buffer] = []
         self._builder: RecordBatchBuilder | None = None
         self._kind: tuple[TimestampType, int] | None = None
@@ -337,9 +343,10 @@ class _Run:
     def add(self, header: BatchHeader, records: list[Record]) -> None:
         """Add what one message of the set holds."""
         if header.compression is not Compression.NONE:
-            builder = _batch_builder(records[0].offset, header)
+            builder = self._new_builder(records[0].offset, header)
             for record in records:
                 _append(builder, record)
+            self.content_bytes += builder.size
             self._close()
             self._batches.append(builder.build())
             return
@@ -355,11 +362,12 @@ class _Run:
             self._close()
         if self._builder is None:
             self._builder, self._kind, self._start = (
-                _batch_builder(record.offset, header),
+                self._new_builder(record.offset, header),
                 kind,
                 record.offset,
             )
         _append(self._builder, record)
+        self.content_bytes += header.size
 
     def finish(self) -> bytes:
         """Return the batches."""
@@ -371,6 +379,14 @@ class _Run:
         if builder is not None and builder.record_count:
             self._batches.append(builder.build())
 
+    def _new_builder(self, base_offset: int, header: BatchHeader) -> RecordBatchBuilder:
+        return RecordBatchBuilder(
+            base_offset=base_offset,
+            compression=header.compression if self._keeps_codecs else Compression.NONE,
+            timestamp_type=header.timestamp_type,
+            log_append_time=header.max_timestamp,
+        )
+
 
 def _append(builder: Builder, record: Record) -> None:
     try:
@@ -378,12 +394,3 @@ def _append(builder: Builder, record: Record) -> None:
     except (ValueError, struct.error) as error:
         # The delta of a faulty producer can lead beyond the 64 bits of a timestamp.
         raise CorruptRecordError(f"record at offset {record.offset} cannot be converted: {error}") from None
-
-
-def _batch_builder(base_offset: int, header: BatchHeader) -> RecordBatchBuilder:
-    return RecordBatchBuilder(
-        base_offset=base_offset,
-        compression=header.compression,
-        timestamp_type=header.timestamp_type,
-        log_append_time=header.max_timestamp,
-    )

@@ -52,6 +52,8 @@ Header = tuple[str, bytes | None]
 T = TypeVar("T")
 
 OFFSET_DELTA_MAX: Final = 0x7FFFFFFF
+HEADERS_MAX: Final = 1_000_000
+"""In one record that is read. Kafka has no bound, but 8 KB of a compressed batch may hold 100 million."""
 _DECODED_AT_ONCE: Final = 256
 """Records that compiled code makes before the first of them is taken: 100 KB of objects."""
 _TIMESTAMP_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -216,6 +218,8 @@ def read_headers(data: bytes, position: int, end: int) -> tuple[list[Header], in
     # A header is at least two bytes, so a count beyond the rest is refused before a list grows to it.
     if not 0 <= count <= end - position:
         raise CorruptRecordError(f"{count} headers announced in {end - position} bytes")
+    if count > HEADERS_MAX:
+        raise CorruptRecordError(f"a record with {count} headers; at most {HEADERS_MAX} are read")
     headers: list[Header] = []
     for _ in range(count):
         size, start = read_varint(data, position)

@@ -183,10 +183,6 @@ def test_signals_leave_a_client_usable(
                         call()
                 except InterruptionError:
                     pass
-                except RuntimeError as error:
-                    # `threading.Condition` may lose its own lock.
-                    if not isinstance(error.__context__, InterruptionError):
-                        raise
                 signal.setitimer(signal.ITIMER_REAL, 0)
                 call()
         finally:

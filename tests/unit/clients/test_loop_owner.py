@@ -6,6 +6,7 @@ import pytest
 from kalda import AsyncAdmin, AsyncConsumer, AsyncProducer
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
+from kalda.clients.producer.producer_core import PendingRecord
 
 
 def test_a_client_belongs_to_one_loop() -> None:
@@ -54,3 +55,25 @@ def test_every_asynchronous_client_says_that_it_belongs_to_another_loop() -> Non
         with asyncio.Runner() as other:
             other.run(use_elsewhere())
         runner.run(close())
+
+
+def test_a_record_for_an_open_batch_is_refused_where_nothing_would_send_it() -> None:
+    """Its future would be pending for ever; the batch was begun on a loop that is closed."""
+    producer = AsyncProducer(bootstrap_servers="127.0.0.1:1")
+
+    async def begin() -> None:
+        await producer.start()
+        core = producer._core
+        size = core.accumulator.memory_for(None, b"v", ())
+        assert core.accumulator.reserve(size, lambda: None) is None
+        core.append(PendingRecord("t", None, b"v", (), 0, 1, None), size)
+        assert not (await producer.send("t", b"v", partition=0)).done()
+
+    async def send() -> None:
+        with pytest.raises(IllegalStateError, match="another event loop"):
+            await producer.send("t", b"v", partition=0)
+
+    asyncio.run(begin())
+    asyncio.run(send())
+    # No warning that it was not closed: its loop is.
+    producer._is_closed = True

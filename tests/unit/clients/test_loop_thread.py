@@ -14,6 +14,7 @@ import pytest
 from kalda.clients import loop_thread
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread, LoopWatch
+from kalda.clients.producer.record_future import BatchResult
 from kalda.net.loop_logger import drain_log
 
 
@@ -70,7 +71,9 @@ def test_close_ends_the_thread_and_cancels_what_runs() -> None:
     thread.close()
 
     assert ended.is_set()
-    assert call.cancelled()
+    assert call.done()
+    with pytest.raises(IllegalStateError, match="closed during the call"):
+        call.result()
     assert thread.loop.is_closed()
     wait_ended("kalda-closing")
     with pytest.raises(IllegalStateError, match="kalda-closing is closed"):
@@ -186,6 +189,37 @@ def test_a_call_may_take_longer_than_its_time_while_the_thread_runs(
 
     monkeypatch.setattr(LoopWatch, "check", noted)
     assert 5 == thread.call(run(), 30.0)
+
+
+def test_an_interrupted_call_leaves_no_lock_that_the_thread_waits_for(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal handler may raise where Python code has taken the lock of a condition and not noted it."""
+    caller = threading.current_thread()
+    enter = threading.Condition.__enter__
+
+    def interrupted(condition: threading.Condition) -> bool:
+        entered = enter(condition)
+        assert threading.current_thread() is not caller, "the caller could leave this condition locked"
+        return entered
+
+    monkeypatch.setattr(threading.Condition, "__enter__", interrupted)
+    assert 5 == thread.call(asyncio.sleep(0.01, 5))
+    result = BatchResult("t", 0)
+    thread.call_soon(result.complete, 7, -1)
+    assert result.wait(30.0)
+
+
+def test_a_pause_of_the_whole_process_is_no_standstill(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both threads stop and go on; the caller may look before the loop has had a turn."""
+    monkeypatch.setattr(thread, "call_soon", lambda _: None)
+    watch = LoopWatch(thread, 5.0)
+    for _ in range(5):
+        watch.check()
+    with pytest.raises(RequestTimedOutError, match="has not answered for 5 s"):
+        watch.check()
 
 
 def test_a_time_out_of_the_coroutine_is_its_own(thread: LoopThread) -> None:

@@ -53,9 +53,9 @@ from tests.virtual_time import LoopClock, run_virtual
 
 TOPIC = "t"
 TOPIC_ID = UUID(int=77)
-SECONDS = 3.0
-REQUESTS_MAX = 60
-"""Some ten in a second, and a few that may follow each other at once."""
+SECONDS = 1.5
+REQUESTS_MAX = 45
+"""Some ten in a second, and a few that may follow each other at once. A storm has hundreds."""
 ROUND_TRIP_S = 0.001
 USER_PAUSE_S = 0.5
 """What a program waits after an error."""

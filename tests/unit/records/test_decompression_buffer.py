@@ -1,6 +1,7 @@
 """The memory that records are decompressed into."""
 
 import pytest
+import zstandard
 
 from kalda.records.compression import Compression, compress
 from kalda.records.decompression_buffer import DecompressionBuffer
@@ -40,6 +41,18 @@ def test_a_section_is_bounded(codec: Compression) -> None:
 def test_corrupt_sections_are_refused(codec: Compression) -> None:
     with pytest.raises(CorruptRecordError, match=codec.name.lower()):
         DecompressionBuffer().append(codec, b"not compressed at all", SIZE_MAX)
+
+
+def test_sections_are_read_as_other_clients_read_them() -> None:
+    """Windows above the limit of the library, and bytes behind a frame of lz4."""
+    options = zstandard.ZstdCompressionParameters(window_log=31)
+    large_window = zstandard.ZstdCompressor(compression_params=options).compressobj()
+    zstd = large_window.compress(b"zstd" * 50) + large_window.flush()
+    lz4 = compress(Compression.LZ4, b"lz4" * 50) + b"rest"
+    buffer = DecompressionBuffer()
+    buffer.append(Compression.ZSTD, zstd, SIZE_MAX)
+    assert (200, 350) == buffer.append(Compression.LZ4, lz4, SIZE_MAX)
+    assert b"zstd" * 50 + b"lz4" * 50 == bytes(buffer.view())
 
 
 def test_a_cleared_buffer_is_empty_and_little() -> None:

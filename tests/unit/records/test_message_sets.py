@@ -160,6 +160,16 @@ def test_log_append_time_survives_conversion(
         assert {(9_000, TimestampType.LOG_APPEND_TIME)} == times
 
 
+@given(st.booleans())
+def test_a_conversion_ends_after_what_a_few_kilobytes_hold(keeps_codecs: bool) -> None:
+    """Each of many wrappers in one fetch may hold hundreds of megabytes."""
+    wrapper = build(1, [(b"k", bytes(2_000), 1, 0)], Compression.GZIP)
+    converted = up_convert(wrapper * 3, bytes_max=1_000, keeps_codecs=keeps_codecs)
+    assert len(wrapper) == converted.consumed_bytes < 1_000
+    (header,) = [header for _, header in iter_headers(converted.batches)]
+    assert (Compression.GZIP if keeps_codecs else Compression.NONE) is header.compression
+
+
 @given(rows, magics, codecs, st.data())
 def test_damaged_bytes_raise_only_errors_of_this_package(
     records: list[Row], magic: int, compression: Compression, data: st.DataObject

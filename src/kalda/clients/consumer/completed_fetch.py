@@ -35,7 +35,8 @@ DECODED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Decompressed bytes after which one poll opens no further batch. A few kilobytes may hold hundreds of
 megabytes, and the records of one poll are in memory together."""
 DECODED_SECONDS_MAX: Final = 0.5
-"""Time after which one poll opens no further batch: its caller has to go on, with what there is."""
+"""Time after which one poll opens no further batch, nor another part of a large one: its caller has to go on,
+with what there is."""
 
 
 class DecodeBound:
@@ -50,7 +51,7 @@ class DecodeBound:
 
     @property
     def is_reached(self) -> bool:
-        """Whether no further batch may be opened."""
+        """Whether no further batch may be opened, nor another part of a large one decoded."""
         return self._bytes_left <= 0 or self._monotonic() >= self._deadline
 
     def opened(self, size: int) -> None:
@@ -177,6 +178,8 @@ class CompletedFetch:
                 if not decoder.remaining:
                     decoder.check_end()
                     self._close_batch()
+                elif bound is not None and bound.is_reached:
+                    break
         except (RecordsError, RecordDeserializationError) as error:
             # What was taken before is good; nothing has moved behind it, so the next call fails the same way.
             if not taken:
@@ -237,7 +240,7 @@ class CompletedFetch:
     def _convert_messages(self) -> None:
         """Put batches in place of the messages of an older format that are next."""
         rest = self._records[self._position :]
-        converted = up_convert(rest, check_crc=self._check_crcs)
+        converted = up_convert(rest, check_crc=self._check_crcs, keeps_codecs=False)
         self._records = memoryview(converted.batches + rest[converted.consumed_bytes :])
         self._position, self._end = 0, len(self._records)
 

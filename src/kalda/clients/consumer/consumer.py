@@ -10,7 +10,6 @@ that a commit in the middle of a loop commits exactly what the loop has got.
 import inspect
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, overload
 from uuid import UUID
@@ -34,7 +33,13 @@ from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_side import LoopSide
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.errors import IllegalStateError
-from kalda.clients.loop_thread import STANDSTILL_SECONDS_MAX, WATCH_SECONDS, LoopThread, LoopWatch
+from kalda.clients.loop_thread import (
+    STANDSTILL_SECONDS_MAX,
+    WATCH_SECONDS,
+    LoopCall,
+    LoopThread,
+    LoopWatch,
+)
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.common.clock import monotonic
@@ -356,18 +361,15 @@ class Consumer:
 
         The coroutine ends in time by itself; `timeout_s` is its time, for `LoopWatch`.
         """
-        future: Future[T] | None = None
+        call: LoopCall[T] | None = None
         try:
             with self._guard:
-                future = self._thread.submit(coroutine)
-                future.add_done_callback(lambda _: self._signal.set())
-                self._wait_done(future, timeout_s, with_rebalances=with_rebalances, can_wake=can_wake)
-                return future.result()
-        except CancelledError:
-            raise IllegalStateError(f"{self._thread.name} was closed during the call") from None
+                call = self._thread.submit(coroutine, self._signal.set)
+                self._wait_done(call, timeout_s, with_rebalances=with_rebalances, can_wake=can_wake)
+                return call.result()
         finally:
-            if future is not None:
-                future.cancel()
+            if call is not None:
+                call.cancel()
             elif inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
                 coroutine.close()
             # A call in a listener or signal handler may have taken the signal that the interrupted call waits
@@ -375,14 +377,14 @@ class Consumer:
             self._signal.set()
 
     def _wait_done(
-        self, future: "Future[T]", timeout_s: float | None, *, with_rebalances: bool, can_wake: bool
+        self, call: LoopCall[T], timeout_s: float | None, *, with_rebalances: bool, can_wake: bool
     ) -> None:
         watch: LoopWatch | None = None
-        while not future.done():
+        while not call.done():
             self._queue.run(with_rebalances=with_rebalances)
             if self._is_woken and can_wake:
                 self._raise_wakeup()
-            if not future.done() and not self._signal.wait(WATCH_SECONDS):
+            if not call.done() and not self._signal.wait(WATCH_SECONDS):
                 if watch is None:
                     watch = LoopWatch(
                         self._thread, STANDSTILL_SECONDS_MAX if timeout_s is None else timeout_s

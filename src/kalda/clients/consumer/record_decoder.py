@@ -26,6 +26,10 @@ if is_built:
     from kalda.records import _columns
 
 NO_HEADERS: Final[tuple[Header, ...]] = ()
+PART_BYTES: Final = 16 * 1024 * 1024
+"""About how many bytes of records one call makes objects of. Headers take a hundred times their bytes."""
+_SKIPPED_MAX: Final = 50_000
+"""Records that one call passes over, in some 0.1 s. A few kilobytes may hold tens of millions."""
 
 
 class Deserializers:
@@ -62,7 +66,9 @@ class BatchDecoder:
         "_data",
         "_deserializers",
         "_header",
+        "_part_count",
         "_partition",
+        "_skips_below",
         "next_offset",
         "remaining",
     )
@@ -83,6 +89,13 @@ class BatchDecoder:
             header.partition_leader_epoch if header.partition_leader_epoch >= 0 else None,
         )
         self._at = 0
+        self._skips_below: int | None = None
+        # The records of one call: all, but in a batch of unusual size.
+        self._part_count: Final = (
+            header.record_count
+            if len(data) <= PART_BYTES
+            else max(header.record_count * PART_BYTES // len(data), 1)
+        )
         self.remaining = header.record_count
         """Records that were not returned yet."""
         self.next_offset = header.base_offset
@@ -94,37 +107,26 @@ class BatchDecoder:
         return len(self._data)
 
     def skip_to(self, offset: int) -> None:
-        """Leave out the records below `offset`: a fetch returns whole batches, which may begin earlier.
-
-        Raises:
-            CorruptRecordError: a record does not fit its batch.
+        """Let `take` leave out the records below `offset`: a fetch returns whole batches, which may begin
+        earlier.
         """
-        data = self._data
-        try:
-            while self.remaining:
-                size, position = read_varint(data, self._at)
-                _, after = read_varlong(data, position + 1)
-                delta, _ = read_varint(data, after)
-                if self._header.base_offset + delta >= offset:
-                    break
-                if size <= 0:
-                    raise self._corrupt("a record without a length")
-                self._at = position + size
-                self.remaining -= 1
-        except NeedMoreBytes:
-            raise self._corrupt("the batch ends inside a record") from None
+        self._skips_below = offset
         self.next_offset = max(self.next_offset, offset)
 
     def take(self, count: int) -> list[ConsumerRecord[Any, Any]]:
         """Return up to `count` records; fewer at the batch's end, or before one that cannot be read.
+
+        Of a large batch it returns a part, which is empty while many records are passed over.
 
         Raises:
             RecordDeserializationError: a deserializer failed for the first record.
             CorruptRecordError: the first record does not fit its batch.
         """
         records: list[ConsumerRecord[Any, Any]] = []
+        if self._skips_below is not None and not self._skip(self._skips_below):
+            return records
         try:
-            at = self._decode(min(count, self.remaining), records)
+            at = self._decode(min(count, self.remaining, self._part_count), records)
         except (IndexError, NeedMoreBytes):
             if not records:
                 raise self._corrupt("the batch ends inside a record") from None
@@ -148,6 +150,30 @@ class BatchDecoder:
         """
         if self._at != len(self._data):
             raise self._corrupt(f"{len(self._data) - self._at} bytes follow the last record")
+
+    def _skip(self, offset: int) -> bool:
+        """Pass over records below `offset`; return whether that is done."""
+        data, at, delta_min = self._data, self._at, offset - self._header.base_offset
+        remaining = self.remaining
+        stop_at = max(remaining - _SKIPPED_MAX, 0)
+        try:
+            while remaining > stop_at:
+                size, position = read_varint(data, at)
+                _, after = read_varlong(data, position + 1)
+                delta, _ = read_varint(data, after)
+                if delta >= delta_min:
+                    self._skips_below = None
+                    break
+                if size <= 0:
+                    raise self._corrupt("a record without a length")
+                at = position + size
+                remaining -= 1
+        except NeedMoreBytes:
+            raise self._corrupt("the batch ends inside a record") from None
+        self._at, self.remaining = at, remaining
+        if not remaining:
+            self._skips_below = None
+        return self._skips_below is None
 
     def _decode(self, count: int, records: list[ConsumerRecord[Any, Any]]) -> int:
         """Add `count` records to `records`; return where the last one ends."""

@@ -8,8 +8,10 @@ on the same loop. So `send` lets the loop run once for each new batch.
 """
 
 import asyncio
+import os
 import warnings
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 from uuid import UUID
@@ -105,6 +107,8 @@ class AsyncProducer(AsyncTransactionalProducer):
         self._core = ProducerCore(config, objects)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = LoopOwner("AsyncProducer")
+        self._is_stranded: Callable[[], bool] = _never
+        """Whether nothing would send a record of an open batch: the loop is closed, or this is a fork."""
         self._is_closed = False
 
     async def start(self) -> None:
@@ -134,6 +138,8 @@ class AsyncProducer(AsyncTransactionalProducer):
         """
         if headers is None:
             headers = NO_HEADERS
+        if self._is_stranded():
+            self._begin()
         future = self._core.try_send(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         if future is not None:
             return future
@@ -286,6 +292,8 @@ class AsyncProducer(AsyncTransactionalProducer):
             raise IllegalStateError("the producer is closed; create another one to send records")
         self._owner.check()
         self._loop = loop
+        self._is_stranded = loop.is_closed
+        _started.add(self)
         self._core.start()
         return loop
 
@@ -310,3 +318,23 @@ class AsyncProducer(AsyncTransactionalProducer):
             accumulator.cancel_reservation(waiter)
             raise
         raise self._core.buffer_exhausted(size)
+
+
+_started: Final[weakref.WeakSet[AsyncProducer]] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for producer in list(_started):
+        producer._is_stranded = _always
+
+
+def _never() -> bool:
+    return False
+
+
+def _always() -> bool:
+    return True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

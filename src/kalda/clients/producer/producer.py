@@ -275,12 +275,15 @@ class Producer(TransactionalProducer):
 
         Raises:
             TypeError: `timeout_s` is not a number; the producer stays open.
+            IllegalStateError: a callback of the producer, or a signal handler that interrupted a call of it,
+                closes it; it stays open.
         """
         check_timeout(timeout_s)
         if self._thread.is_current:
             raise IllegalStateError(
                 "close was called in a callback of the producer; hand it to another thread"
             )
+        self._core.accumulator.check_not_inside()
         with self._close_lock:
             if self._is_closed:
                 return
@@ -315,6 +318,11 @@ class Producer(TransactionalProducer):
         return self._call(call(self._core.transaction_calls))
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._core.accumulator.check_not_inside()
+        except IllegalStateError:
+            coroutine.close()
+            raise
         return self._thread.call(coroutine, self._core.max_block_s)
 
     def _send(self, record: ProducerRecord, on_delivery: Delivery | None) -> RecordFuture:

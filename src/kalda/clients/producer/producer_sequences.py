@@ -95,7 +95,7 @@ class ProducerSequences:
         self._unresolved.pop(partition, None)
 
     def follow_topic(self, partition: TopicPartition, topic_id: UUID) -> bool:
-        """Start at sequence 0 if the topic was deleted and created again; return whether batches may go now.
+        """Renumber if the topic was deleted and created again; return whether batches may go now.
 
         Batches of the deleted topic are renumbered, so none of them may be in a request any more. A broker
         that serves topic ids has appended none of them to the new topic.
@@ -108,8 +108,9 @@ class ProducerSequences:
             return True
         if any(batch.is_in_request for batch in entry.in_flight):
             return False
-        entry.start_new_topic(topic_id)
         self._unresolved.pop(partition, None)
+        if not entry.change_topic(topic_id):
+            self._unresolved[partition] = entry.next_sequence
         return True
 
     def completed(self, batch: SequencedBatch, base_offset: int) -> None:

@@ -7,12 +7,18 @@ for `Sender`.
 What a maintainer must not break: within a partition, records leave in the order of their appends. New batches
 enter a deque at its end, retried ones at its front (in the order of their sequence numbers), and only the
 batch at the front is drained.
+
+A signal handler, or a finalizer, may call the producer while its own thread holds the lock here. The record
+that is being appended then is half there, so callers look (`check_not_inside`) before they wait for a lock
+that they would never get.
 """
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from types import FunctionType
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -151,6 +157,22 @@ class RecordAccumulator:
         # Since when a broker with batches takes no requests.
         self._stuck_since: Final[dict[int, float]] = {}
 
+    def check_not_inside(self) -> None:
+        """Check that the caller did not interrupt a method here.
+
+        Raises:
+            IllegalStateError: it did: it is a signal handler or a finalizer.
+        """
+        frame = sys._getframe(1).f_back
+        while frame is not None:
+            if frame.f_code in _HOLDING and frame.f_locals.get("self") is self:
+                raise IllegalStateError(
+                    "a signal handler or a finalizer called the producer while its own thread was within "
+                    "`send` or `flush`, and would wait for itself; let the handler set a flag or raise an "
+                    "exception, and call the producer where the program runs"
+                )
+            frame = frame.f_back
+
     # Appends: any thread.
 
     def try_append(
@@ -168,9 +190,11 @@ class RecordAccumulator:
         `partition` None stands for the topic's sticky partition.
 
         Raises:
-            IllegalStateError: the producer is closed.
+            IllegalStateError: the producer is closed; or as `check_not_inside`.
             ValueError: no batch can hold the timestamp.
         """
+        if self.lock.locked():
+            self.check_not_inside()
         with self.lock:
             if self._is_closed:
                 raise _closed()
@@ -213,12 +237,14 @@ class RecordAccumulator:
         """Reserve and append; None where memory is missing or the record is above `batch.size`.
 
         Raises:
-            IllegalStateError: the producer is closed.
+            IllegalStateError: the producer is closed; or as `check_not_inside`.
             ValueError: no batch can hold the timestamp.
         """
         size = self.settings.batch_size
         if HEADER_SIZE + record_size_max(key, value, headers) > size:
             return None
+        if self.lock.locked():
+            self.check_not_inside()
         with self.lock:
             if not self.pool.reserve_nowait(size):
                 return None
@@ -233,8 +259,10 @@ class RecordAccumulator:
         """Reserve memory for `append`; None means done, else `wake` is called when the waiter's turn came.
 
         Raises:
-            IllegalStateError: the producer is closed.
+            IllegalStateError: the producer is closed; or as `check_not_inside`.
         """
+        if self.lock.locked():
+            self.check_not_inside()
         with self.lock:
             if self._is_closed:
                 raise _closed()
@@ -281,9 +309,11 @@ class RecordAccumulator:
         """Add a record, to a new batch if no open one has room; takes over the `reserved` bytes.
 
         Raises:
-            IllegalStateError: the producer is closed.
+            IllegalStateError: the producer is closed; or as `check_not_inside`.
             ValueError: no batch can hold the timestamp.
         """
+        if self.lock.locked():
+            self.check_not_inside()
         with self.lock:
             record = key, value, timestamp_ms, headers, on_delivery
             return self._append(topic, partition, record, reserved, now, snapshot)
@@ -302,8 +332,10 @@ class RecordAccumulator:
         """Add a whole batch behind what is queued for its partition; takes over the `reserved` bytes.
 
         Raises:
-            IllegalStateError: the producer is closed.
+            IllegalStateError: the producer is closed; or as `check_not_inside`.
         """
+        if self.lock.locked():
+            self.check_not_inside()
         with self.lock:
             queues = self._topic(topic, snapshot)
             try:
@@ -435,6 +467,8 @@ class RecordAccumulator:
 
     def begin_flush(self) -> list[BatchResult]:
         """Make all batches ready until `end_flush`; return the results to wait for."""
+        if self.lock.locked():
+            self.check_not_inside()
         with self.lock:
             self._flushes += 1
             return [batch.result for batch in self._incomplete.values()]
@@ -698,3 +732,9 @@ def _comes_before(queued: ProducerBatch, batch: ProducerBatch) -> bool:
 
 def _closed() -> IllegalStateError:
     return IllegalStateError("the producer is closed; create another one to send records")
+
+
+_HOLDING: Final = frozenset(
+    each.__code__ for each in vars(RecordAccumulator).values() if isinstance(each, FunctionType)
+)
+"""The methods within which a thread may hold the lock."""

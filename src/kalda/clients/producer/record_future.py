@@ -9,6 +9,7 @@ successors in its place, and everything that waits for it moves on to the succes
 """
 
 import asyncio
+import contextlib
 import threading
 from array import array
 from bisect import bisect_right
@@ -23,6 +24,8 @@ from kalda.net.loop_logger import loop_logger
 logger: Final = loop_logger(__name__)
 
 NO_TIMESTAMP: Final = -1
+_LOOK_SECONDS: Final = 1.0
+"""How soon a thread that waits notices a result for which nothing woke it."""
 
 Delivery = Callable[[RecordMetadata, Exception | None], None]
 """The option `on_delivery` of `send`: gets the metadata, with offset -1 after an error, and the error."""
@@ -33,7 +36,7 @@ class BatchResult:
 
     __slots__ = (
         "_callbacks",
-        "_event",
+        "_gate",
         "_lock",
         "_record_errors",
         "_splits",
@@ -63,7 +66,9 @@ class BatchResult:
         self._record_errors: Mapping[int, Exception] | None = None
         self._splits: tuple[Sequence[int], Sequence[BatchResult]] | None = None
         self._lock: Final = threading.Lock()
-        self._event: threading.Event | None = None
+        # Locked until the result is there; None while nobody waits. A `threading.Event` can stay locked when
+        # an exception of a signal handler ends a wait; the thread of the loop would wait for it for ever.
+        self._gate: threading.Lock | None = None
         self._callbacks: list[tuple[int, Callable[[], None]]] = []
 
     def add_record(self, timestamp_ms: int, key_size: int, value_size: int) -> None:
@@ -112,13 +117,12 @@ class BatchResult:
         assert not self.is_done, f"the batch of {self.topic}-{self.partition} is complete already"
         with self._lock:
             self._splits = (first_indexes, successors)
-            event, callbacks = self._event, self._callbacks
+            gate, callbacks = self._gate, self._callbacks
             self._callbacks = []
         for index, callback in callbacks:
             result, at = self.of_record(index)
             result.add_callback(at, callback)
-        if event is not None:
-            event.set()
+        _open(gate)
 
     def of_record(self, index: int) -> "tuple[BatchResult, int]":
         """Return the result that a record's outcome is in, and the record's index there."""
@@ -161,22 +165,34 @@ class BatchResult:
     def wait(self, timeout_s: float | None) -> bool:
         """Block until the result is final or replaced by a split; return False after the time-out."""
         with self._lock:
-            if self.is_done or self._splits is not None:
+            if self._is_settled():
                 return True
-            if self._event is None:
-                self._event = threading.Event()
-            event = self._event
-        return event.wait(timeout_s)
+            gate = self._gate
+            if gate is None:
+                gate = threading.Lock()
+                gate.acquire()
+                self._gate = gate
+        deadline = None if timeout_s is None else monotonic() + timeout_s
+        while not self._is_settled():
+            left = _LOOK_SECONDS if deadline is None else deadline - monotonic()
+            if left <= 0:
+                return False
+            if gate.acquire(timeout=min(left, _LOOK_SECONDS)):
+                # For the next who waits. One who was interrupted here keeps others waiting until they look.
+                _open(gate)
+        return True
+
+    def _is_settled(self) -> bool:
+        return self.is_done or self._splits is not None
 
     def _finish(self) -> None:
         with self._lock:
             assert not self.is_done, f"the batch of {self.topic}-{self.partition} completes a second time"
             assert self._splits is None, f"the batch of {self.topic}-{self.partition} was split"
             self.is_done = True
-            event, callbacks = self._event, self._callbacks
+            gate, callbacks = self._gate, self._callbacks
             self._callbacks = []
-        if event is not None:
-            event.set()
+        _open(gate)
         for _, callback in callbacks:
             _run(callback)
 
@@ -274,6 +290,13 @@ def _set(waiter: asyncio.Future[None]) -> None:
     # The program may have cancelled the task that awaited the record.
     if not waiter.done():
         waiter.set_result(None)
+
+
+def _open(gate: "threading.Lock | None") -> None:
+    if gate is not None:
+        # Another thread may have been first.
+        with contextlib.suppress(RuntimeError):
+            gate.release()
 
 
 def _run(callback: Callable[[], None]) -> None:

@@ -7,7 +7,7 @@ first batch after a gap.
 
 from bisect import insort
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from kalda.clients.producer.producer_identity import (
@@ -22,6 +22,8 @@ from kalda.common.types import ZERO_UUID, TopicPartition
 
 NO_LAST_ACKED_SEQUENCE: Final = -1
 NO_LAST_ACKED_OFFSET: Final = -1
+_FORMER_TOPICS_MAX: Final = 4
+"""Topics of the same name whose sequences are kept, for brokers whose metadata lags behind."""
 
 
 class SequencedBatch(Protocol):
@@ -72,10 +74,23 @@ def last_sequence(batch: SequencedBatch) -> int:
     return increment_sequence(batch.base_sequence, batch.record_count - 1)
 
 
+class _FormerTopic(NamedTuple):
+    """Where the sequences of a topic ended when the metadata named another of the same name."""
+
+    identity: ProducerIdAndEpoch
+    in_flight: Sequence[SequencedBatch]
+    first_sequence: int
+    """That of the first batch in flight, or of the next batch without one."""
+    next_sequence: int
+    last_acked_sequence: int
+    last_acked_offset: int
+
+
 class TxnPartitionEntry:
     """The state of one partition."""
 
     __slots__ = (
+        "_former",
         "_in_flight",
         "identity",
         "last_acked_offset",
@@ -95,6 +110,7 @@ class TxnPartitionEntry:
         """The last sequence that a broker acknowledged; if nothing is in flight, the next is one more."""
         self.last_acked_offset = NO_LAST_ACKED_OFFSET
         """Compared with the log start offset, it shows whether retention removed the producer's state."""
+        self._former: dict[UUID, _FormerTopic] = {}
         self._in_flight: list[SequencedBatch] = []
         """Ordered by identity, then sequence; at most ``max.in.flight.requests.per.connection`` batches."""
 
@@ -128,19 +144,49 @@ class TxnPartitionEntry:
 
     def start_sequences_at_beginning(self, identity: ProducerIdAndEpoch) -> None:
         """Give the batches in flight the identity and sequences from 0 on, and continue after them."""
-        sequence = 0
+        self._start_sequences_at(0, identity)
+        self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE
+
+    def change_topic(self, topic_id: UUID) -> bool:
+        """Go on in another topic of the same name; return whether its sequences are certain.
+
+        The log of a new topic has no sequences yet, so they start at 0. A broker that lags behind may name a
+        former topic again, or make the new one a former one. Its log has the sequences that were written to
+        it: a batch that began at 0 again would pass for one of those, and be acknowledged but not written.
+        They are not certain where a batch that may have been written to it has ended meanwhile.
+        """
+        in_flight = tuple(self._in_flight)
+        first_sequence = in_flight[0].base_sequence if in_flight else self.next_sequence
+        self._former[self.topic_id] = _FormerTopic(
+            self.identity,
+            in_flight,
+            first_sequence,
+            self.next_sequence,
+            self.last_acked_sequence,
+            self.last_acked_offset,
+        )
+        if len(self._former) > _FORMER_TOPICS_MAX:
+            del self._former[next(iter(self._former))]
+        self.topic_id = topic_id
+        former = self._former.pop(topic_id, None)
+        if former is None or former.identity != self.identity:
+            self.start_sequences_at_beginning(self.identity)
+            self.last_acked_offset = NO_LAST_ACKED_OFFSET
+            return True
+        are_certain = former.in_flight == in_flight[: len(former.in_flight)]
+        self._start_sequences_at(
+            former.first_sequence if are_certain else former.next_sequence, self.identity
+        )
+        self.last_acked_sequence = former.last_acked_sequence
+        self.last_acked_offset = former.last_acked_offset
+        return are_certain
+
+    def _start_sequences_at(self, sequence: int, identity: ProducerIdAndEpoch) -> None:
         for batch in self._in_flight:
             batch.reset_producer_state(identity, sequence)
             sequence = increment_sequence(sequence, batch.record_count)
         self.identity = identity
         self.next_sequence = sequence
-        self.last_acked_sequence = NO_LAST_ACKED_SEQUENCE
-
-    def start_new_topic(self, topic_id: UUID) -> None:
-        """Start at sequence 0 in a topic that replaces one of the same name; its log has no sequences yet."""
-        self.start_sequences_at_beginning(self.identity)
-        self.last_acked_offset = NO_LAST_ACKED_OFFSET
-        self.topic_id = topic_id
 
     def update_last_acked_sequence(self, sequence: int) -> None:
         """Note an acknowledged sequence; an earlier one than the last is ignored."""

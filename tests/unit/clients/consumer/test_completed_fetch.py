@@ -2,10 +2,17 @@
 
 import json
 from collections.abc import Sequence
+from itertools import count
 
 import pytest
 
-from kalda.clients.consumer.completed_fetch import CompletedFetch, scan_batches
+from kalda.clients.consumer import record_decoder
+from kalda.clients.consumer.completed_fetch import (
+    DECODED_SECONDS_MAX,
+    CompletedFetch,
+    DecodeBound,
+    scan_batches,
+)
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError, RecordDeserializationError
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.common.types import TopicPartition
@@ -159,3 +166,12 @@ def test_scanning_finds_where_the_next_fetch_begins() -> None:
     assert (2, 4, len(batch(0, [b"a", b"b"]))) == scan_batches(memoryview(data[:-1]), 1)
     assert (9, 5, len(data)) == scan_batches(memoryview(data), 9)
     assert (1, -1, 0) == scan_batches(memoryview(data[:60]), 1)
+
+
+def test_passing_over_records_ends_with_the_time_of_a_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_decoder, "_SKIPPED_MAX", 2)
+    now = count(step=DECODED_SECONDS_MAX / 2)
+    completed = fetch(batch(0, [b"a", b"b", b"c", b"d", b"e", b"f"]), 5)
+    assert [] == completed.take(10, PLAIN, DecodeBound(lambda: next(now)))
+    assert 5 == completed.next_offset
+    assert [(5, b"f")] == [(record.offset, record.value) for record in completed.take(10, PLAIN)]

@@ -4,13 +4,16 @@ import random
 
 import pytest
 
+from kalda.clients.consumer import record_decoder
 from kalda.clients.consumer.consumer_errors import RecordDeserializationError
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.record_decoder import BatchDecoder, Deserializers
 from kalda.common.types import TopicPartition
 from kalda.records import implementation
 from kalda.records.batch import TimestampType, read_header
-from kalda.records.record import RecordBatchBuilder, record_bytes
+from kalda.records.errors import CorruptRecordError
+from kalda.records.record import HEADERS_MAX, RecordBatchBuilder, record_bytes
+from kalda.records.varint import varint
 from tests.record_implementations import needs_compiled, record_implementation
 
 if implementation.is_built:
@@ -92,3 +95,34 @@ def test_random_bytes_never_pass_their_end(seed: int) -> None:
             rows,
         )
         assert (count if end >= 0 else 0) == len(rows)
+
+
+def test_many_records_below_the_position_are_passed_over_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes may hold tens of millions; a call of poll has to end."""
+    monkeypatch.setattr(record_decoder, "_SKIPPED_MAX", 2)
+    batch = decoder([b"a", b"b", b"c", b"d", b"e", b"f"], Deserializers())
+    batch.skip_to(15)
+    assert 15 == batch.next_offset
+    assert [[], [], [(15, b"f")]] == [
+        [(record.offset, record.value) for record in batch.take(10)] for _ in range(3)
+    ]
+    assert 0 == batch.remaining
+
+
+def test_a_large_batch_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_decoder, "PART_BYTES", 40)
+    batch = decoder([bytes(10)] * 4, Deserializers())
+    assert [10, 11] == [record.offset for record in batch.take(10)]
+    assert [12, 13] == [record.offset for record in batch.take(10)]
+
+
+def test_more_headers_than_memory_holds_are_refused() -> None:
+    """A record of 8 KB of a compressed batch may have 100 million; they would take 10 GB."""
+    count = HEADERS_MAX + 1
+    fields = b"\0\0\0\x01\x01" + varint(count) + b"\0\x01" * count
+    builder = RecordBatchBuilder(base_offset=10)
+    builder.append(None, None, 1_000)
+    header = read_header(builder.build())
+    batch = BatchDecoder(PARTITION, header, varint(len(fields)) + fields, Deserializers())
+    with pytest.raises(CorruptRecordError, match=f"{count} headers; at most {HEADERS_MAX}"):
+        batch.take(1)

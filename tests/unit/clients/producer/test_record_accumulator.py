@@ -18,6 +18,7 @@ from kalda.records.compression import Compression
 from tests.unit.clients.producer.producer_fixtures import (
     TIME_MS,
     TOPIC,
+    TOPIC_ID,
     accumulator,
     append,
     send,
@@ -36,6 +37,16 @@ def drain(
     metadata = metadata or snapshot()
     check = records.ready(metadata, now)
     return [each for batches in records.drain(check, check.nodes, metadata, now).values() for each in batches]
+
+
+def manager_with_id() -> TransactionManager:
+    """Return the state of an idempotent producer that has its id."""
+    manager = TransactionManager()
+    manager.bump_idempotent_epoch_and_reset_id_if_needed()
+    request = manager.next_request(True)
+    assert request is not None
+    manager.handle_response(request, InitProducerIdResponse(producer_id=1, producer_epoch=0))
+    return manager
 
 
 def test_records_of_a_partition_share_a_batch_until_it_is_full() -> None:
@@ -255,11 +266,7 @@ def test_after_close_records_are_refused_and_batches_are_ready() -> None:
 def test_the_first_batch_of_a_producer_is_acknowledged_before_the_next_is_sent() -> None:
     """A broker takes any sequence from a producer that it does not know, so the second batch could be written
     although the first was refused."""
-    manager = TransactionManager()
-    manager.bump_idempotent_epoch_and_reset_id_if_needed()
-    request = manager.next_request(True)
-    assert request is not None
-    manager.handle_response(request, InitProducerIdResponse(producer_id=1, producer_epoch=0))
+    manager = manager_with_id()
     records = accumulator(transactions=manager)
     for number in range(6):
         send(records, HALF + b"%d" % number)
@@ -465,3 +472,55 @@ def test_a_callback_that_exits_does_not_stop_the_others(caplog: pytest.LogCaptur
     thread.join()
     assert [8] == delivered
     assert "SystemExit" in caplog.text
+
+
+def test_a_signal_handler_that_interrupts_an_append_is_refused_instead_of_waiting_for_itself() -> None:
+    """Its own thread holds the lock, with a record that is half there."""
+    records = accumulator()
+    send(records, b"first")
+    refused = []
+
+    class Interrupted(bytes):
+        def __len__(self) -> int:
+            for call in (records.begin_flush, lambda: send(records, b"x"), lambda: records.reserve(1, print)):
+                with pytest.raises(IllegalStateError, match="a signal handler or a finalizer"):
+                    call()
+                refused.append(call)
+            return super().__len__()
+
+    assert records.try_append(TOPIC, 0, None, Interrupted(b"second"), TIME_MS, (), None) is not None
+    assert len(refused) >= 3
+    assert 1 == len(records.begin_flush())
+
+
+def test_a_topic_that_the_metadata_names_again_keeps_its_sequences() -> None:
+    """A broker that lags behind names the deleted topic for a while. A batch with the sequence of one that
+    the new topic has would be acknowledged and not written."""
+    manager = manager_with_id()
+    records = accumulator(transactions=manager)
+    old, new = snapshot(), snapshot(topic_id=UUID(int=2))
+    sequences = []
+    for metadata in (old, new, new, old, new, new):
+        send(records, HALF)
+        (batch,) = drain(records, 2.0, metadata)
+        sequences.append(batch.base_sequence)
+        manager.sequences.completed(batch, 0)
+        records.completed(batch)
+    assert [0, 0, 1, 1, 2, 3] == sequences
+
+
+def test_a_batch_that_may_be_in_a_topic_named_again_makes_its_sequences_uncertain() -> None:
+    """It has ended meanwhile. If the log has its sequence, the next batch must not carry it."""
+    manager = manager_with_id()
+    records = accumulator(transactions=manager)
+    send(records, HALF)
+    (first,) = drain(records, 2.0)
+    manager.sequences.completed(first, 0)
+    send(records, HALF)
+    (lost,) = drain(records, 2.0)
+    lost.is_in_request = False
+    partition = lost.topic_partition
+    assert manager.sequences.follow_topic(partition, UUID(int=2))
+    manager.sequences.remove_in_flight(lost)
+    assert manager.sequences.follow_topic(partition, TOPIC_ID)
+    assert [partition] == manager.sequences.resolve()
