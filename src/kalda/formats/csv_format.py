@@ -15,6 +15,7 @@ import pyarrow.csv as pcsv
 
 from kalda.formats.bisection import decode_by_halves
 from kalda.formats.ddl import parse_schema
+from kalda.formats.decimals import parse_decimals
 from kalda.formats.decoded import (
     INVALID_TEXT,
     MALFORMED,
@@ -125,13 +126,19 @@ def _sign(spec: FormatSpec, name: str, default: str) -> str:
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_temporal(kind) else kind
+    return pa.string() if pa.types.is_temporal(kind) or pa.types.is_decimal(kind) else kind
 
 
 def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return a column as its declared type; dates and timestamps were read as texts."""
+    """Return a column as its declared type; dates, timestamps and decimals were read as texts."""
     if column.type == field.type:
         return column
+    if pa.types.is_decimal(field.type):
+        parsed = parse_decimals(pc.ascii_trim(column, " \t"), field.type)
+        if parsed is None:
+            shown = ", ".join(repr(text[:60]) for text in column[:1].to_pylist() if text is not None)
+            raise BadValueError(MISMATCH, f"{field.name} is {shown}; a {field.type} is expected")
+        return parsed
     moments = parse_moments(column, field.type)
     if moments is not None:
         return moments

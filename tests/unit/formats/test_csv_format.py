@@ -60,6 +60,18 @@ def test_times_are_read_in_every_form() -> None:
     assert "2025-12-31 23:00:00.123456+00:00" == str(decoded.columns[1]["t"].as_py())
 
 
+def test_decimals_are_what_was_written_or_bad() -> None:
+    """Arrow's own parser gives other numbers for some, and ends the process for one."""
+    values = [b"1.25", b" 1 ", b"1e1", b"12345678.9", b"1e-77", b"1e-2147483647", b"x", b"9e37", b"+.5"]
+
+    decoded = decode(values, "d decimal(9,2)")
+
+    assert [3, 4, 5, 6, 7] == [each.row for each in decoded.errors]
+    numbers = [row and str(row["d"]) for row in decoded.columns.to_pylist()]
+    assert ["1.25", "1.00", "10.00", None, None, None, None, None, "0.50"] == numbers
+    assert "d is 'x'; a decimal128(9, 2) is expected" == decoded.errors[3].message
+
+
 def test_damage_shifts_no_row() -> None:
     """Fuzz with the signs that CSV gives a meaning."""
     rng = random.Random(5)

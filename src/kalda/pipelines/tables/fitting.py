@@ -248,7 +248,7 @@ def convert(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Reasons]:
     their fields. Nothing becomes a text.
     """
     source = column.type
-    if source == kind:
+    if source == kind and not (pa.types.is_nested(kind) and _has_times(kind)):
         return _in_years(column)
     if pa.types.is_dictionary(source):
         return convert(column.dictionary_decode(), kind)
@@ -397,6 +397,13 @@ def _can_cast(source: pa.DataType, kind: pa.DataType) -> bool:
 
 def _is_one(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -> bool:
     return any(test(kind) for test in tests)
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    """Return whether a type is one of times or has one in a part."""
+    if pa.types.is_nested(kind):
+        return any(_has_times(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def _in_years(column: pa.Array) -> tuple[pa.Array, Reasons]:

@@ -181,3 +181,22 @@ def test_a_moment_that_python_lacks_is_named() -> None:
         assert [1] == [each.row for each in found.misfits]
         assert "outside the years 1 to 9999" in found.misfits[0].message
         assert ("+10000-01-01" in found.misfits[0].message) == (name != "local")
+
+
+def test_a_moment_inside_of_a_structure_is_named() -> None:
+    """A column of the table's own type is looked into: one such moment stops readers of the whole file."""
+    times = pa.array([0, 253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    ends = pa.array([0, 1, 2], pa.int32())
+    columns = [
+        pa.StructArray.from_arrays([times], names=["at"]),
+        pa.ListArray.from_arrays(ends, times),
+        pa.MapArray.from_arrays(ends, pa.array(["a", "b"]), times),
+    ]
+
+    for column in columns:
+        rows = pa.RecordBatch.from_arrays([column], names=["c"])
+
+        found = RowFit("orders", pa.schema([("c", column.type)])).fit(rows)
+
+        assert [1] == [each.row for each in found.misfits]
+        assert column[:1].to_pylist() == found.rows.column("c").to_pylist()
