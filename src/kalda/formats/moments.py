@@ -19,6 +19,10 @@ _TIMESTAMP: Final = re.compile(
     re.ASCII,
 )
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+YEARS_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+"""Seconds since 1970 of the years 1 to 9999, which Python has."""
+_CYCLE_DAYS: Final = 146_097
+"""Days of 400 years, after which the calendar repeats itself."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,6 +59,13 @@ def date_days(text: str) -> int | None:
         return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - 719_163
     except ValueError:
         return None
+
+
+def far_day(second: int) -> str:
+    """Return the day of a second since 1970 as ``yyyy-mm-dd``, in any year."""
+    cycles, days = divmod(second // 86_400 + 719_162, _CYCLE_DAYS)
+    day = date.fromordinal(days + 1)
+    return f"{day.year + 400 * cycles:04}-{day.month:02}-{day.day:02}"
 
 
 def base64_bytes(text: str) -> bytes | None:

@@ -350,7 +350,7 @@ class BatchRunner:
                 f"{', '.join(field.name for field in self._columns)}: {error}"
             ) from error
         assert schema is not None, "columns were found"
-        return replace(self._plan, rows=rows), schema
+        return (replace(self._plan, rows=rows), schema) if len(schema) else None
 
     def _without_columns(
         self, session: "SparkSession", job: RangeJob, ranges: Sequence[OffsetRange]
