@@ -5,7 +5,7 @@ one row, and as many rows as values means one row for each. An open quote that s
 the count.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -62,8 +62,24 @@ class CsvDecoder:
     def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray:
         joined = self._joined(values)
         kinds = {f.name: _read_type(f.type) for f in self._type}
+        table = self._read(joined, kinds)
+        if table.num_rows != len(values) + 1:
+            raise BadValueError(MALFORMED, "a quote is not closed")
+        infinite = [name for name in kinds if _has_infinity(table.column(name))]
+        if infinite:
+            texts = self._read(joined, kinds | dict.fromkeys(infinite, pa.string()))
+            for name in infinite:
+                _check_infinities(name, texts.column(name), kinds[name])
+        table = table.slice(0, len(values))
+        columns = [_finished(table.column(f.name).combine_chunks(), f) for f in self._type]
+        for name in self._required:
+            if table.column(name).null_count:
+                raise BadValueError(NULL_FIELD, f"{name} is null; it is NOT NULL")
+        return pa.StructArray.from_arrays(columns, fields=list(self._type))
+
+    def _read(self, joined: bytes, kinds: Mapping[str, pa.DataType]) -> pa.Table:
         try:
-            table = pcsv.read_csv(
+            return pcsv.read_csv(
                 pa.BufferReader(joined),
                 read_options=pcsv.ReadOptions(
                     use_threads=False, block_size=len(joined) + 1, column_names=list(kinds)
@@ -87,14 +103,6 @@ class CsvDecoder:
         except pa.ArrowInvalid as error:
             text = str(error)
             raise BadValueError(MISMATCH if "conversion" in text else MALFORMED, text) from error
-        if table.num_rows != len(values) + 1:
-            raise BadValueError(MALFORMED, "a quote is not closed")
-        table = table.slice(0, len(values))
-        columns = [_finished(table.column(f.name).combine_chunks(), f) for f in self._type]
-        for name in self._required:
-            if table.column(name).null_count:
-                raise BadValueError(NULL_FIELD, f"{name} is null; it is NOT NULL")
-        return pa.StructArray.from_arrays(columns, fields=list(self._type))
 
     def _joined(self, values: pa.BinaryArray) -> bytes:
         if (
@@ -127,6 +135,17 @@ def _sign(spec: FormatSpec, name: str, default: str) -> str:
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_temporal(kind) or pa.types.is_decimal(kind) else kind
+
+
+def _has_infinity(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
+
+
+def _check_infinities(name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> None:
+    """Check texts of numbers: Arrow's reader makes infinity of what is too large."""
+    for text in texts.filter(pc.match_substring_regex(texts, r"\d")).to_pylist():
+        if pc.is_inf(pa.scalar(float(text)).cast(kind, safe=False)).as_py():
+            raise BadValueError(MISMATCH, f"{name} is {text[:60]!r}; a {kind} is expected")
 
 
 def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
