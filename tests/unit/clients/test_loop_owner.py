@@ -1,9 +1,9 @@
 import asyncio
+import os
 
 import pytest
 
 from kalda import AsyncAdmin, AsyncConsumer, AsyncProducer
-from kalda.clients import loop_owner
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
 
@@ -24,7 +24,7 @@ def test_a_client_belongs_to_one_loop() -> None:
 async def test_a_client_belongs_to_one_process(monkeypatch: pytest.MonkeyPatch) -> None:
     owner = LoopOwner("AsyncConsumer")
     owner.check()
-    monkeypatch.setattr(loop_owner.os, "getpid", lambda: 7)
+    monkeypatch.setattr(os, "getpid", lambda: 7)
     with pytest.raises(IllegalStateError, match="cannot be used in its fork 7"):
         owner.check()
 
