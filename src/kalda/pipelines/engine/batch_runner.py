@@ -337,7 +337,8 @@ class BatchRunner:
         Raises:
             PipelineStoppedError: the transform does not fit the columns, or there are too many.
         """
-        shown = run_ranges(session, ColumnsJob(job.batch_id, self._source, job.rows), ranges)
+        finding = ColumnsJob(job.batch_id, self._source, job.rows, job.passed)
+        shown = run_ranges(session, finding, ranges)
         self._columns = settled(extended(self._log.read_columns(), merged_all(shown)))
         if not len(self._columns) and not job.rows.keep:
             return None
