@@ -11,6 +11,7 @@ pytest.importorskip("sqlglot")
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.engine.passed import PassedRecords
+from kalda.pipelines.spec.model import PipelineFile, TopicSource
 from tests.spark.pipelines import read_pipelines, records_of, rows_of, run_once
 
 if TYPE_CHECKING:
@@ -65,10 +66,8 @@ def mark(batch):
 """
 
 
-def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
-    spark: "SparkSession", topics: "Topics", tmp_path: Path
-) -> None:
-    """Direct execution is a matter of speed only; a second run changes nothing."""
+def shop(topics: "Topics", directory: Path) -> PipelineFile:
+    """Return the pipelines of a new topic with `COUNT` records, of which each fiftieth is bad."""
     topic = topics.create("orders", partitions=2)
     for partition in (0, 1):
         topics.fill(
@@ -83,14 +82,28 @@ def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
             ],
             partition=partition,
         )
-    (tmp_path / "shop_steps.py").write_text(STEPS)
-    file = read_pipelines(FILE, topics.bootstrap, tmp_path, TOPIC=topic)
+    (directory / "shop_steps.py").write_text(STEPS)
+    return read_pipelines(FILE, topics.bootstrap, directory, TOPIC=topic)
+
+
+def topic_of(file: PipelineFile) -> str:
+    source = file.pipelines[0].source
+    assert isinstance(source, TopicSource)
+    return source.topics[0]
+
+
+def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
+) -> None:
+    """Direct execution is a matter of speed only; a second run changes nothing."""
+    file = shop(topics, tmp_path)
+    topic = topic_of(file)
 
     for name in ("direct", "spark"):
         # Offset 102 of partition 1 is the record 205.
         PassedRecords(file.storage, name).add([(TopicPartition(topic, 1), 102)], "by hand")
 
-    found = run_once(spark, file)
+    found = run_once(spark, file, "direct", "spark")
 
     def by_id(rows: list[dict[str, object]]) -> list[dict[str, object]]:
         return sorted(rows, key=lambda row: str(row["id"]))
@@ -110,15 +123,21 @@ def test_both_ways_of_execution_write_the_same_and_account_for_every_record(
         letters = records_of(topics.bootstrap, f"{name}.dlq", 14)
         stages = Counter(dict(each.headers)["dlq.stage"] for each in letters)
         assert {b"decode": 9, b"expect": 4, b"transform": 1} == stages
+    again = run_once(spark, file, "direct", "spark")
+    assert [0, 0] == [again[name].records for name in ("direct", "spark")]
+    assert direct == by_id(rows_of(file, "direct"))
+
+
+def test_sums_and_topics_are_written(spark: "SparkSession", topics: "Topics", tmp_path: Path) -> None:
+    file = shop(topics, tmp_path)
+
+    run_once(spark, file, "sums", "alerts")
+
     assert dict.fromkeys(range(1, 10), 39) | {0: 31} == {
         row["digit"]: row["n"] for row in rows_of(file, "sums")
     }
-    alerts = records_of(topics.bootstrap, f"{topic}.alerts", 1)
+    alerts = records_of(topics.bootstrap, f"{topic_of(file)}.alerts", 1)
     assert {"id", "amount", "ts"} == set(json.loads(alerts[0].value or b""))
-
-    again = run_once(spark, file)
-    assert [0, 0] == [again[name].records for name in ("direct", "spark")]
-    assert direct == by_id(rows_of(file, "direct"))
 
 
 def test_a_tombstone_deletes_whatever_the_order(

@@ -5,7 +5,7 @@ one row, and as many rows as values means one row for each. An open quote that s
 the count.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow.csv as pcsv
 
 from kalda.formats.bisection import decode_by_halves
 from kalda.formats.ddl import parse_schema
+from kalda.formats.decimals import parse_decimals
 from kalda.formats.decoded import (
     INVALID_TEXT,
     MALFORMED,
@@ -61,8 +62,24 @@ class CsvDecoder:
     def _decode_all(self, values: pa.BinaryArray) -> pa.StructArray:
         joined = self._joined(values)
         kinds = {f.name: _read_type(f.type) for f in self._type}
+        table = self._read(joined, kinds)
+        if table.num_rows != len(values) + 1:
+            raise BadValueError(MALFORMED, "a quote is not closed")
+        infinite = [name for name in kinds if _has_infinity(table.column(name))]
+        if infinite:
+            texts = self._read(joined, kinds | dict.fromkeys(infinite, pa.string()))
+            for name in infinite:
+                _check_infinities(name, texts.column(name), kinds[name])
+        table = table.slice(0, len(values))
+        columns = [_finished(table.column(f.name).combine_chunks(), f) for f in self._type]
+        for name in self._required:
+            if table.column(name).null_count:
+                raise BadValueError(NULL_FIELD, f"{name} is null; it is NOT NULL")
+        return pa.StructArray.from_arrays(columns, fields=list(self._type))
+
+    def _read(self, joined: bytes, kinds: Mapping[str, pa.DataType]) -> pa.Table:
         try:
-            table = pcsv.read_csv(
+            return pcsv.read_csv(
                 pa.BufferReader(joined),
                 read_options=pcsv.ReadOptions(
                     use_threads=False, block_size=len(joined) + 1, column_names=list(kinds)
@@ -86,14 +103,6 @@ class CsvDecoder:
         except pa.ArrowInvalid as error:
             text = str(error)
             raise BadValueError(MISMATCH if "conversion" in text else MALFORMED, text) from error
-        if table.num_rows != len(values) + 1:
-            raise BadValueError(MALFORMED, "a quote is not closed")
-        table = table.slice(0, len(values))
-        columns = [_finished(table.column(f.name).combine_chunks(), f) for f in self._type]
-        for name in self._required:
-            if table.column(name).null_count:
-                raise BadValueError(NULL_FIELD, f"{name} is null; it is NOT NULL")
-        return pa.StructArray.from_arrays(columns, fields=list(self._type))
 
     def _joined(self, values: pa.BinaryArray) -> bytes:
         if (
@@ -125,13 +134,30 @@ def _sign(spec: FormatSpec, name: str, default: str) -> str:
 
 
 def _read_type(kind: pa.DataType) -> pa.DataType:
-    return pa.string() if pa.types.is_temporal(kind) else kind
+    return pa.string() if pa.types.is_temporal(kind) or pa.types.is_decimal(kind) else kind
+
+
+def _has_infinity(column: pa.ChunkedArray) -> bool:
+    return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
+
+
+def _check_infinities(name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> None:
+    """Check texts of numbers: Arrow's reader makes infinity of what is too large."""
+    for text in texts.filter(pc.match_substring_regex(texts, r"\d")).to_pylist():
+        if pc.is_inf(pa.scalar(float(text)).cast(kind, safe=False)).as_py():
+            raise BadValueError(MISMATCH, f"{name} is {text[:60]!r}; a {kind} is expected")
 
 
 def _finished(column: pa.Array, field: pa.Field) -> pa.Array:
-    """Return a column as its declared type; dates and timestamps were read as texts."""
+    """Return a column as its declared type; dates, timestamps and decimals were read as texts."""
     if column.type == field.type:
         return column
+    if pa.types.is_decimal(field.type):
+        parsed = parse_decimals(pc.ascii_trim(column, " \t"), field.type)
+        if parsed is None:
+            shown = ", ".join(repr(text[:60]) for text in column[:1].to_pylist() if text is not None)
+            raise BadValueError(MISMATCH, f"{field.name} is {shown}; a {field.type} is expected")
+        return parsed
     moments = parse_moments(column, field.type)
     if moments is not None:
         return moments

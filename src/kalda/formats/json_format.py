@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from kalda.formats.ddl import DEPTH_MAX, parse_schema
+from kalda.formats.decimals import read_type
 from kalda.formats.decoded import (
     TOO_LARGE,
     BadValueError,
@@ -57,6 +58,10 @@ _ITEM_LEAVES_MAX: Final = 500
 """Plain columns of an array's item without a declared schema."""
 _CELLS_MAX: Final = 1 << 24
 """Objects times fields that Arrow's reader may make of a slice; each takes up to 16 bytes."""
+_EXPONENTS: Final = re.compile(
+    rb'[:\[,]\s*"?\s*[-+]?[\d.]+[eE][-+]?\d+\s*"?\s*[,\]}]|[:\[,]\s*"[-+.\deE\s]*\\u00[2-6]'
+)
+"""Numbers with an exponent, and texts of numbers that may have one: `kalda.formats.decimals`."""
 _WORDS: Final = re.compile(rb"[:\[,]\s*(?:-?Inf(?!inity)|-NaN)")
 """Words that Arrow's reader takes for numbers and JSON's usual extension does not."""
 
@@ -78,6 +83,7 @@ class JsonDecoder:
         self._read_schema: pa.Schema | None = None
         self._type: pa.DataType | None = None
         self._item_leaves = 0
+        self._has_decimals = False
         if spec.schema is not None:
             declared = parse_schema(spec.schema)
             _check_types(pa.struct(list(declared)), "")
@@ -149,7 +155,8 @@ class JsonDecoder:
         self._schema = schema
         self._type = nullable(pa.struct(list(schema)))
         self._item_leaves = item_leaves(self._type)
-        if not any(map(_has_map, schema.types)):
+        self._has_decimals = _has(self._type, pa.types.is_decimal)
+        if not _has(self._type, pa.types.is_map):
             self._read_schema = pa.schema([self._read_field(f) for f in schema])
 
     def _check_size(self, values: pa.BinaryArray) -> None:
@@ -182,6 +189,8 @@ class JsonDecoder:
             return None
         joined = _joined(values)
         if joined is None or (self._is_inferred and _has_wide_value(joined, values)):
+            return None
+        if self._has_decimals and _EXPONENTS.search(joined):
             return None
         try:
             rows = _read(joined, self._read_schema, "ignore")
@@ -226,13 +235,24 @@ class JsonDecoder:
             return pa.string() if self._timestamps == "iso" else pa.int64()
         if types.is_date(kind) or types.is_binary(kind):
             return pa.string()
+        if types.is_decimal(kind):
+            return read_type(kind)
         return pa.float64() if types.is_floating(kind) else kind
 
     def _finished(self, array: pa.Array, kind: pa.DataType) -> pa.Array | None:
         """Return what was read as the declared type, or None when a text is not of that type."""
         types = pa.types
-        if array.type == kind:
+        if types.is_floating(kind):
+            made = array.cast(kind, safe=False)
+            # Arrow's reader rounds to infinity what is a little too large.
+            return None if pc.any(pc.is_inf(made)).as_py() else made
+        if array.type == kind and not (types.is_nested(kind) and _has(kind, types.is_floating)):
             return array
+        if types.is_decimal(kind):
+            try:
+                return array.cast(kind)
+            except pa.ArrowInvalid:
+                return None
         if types.is_struct(kind):
             children = [self._finished(array.field(i), f.type) for i, f in enumerate(kind)]
             if any(child is None for child in children):
@@ -362,10 +382,11 @@ def _check_types(kind: pa.DataType, path: str) -> None:
         )
 
 
-def _has_map(kind: pa.DataType) -> bool:
+def _has(kind: pa.DataType, test: Callable[[pa.DataType], bool]) -> bool:
+    """Return whether a type, or a part of it, is of some kind."""
     if pa.types.is_struct(kind):
-        return any(_has_map(f.type) for f in kind)
-    return pa.types.is_map(kind) or (pa.types.is_list(kind) and _has_map(kind.value_type))
+        return any(_has(f.type, test) for f in kind)
+    return test(kind) or (pa.types.is_list(kind) and _has(kind.value_type, test))
 
 
 def _has_wide_value(joined: bytes, values: pa.BinaryArray) -> bool:

@@ -14,7 +14,6 @@ import json
 import math
 import re
 from collections.abc import Callable
-from decimal import Context, Decimal, InvalidOperation
 from typing import Final
 
 import numpy as np
@@ -22,6 +21,7 @@ import pyarrow as pa
 
 from kalda.common.json_text import float_word, strict_json
 from kalda.formats.ddl import DEPTH_MAX
+from kalda.formats.decimals import decimal_of
 from kalda.formats.decoded import INVALID_TEXT, MALFORMED, MISMATCH, NULL_FIELD, TOO_LARGE, BadValueError
 from kalda.formats.merging import COLUMNS_MAX, FIELDS_MAX, leaf_count
 from kalda.formats.moments import base64_bytes, date_days, timestamp_micros
@@ -34,7 +34,6 @@ _TEXT_MAX: Final = 60
 _INT_MAX: Final = 1 << 63
 DOUBLE_DIGITS: Final = 308
 """A shorter number without an exponent fits a double."""
-_NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 
 
 class NumberText(str):
@@ -145,6 +144,8 @@ def converter(kind: pa.DataType, timestamps: str) -> Convert:
         return _integer(-(1 << bits) if types.is_signed_integer(kind) else 0, (1 << bits) - 1, str(kind))
     if types.is_decimal(kind):
         return _decimal(kind.precision, kind.scale)
+    if types.is_float32(kind):
+        return _float
     if types.is_floating(kind):
         return _double
     if types.is_date(kind):
@@ -198,10 +199,10 @@ def _timestamp(form: str) -> Convert:
     if form == "iso":
         return _parsed(timestamp_micros, "an ISO 8601 timestamp (or set timestamp_format=epoch_ms)")
     factor = EPOCH_MICROS[form]
-    limit = (1 << 63) // factor - 1
+    lowest, highest = -((1 << 63) // factor), ((1 << 63) - 1) // factor
 
     def convert(value: object, path: str) -> object:
-        if type(value) is not int or not -limit <= value <= limit:
+        if type(value) is not int or not lowest <= value <= highest:
             raise mismatch(path, f"a whole number of {form.removeprefix('epoch_')} since 1970", value)
         return value * factor
 
@@ -228,17 +229,10 @@ def _integer(lowest: int, highest: int, name: str) -> Convert:
 
 
 def _decimal(precision: int, scale: int) -> Convert:
-    unit = Decimal(1).scaleb(-scale)
-    context = Context(prec=precision)
-
     def convert(value: object, path: str) -> object:
-        if type(value) is int or (isinstance(value, str) and _NUMBER.fullmatch(value)):
-            try:
-                number = Decimal(value)
-                fitted = number.quantize(unit, context=context)
-            except InvalidOperation:
-                fitted = None
-            if fitted == number:
+        if type(value) is int or isinstance(value, str):
+            fitted = decimal_of(value, precision, scale)
+            if fitted is not None:
                 return fitted
         raise mismatch(path, f"a number that fits decimal({precision},{scale})", value)
 
@@ -261,6 +255,14 @@ def _double(value: object, path: str) -> object:
     if type(value) is str and value in _WORDS:
         return _WORDS[value]
     raise mismatch(path, "a number", value)
+
+
+def _float(value: object, path: str) -> object:
+    number = _double(value, path)
+    assert isinstance(number, float), f"{path} is {number!r}"
+    if math.isfinite(number) and math.isinf(np.float64(number).astype(np.float32)):
+        raise mismatch(path, "a number that fits float", value)
+    return number
 
 
 def _boolean(value: object, path: str) -> object:

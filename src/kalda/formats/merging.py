@@ -10,13 +10,15 @@ the column is text.
 """
 
 import base64
-import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kalda.common.json_text import strict_json
 from kalda.formats.ddl import DEPTH_MAX
+from kalda.formats.moments import YEARS_SECONDS, far_day
 
 FIELDS_MAX: Final = 1_000
 """Fields of a nested struct. An object with more is a map in disguise, for example by user; its column is
@@ -218,8 +220,7 @@ def _as_text(array: pa.Array) -> pa.StringArray:
     """Return values as texts: as they are, or as JSON."""
     if pa.types.is_nested(array.type):
         found = converted(array, _plain_type(array.type)).to_pylist(maps_as_pydicts="lossy")
-        dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-        return pa.array([None if value is None else dump(value) for value in found], pa.string())
+        return pa.array([None if value is None else strict_json(value) for value in found], pa.string())
     return _plain_text(array)
 
 
@@ -227,7 +228,45 @@ def _plain_text(array: pa.Array) -> pa.StringArray:
     if pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type):
         found = [None if each is None else base64.b64encode(each).decode() for each in array.to_pylist()]
         return pa.array(found, pa.string())
-    return array.cast(pa.string())
+    texts = array.cast(pa.string())
+    return _with_far_moments(texts, array) if pa.types.is_temporal(array.type) else texts
+
+
+def _with_far_moments(texts: pa.StringArray, array: pa.Array) -> pa.StringArray:
+    """Return the texts of moments; those outside of the years 1 to 9999 are not as Arrow writes them."""
+    kind = array.type
+    if pa.types.is_date32(kind):
+        days = array.cast(pa.int32()).cast(pa.int64())
+        return _replaced(texts, pc.multiply(days, 86_400), lambda second, _: far_day(second))
+    if not pa.types.is_timestamp(kind):
+        return texts
+    per_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    seconds = pc.divide(array.cast(pa.int64()), per_second)
+    numbers = array.cast(pa.int64())
+    digits, zone = len(str(per_second)) - 1, "Z" if kind.tz else ""
+
+    def text(_: int, row: int) -> str:
+        second, part = divmod(numbers[row].as_py(), per_second)
+        clock = second % 86_400
+        fraction = f".{part:0{digits}}" if digits else ""
+        time = f"{clock // 3_600:02}:{clock // 60 % 60:02}:{clock % 60:02}"
+        return f"{far_day(second)} {time}{fraction}{zone}"
+
+    return _replaced(texts, seconds, text)
+
+
+def _replaced(
+    texts: pa.StringArray, seconds: pa.Int64Array, text: Callable[[int, int], str]
+) -> pa.StringArray:
+    low, high = YEARS_SECONDS
+    is_far = pc.or_(pc.less(seconds, low), pc.greater(seconds, high))
+    rows = pc.indices_nonzero(pc.fill_null(is_far, False)).to_pylist()
+    if not rows:
+        return texts
+    found: list[str | None] = texts.to_pylist()
+    for row in rows:
+        found[row] = text(seconds[row].as_py(), row)
+    return pa.array(found, pa.string())
 
 
 def _plain_type(kind: pa.DataType) -> pa.DataType:

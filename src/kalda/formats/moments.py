@@ -19,6 +19,10 @@ _TIMESTAMP: Final = re.compile(
     re.ASCII,
 )
 _DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+YEARS_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
+"""Seconds since 1970 of the years 1 to 9999, which Python has."""
+_CYCLE_DAYS: Final = 146_097
+"""Days of 400 years, after which the calendar repeats itself."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,6 +61,13 @@ def date_days(text: str) -> int | None:
         return None
 
 
+def far_day(second: int) -> str:
+    """Return the day of a second since 1970 as ``yyyy-mm-dd``, in any year."""
+    cycles, days = divmod(second // 86_400 + 719_162, _CYCLE_DAYS)
+    day = date.fromordinal(days + 1)
+    return f"{day.year + 400 * cycles:04}-{day.month:02}-{day.day:02}"
+
+
 def base64_bytes(text: str) -> bytes | None:
     """Return the bytes of a base64 text, or None when it is not one."""
     try:
@@ -70,6 +81,8 @@ def parse_moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
 
     What this returns is what `timestamp_micros` and `date_days` return; these take more forms.
     """
+    if pc.any(pc.starts_with(texts, "0000")).as_py():
+        return None  # a year that only Arrow has
     try:
         if pa.types.is_date(kind):
             return texts.cast(kind)

@@ -251,7 +251,7 @@ class RegistryClient:
         if response.ok and isinstance(document, dict):
             return cast(Mapping[str, object], document)
         message = str(document.get("message")) if isinstance(document, dict) else text
-        if response.status_code == 404:
+        if response.status_code == 404 and _is_of_registry(document):
             raise UnknownSchemaError(f"{url}: {message}")
         if response.status_code in (401, 403):
             raise RegistryError(
@@ -326,6 +326,13 @@ class ParsedSchemas(Generic[_ParsedT]):
         except Exception as error:  # a boundary: parsers of schemas raise what their authors thought of
             detail = "" if isinstance(error, FormatError) else f"{type(error).__name__}: "
             return cut(f"schema {schema_id} cannot be decoded: {detail}{error}")
+
+
+def _is_of_registry(document: object) -> bool:
+    """Return whether a registry says that it has no such thing, and not a proxy, or a path without an API."""
+    if not isinstance(document, dict) or "error_code" not in document:
+        return False
+    return not str(document.get("message")).startswith("HTTP 404")
 
 
 def _content(response: "requests.Response", url: str) -> bytes:

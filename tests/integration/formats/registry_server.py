@@ -17,6 +17,8 @@ class RegistryServer:
         self.requests = 0
         self.fail_next = 0
         """How many of the next requests fail with HTTP 503."""
+        self.is_away = False
+        """Whether a proxy answers, which has no registry behind it."""
         self.credentials: set[str] = set()
         """Accepted Authorization headers; empty for all."""
         self.schemas: dict[int, dict[str, object]] = {}
@@ -47,6 +49,8 @@ class RegistryServer:
         if self.fail_next:
             self.fail_next -= 1
             return 503, {"error_code": 50300, "message": "no leader"}
+        if self.is_away:
+            return 404, "default backend - 404"
         if self.credentials and authorization not in self.credentials:
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match method, path.strip("/").split("/"):

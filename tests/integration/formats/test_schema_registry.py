@@ -206,6 +206,24 @@ def test_a_registry_that_fails_for_a_moment_is_asked_again(server: RegistryServe
         decoder.decode(binary([value]))
 
 
+def test_a_proxy_or_a_wrong_path_is_not_the_values_fault(server: RegistryServer) -> None:
+    """Both answer 404, and each record would become a dead letter until someone sees it."""
+    number = server.register("proxied-value", json.dumps("long"))
+    values = binary([b"\0" + number.to_bytes(4, "big") + b"\x02"])
+
+    def decode(url: str) -> object:
+        return open_decoder(FormatSpec("avro-sr", options={"registry.url": url})).decode(values)
+
+    with pytest.raises(RegistryError, match="HTTP 404 Not Found"):
+        decode(f"{server.url}/elsewhere")
+    server.is_away = True
+    try:
+        with pytest.raises(RegistryError, match="default backend"):
+            decode(server.url)
+    finally:
+        server.is_away = False
+
+
 @pytest.mark.parametrize(
     "credentials", [{"registry.user": "u", "registry.password": "p"}, {"registry.token": "t0ken"}]
 )

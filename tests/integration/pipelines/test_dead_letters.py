@@ -1,5 +1,6 @@
 """Dead letters on a real broker: written by tasks, listed, replayed and dropped."""
 
+import dataclasses
 import json
 import uuid
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 
 from kalda.cli import app
 from kalda.clients.admin.admin import Admin
-from kalda.clients.admin.configs import ConfigResource, ConfigResourceType
+from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import ProducerFencedError
@@ -18,7 +19,7 @@ from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
 from kalda.formats import DecodeFailure
 from kalda.pipelines.dlq.letters import DECODE, Letter, read_letter
-from kalda.pipelines.dlq.replay import LetterFilter, open_letters, replay
+from kalda.pipelines.dlq.replay import LetterFilter, drop, open_letters, replay
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.spec.model import Cluster
 from kalda.records.columnar import ColumnarBatch
@@ -129,6 +130,34 @@ def test_letters_show_once_when_the_batch_is_decided(servers: str, letters: Dead
     found = list(open_letters(properties, letters.topic))
     assert [0, 1, 2] == [each.letter.offset for each in found if each.letter]
     assert (b"k0", b"v0", 1_700_000_000_000) == read(servers, letters.topic, 3)[0][:3]
+
+
+def test_a_record_too_large_for_the_topic_has_a_letter(
+    servers: str, letters: DeadLetterOutput, topic: str
+) -> None:
+    """Its batch is decided: the pipeline would stop for good. Replayed without its value it would delete."""
+    with Admin(bootstrap_servers=servers) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        changes = {resource: [AlterConfigOp.set("max.message.bytes", 4_000)]}
+        assert not admin.incremental_alter_configs(changes).errors
+    found = records(0, 3)
+    assert found.headers is not None
+    values = pa.array([b"v0", b"v" * 5_000, b"v2"], pa.binary())
+    headers = pa.array([[], [], [{"key": "own", "value": b"h" * 5_000}]], found.headers.type)
+    task = letters.open("query", 1, 0)
+    found = dataclasses.replace(found, values=values, headers=headers)
+    task.add(found, TopicPartition("orders", 0), failures(3), DECODE)
+
+    letters.publish("query", 1, [str(each) for each in task.finish().files])
+
+    properties = {"bootstrap.servers": servers}
+    shown = [each.letter for each in open_letters(properties, topic)]
+    assert [None, True, True] == [each and each.omitted and each.omitted > 5_000 for each in shown]
+    rows = [(key, value) for key, value, _, _ in read(servers, topic, 3)]
+    assert [(b"k0", b"v0"), (b"k1", None), (None, None)] == rows
+    assert (1, 2) == dataclasses.astuple(replay(properties, topic, LetterFilter()))
+    assert [(b"k0", b"v0")] == [each[:2] for each in read(servers, f"{topic}.retry", 1)]
+    assert (2, 0) == dataclasses.astuple(drop(properties, topic, LetterFilter()))
 
 
 def test_a_task_that_fails_leaves_no_letter(letters: DeadLetterOutput) -> None:

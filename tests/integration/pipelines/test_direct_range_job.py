@@ -13,8 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from kalda.common.types import TopicPartition
+from kalda.formats import FormatSpec, open_decoder
 from kalda.pipelines.batch import RangeAccount
 from kalda.pipelines.direct import range_job
+from kalda.pipelines.direct.columns_job import ColumnsJob
 from kalda.pipelines.direct.range_job import BadRecordError, LostRowsError, RangeJob
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep
@@ -265,6 +267,16 @@ def test_a_record_that_an_operator_passes_over_stops_nothing(
     letters = Letters()
     replace(job, dead_letters=letters).run(OffsetRange(place, 0, 200), 0)
     assert {"decode": [(7, "Passed"), (9, "Passed"), (107, "MalformedValue")]} == letters.found
+
+
+def test_a_record_that_is_passed_over_shows_no_columns(options: SourceOptions, topic: str) -> None:
+    """Else no command would help a pipeline that such columns stop."""
+    place = TopicPartition(topic, 0)
+    plan = RowPlan((), open_decoder(FormatSpec("json")))
+    job = ColumnsJob(0, options, plan, {place: {3: "too many fields"}})
+
+    assert [] == job.run(OffsetRange(place, 3, 4), 0).names
+    assert ["n"] == job.run(OffsetRange(place, 3, 5), 0).names
 
 
 def test_a_step_that_fails_for_each_record_ends(

@@ -1,5 +1,6 @@
 """Decoding of lines of CSV."""
 
+import math
 import pickle
 import random
 from collections.abc import Sequence
@@ -58,6 +59,28 @@ def test_times_are_read_in_every_form() -> None:
 
     assert [2, 3] == [failure.row for failure in decoded.errors]
     assert "2025-12-31 23:00:00.123456+00:00" == str(decoded.columns[1]["t"].as_py())
+
+
+def test_decimals_are_what_was_written_or_bad() -> None:
+    """Arrow's own parser gives other numbers for some, and ends the process for one."""
+    values = [b"1.25", b" 1 ", b"1e1", b"12345678.9", b"1e-77", b"1e-2147483647", b"x", b"9e37", b"+.5"]
+
+    decoded = decode(values, "d decimal(9,2)")
+
+    assert [3, 4, 5, 6, 7] == [each.row for each in decoded.errors]
+    numbers = [row and str(row["d"]) for row in decoded.columns.to_pylist()]
+    assert ["1.25", "1.00", "10.00", None, None, None, None, None, "0.50"] == numbers
+    assert "d is 'x'; a decimal128(9, 2) is expected" == decoded.errors[3].message
+
+
+def test_numbers_too_large_are_bad_and_no_infinities() -> None:
+    values = [b"1.5,1.5", b"1e999,1", b"1,1e39", b"inf,-inf", b"1.7976931348623159e308,1", b"1e39,nan"]
+
+    decoded = decode(values, "x double, y float")
+
+    assert [1, 2, 4] == [each.row for each in decoded.errors]
+    assert [1.5, None, None, math.inf, None, 1e39] == [r and r["x"] for r in decoded.columns.to_pylist()]
+    assert "x is '1e999'; a double is expected" == decoded.errors[0].message
 
 
 def test_damage_shifts_no_row() -> None:

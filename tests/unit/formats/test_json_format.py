@@ -90,6 +90,47 @@ def test_a_bad_value_is_the_only_one_that_is_lost(bad: bytes, error_class: str) 
     assert [1, None, 3, None, None, 6] == [row and row["a"] for row in rows]
 
 
+@pytest.mark.parametrize(
+    ("kind", "number", "expected"),
+    [
+        ("decimal(20,3)", "99999999999999999999", None),
+        ("decimal(5,2)", "1234.5", None),
+        ("decimal(38,10)", "9e37", None),
+        ("decimal(10,2)", "1e-77", None),
+        ("decimal(10,2)", "1e-2147483647", None),
+        ("decimal(10,2)", '"1\\u0065-2147483647"', None),
+        ("decimal(10,2)", "125e-2", Decimal("1.25")),
+        ("decimal(10,2)", '"+.5"', Decimal("0.50")),
+        ("decimal(38,0)", "9" * 38, Decimal("9" * 38)),
+        ("array<decimal(5,2)>", "[1234.5]", None),
+        ("double", "1.7976931348623159e308", None),
+        ("struct<x: double>", '{"x":1.7976931348623159e308}', None),
+        ("float", "1e39", None),
+        ("float", "0.5", 0.5),
+        ("timestamp", '"0000-01-01"', None),
+        ("date", '"0000-01-01"', None),
+    ],
+)
+def test_a_number_is_what_was_written_or_bad(kind: str, number: str, expected: object) -> None:
+    """Alone, and beside a value that Arrow's reader refuses; its parser of decimals may end the process."""
+    value = b'{"a":%s}' % number.encode()
+
+    for values in ([value], [value, b"nope"]):
+        decoded = decode(values, f"a {kind}")
+
+        assert (expected is None) == (0 in [each.row for each in decoded.errors])
+        assert (None if expected is None else {"a": expected}) == decoded.columns[0].as_py()
+
+
+def test_numbers_of_milliseconds_reach_as_far_as_64_bits() -> None:
+    values = [b'{"t":9223372036854775}', b'{"t":-9223372036854775}', b'{"t":9223372036854776}']
+
+    decoded = decode(values, "t timestamp", timestamp_format="epoch_ms")
+
+    assert [2] == [each.row for each in decoded.errors]
+    assert 9223372036854775000 == decoded.columns.field("t")[0].value
+
+
 def test_values_that_open_and_close_each_other_shift_no_row() -> None:
     """One value that is two rows and one that is none would otherwise cancel out."""
     values = [b'{"a":1}{"a":2}', b'{"b":"}', b'{"}', b'{"a":4}', b"{}"]

@@ -94,7 +94,7 @@ def list_letters(
         tool.output.result(document, f"{topic} has no open dead letter.")
         return
     rows: list[list[Cell]] = [
-        [f"{each.topic}-{each.partition}", each.offset, each.stage, each.error_class, each.error_message]
+        [f"{each.topic}-{each.partition}", each.offset, each.stage, each.error_class, _message(each)]
         if each is not None
         else [f"{topic}-{partition}", offset, "-", "-", "no headers of a dead letter"]
         for each, partition, offset in shown
@@ -127,7 +127,8 @@ def retry_letters(
 
     The records go to the topic <dead-letter topic>.retry, which the pipeline reads beside its own topics: at
     once when it is running, else with the next `kalda pipeline run` or `once`. A record that fails again is a
-    new dead letter that still names its first place.
+    new dead letter that still names its first place. A letter without its record, which was too large for the
+    topic, stays.
     """
     from kalda.pipelines.dlq.replay import create_topics, replay
 
@@ -220,6 +221,12 @@ def _time_ms(option: str, text: str) -> int:
     return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def _message(letter: "Letter") -> str:
+    if letter.omitted is None:
+        return letter.error_message
+    return f"{letter.error_message} (the letter has no room for the record of {letter.omitted} bytes)"
+
+
 def _letter_json(letter: "Letter | None", partition: int, offset: int) -> Json:
     place: dict[str, Json] = {"dlqPartition": partition, "dlqOffset": offset}
     if letter is None:
@@ -235,4 +242,5 @@ def _letter_json(letter: "Letter | None", partition: int, offset: int) -> Json:
         "batch": letter.batch,
         "timeMs": letter.time_ms,
         "retries": letter.retries,
+        "omittedBytes": letter.omitted,
     }

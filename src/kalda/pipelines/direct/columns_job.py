@@ -4,12 +4,14 @@ Each task looks at all records of one range; the driver merges what they find. S
 the batch its first record is, and the tasks that write decode all ranges to the same columns.
 """
 
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
+from kalda.common.types import TopicPartition
 from kalda.formats.merging import merged_all
-from kalda.pipelines.direct.range_records import ReadMeter, read_columns
+from kalda.pipelines.direct.range_records import ReadMeter, read_columns, without_values
 from kalda.pipelines.direct.row_plan import RowPlan
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
@@ -23,6 +25,8 @@ class ColumnsJob:
     batch_id: int
     source: SourceOptions
     rows: RowPlan
+    passed: Mapping[TopicPartition, Collection[int]] = field(default_factory=dict)
+    """The offsets of records that are passed over; what their values show does not count."""
 
     def run(self, offset_range: OffsetRange, part: int) -> pa.StructType:
         """Return the columns that the values of a range have.
@@ -36,4 +40,6 @@ class ColumnsJob:
             records = read_columns(
                 reader, self.source, offset_range, want_headers=False, want_keys=False, meter=ReadMeter()
             )
-            return merged_all(self.rows.columns_of(each.values) for each in records)
+            passed = self.passed.get(offset_range.topic_partition, ())
+            values = (without_values(each, passed).values for each in records)
+            return merged_all(map(self.rows.columns_of, values))

@@ -8,8 +8,8 @@ become visible by the driver's commit, which names the files of one run.
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from kalda.common.types import TopicPartition
 from kalda.formats.decoded import DecodeFailure as FormatFailure
 from kalda.pipelines.batch import RangeAccount
-from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
+from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns, without_values
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FailedRowsError, without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
@@ -117,14 +117,6 @@ def passed_failure(row: int, reason: str) -> FormatFailure:
     return FormatFailure(row, PASSED, f"`kalda pipeline pass` lets the pipeline pass over it: {reason}")
 
 
-def _without_values(decoded: ColumnarBatch, rows: Collection[int]) -> ColumnarBatch:
-    """Return records of which some have no value, so that it is not decoded."""
-    if not rows:
-        return decoded
-    mask = pa.array([row in rows for row in range(len(decoded))])
-    return replace(decoded, values=pc.if_else(mask, pa.scalar(None, decoded.values.type), decoded.values))
-
-
 class _RangeRun:
     """One run of a job on one range."""
 
@@ -181,7 +173,9 @@ class _RangeRun:
         for decoded in records:
             self._count.add(decoded.offsets)
             passed = self._passed_rows(decoded)
-            made = job.rows.rows_of(_without_values(decoded, passed), self._range.topic_partition)
+            place = self._range.topic_partition
+            known = without_values(decoded, job.passed.get(place, ()) if passed else ())
+            made = job.rows.rows_of(known, place)
             failures = [each for each in made.failures if each.row not in passed] if passed else made.failures
             rows = made.rows
             if passed:

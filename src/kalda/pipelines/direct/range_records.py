@@ -8,11 +8,13 @@ the decoded records. The account of a batch would prove nothing if one were the 
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kalda.clients.log_reader.log_reader import LogReader
 from kalda.records.columnar import ColumnarBatch
@@ -103,3 +105,11 @@ def read_columns(
                 break
             if len(decoded):
                 yield decoded
+
+
+def without_values(records: ColumnarBatch, offsets: Collection[int]) -> ColumnarBatch:
+    """Return records of which those at some offsets have no value, so that it is not decoded."""
+    if not offsets:
+        return records
+    mask = pc.is_in(records.offsets, pa.array(list(offsets), pa.int64()))
+    return replace(records, values=pc.if_else(mask, pa.scalar(None, records.values.type), records.values))

@@ -30,7 +30,9 @@ SOURCE_TYPES: Final[Mapping[str, pa.DataType]] = {
 }
 """The columns of the source and their types."""
 
-
+RESERVED_NAME: Final = "ReservedName"
+"""The class of a value with a field that is called like a column of Kalda's own."""
+_OWN_PREFIX: Final = "__kalda_"
 MALFORMED_TIMESTAMP: Final = "MalformedTimestamp"
 """The class of a record whose timestamp is kept and fits no column."""
 _TIMESTAMP_MESSAGE: Final = (
@@ -107,6 +109,46 @@ class OpenValueDecoder(ValueDecoder, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class _Refused:
+    columns: pa.StructArray
+    errors: Sequence[DecodeFailure]
+
+
+@dataclass(frozen=True, slots=True)
+class _OwnNamesRefused:
+    """A decoder for which values are bad that have a field called like a column of Kalda's own."""
+
+    decoder: ValueDecoder
+
+    def schema(self) -> pa.Schema | None:
+        """Return the other fields."""
+        schema = self.decoder.schema()
+        return None if schema is None else pa.schema([each for each in schema if not _is_own(each.name)])
+
+    def decode(self, values: pa.Array) -> DecodedValues:
+        """Decode a column of values."""
+        decoded = self.decoder.decode(values)
+        kind = decoded.columns.type
+        children = dict(zip(kind.names, decoded.columns.flatten(), strict=True))
+        bad: dict[int, DecodeFailure] = {each.row: each for each in decoded.errors}
+        for name in filter(_is_own, kind.names):
+            message = f"the field {name} is called like a column of Kalda's own; give it another name"
+            for row in pc.indices_nonzero(children[name].is_valid()).to_pylist():
+                bad.setdefault(row, FormatFailure(row, RESERVED_NAME, message))
+        fields = [each for each in kind if not _is_own(each.name)]
+        valid = decoded.columns.is_valid().to_pylist()
+        mask = pa.array([not is_valid or row in bad for row, is_valid in enumerate(valid)])
+        kept = [children[each.name] for each in fields]
+        return _Refused(
+            pa.StructArray.from_arrays(kept, fields=fields, mask=mask), [bad[row] for row in sorted(bad)]
+        )
+
+
+def _is_own(name: str) -> bool:
+    return name.startswith(_OWN_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
 class DecodedRows:
     """The rows of one decode, and the records that are none because their value is bad."""
 
@@ -151,7 +193,9 @@ class RowPlan:
         Raises:
             FormatError: there are more than a table can have.
         """
-        return replace(self, decoder=self._open().with_columns(columns))
+        decoder = self._open().with_columns(columns)
+        has_own = any(_is_own(name) for name in columns.names)
+        return replace(self, decoder=_OwnNamesRefused(decoder) if has_own else decoder)
 
     def _open(self) -> OpenValueDecoder:
         assert isinstance(self.decoder, OpenValueDecoder), (

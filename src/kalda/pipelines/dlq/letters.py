@@ -7,7 +7,7 @@ first failure, so that a letter always names the record of the pipeline's own to
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 import pyarrow as pa
 
@@ -26,6 +26,8 @@ SCHEMA_ID: Final = "dlq.schema.id"
 BATCH: Final = "dlq.batch"
 TIME: Final = "dlq.ts"
 RETRIES: Final = "dlq.retries"
+OMITTED: Final = "dlq.omitted"
+"""Bytes of the record, in a letter without its value, which the topic of dead letters has no room for."""
 
 DECODE: Final = "decode"
 TRANSFORM: Final = "transform"
@@ -86,6 +88,8 @@ class Letter:
     time_ms: int
     retries: int
     """How often the record was replayed before it failed this time."""
+    omitted: int | None = None
+    """Bytes of the record where the letter has it not whole, so that it cannot be replayed; else None."""
 
     def headers(self) -> list[tuple[str, bytes | None]]:
         """Return the headers; without a schema id and before a replay there are two fewer."""
@@ -123,6 +127,7 @@ def read_letter(headers: Iterable[tuple[str, bytes | None]]) -> Letter | None:
             batch=int(texts[BATCH]),
             time_ms=int(texts[TIME]),
             retries=int(texts.get(RETRIES, "0")),
+            omitted=int(texts[OMITTED]) if OMITTED in texts else None,
         )
     except (KeyError, ValueError):
         return None
@@ -183,6 +188,15 @@ def letters_of(
         ],
         schema=_ROW_SCHEMA,
     )
+
+
+def without_record(letter: Mapping[str, object], size: int, *, keep: bool) -> dict[str, object]:
+    """Return a letter without the value of its record, of `size` bytes; `keep` its key and headers."""
+    headers = cast("list[dict[str, object]]", letter["headers"])
+    omitted = {"key": OMITTED, "value": str(size).encode()}
+    kept = headers if keep else [each for each in headers if str(each["key"]).startswith(PREFIX)]
+    key = letter["key"] if keep else None
+    return {**letter, "key": key, "value": None, "headers": [*kept, omitted]}
 
 
 def _again(letter: Letter, headers: Headers) -> tuple[Letter, list[tuple[str, bytes | None]]]:

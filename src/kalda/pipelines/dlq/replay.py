@@ -31,6 +31,8 @@ from kalda.pipelines.spec.model import retry_topic
 logger: Final = logging.getLogger(__name__)
 
 _CLIENT_ID: Final = "kalda-dlq"
+REQUEST_BYTES_MAX: Final = str(100 << 20)
+"""The producer's limit of a dead letter, unless the cluster's settings have one; its topic has its own."""
 _TRANSACTION_RECORDS: Final = 5_000
 """Records that one transaction moves: a second of work, far from the transaction's timeout."""
 _STALLED_POLLS_MAX: Final = 60
@@ -123,6 +125,8 @@ def open_letters(properties: Mapping[str, str], dlq_topic: str) -> Iterator[Open
 def replay(properties: Mapping[str, str], dlq_topic: str, chosen: LetterFilter) -> Handled:
     """Move the chosen letters to the retry topic; the others stay, behind those that come meanwhile.
 
+    A letter that has its record not whole stays too.
+
     Raises:
         ClientError: A topic cannot be read or written; what was moved so far is moved, and none is twice.
     """
@@ -156,6 +160,7 @@ def _handle(
 
 def _move(properties: Mapping[str, str], dlq_topic: str, chosen: LetterFilter, target: str | None) -> Handled:
     settings = {
+        "max.request.size": REQUEST_BYTES_MAX,
         **properties,
         "client.id": _CLIENT_ID,
         "transactional.id": f"kalda-{dlq_topic}",
@@ -172,7 +177,10 @@ def _move(properties: Mapping[str, str], dlq_topic: str, chosen: LetterFilter, t
             for records in letters.chunks():
                 with producer.transaction():
                     for record in records:
-                        is_chosen = chosen.means(read_letter(record.headers))
+                        letter = read_letter(record.headers)
+                        is_chosen = chosen.means(letter)
+                        if target is not None and letter is not None and letter.omitted is not None:
+                            is_chosen = False  # without its value it would be a tombstone
                         taken, kept = taken + is_chosen, kept + (not is_chosen)
                         topic = target if is_chosen else dlq_topic
                         if topic is not None:

@@ -337,7 +337,8 @@ class BatchRunner:
         Raises:
             PipelineStoppedError: the transform does not fit the columns, or there are too many.
         """
-        shown = run_ranges(session, ColumnsJob(job.batch_id, self._source, job.rows), ranges)
+        finding = ColumnsJob(job.batch_id, self._source, job.rows, job.passed)
+        shown = run_ranges(session, finding, ranges)
         self._columns = settled(extended(self._log.read_columns(), merged_all(shown)))
         if not len(self._columns) and not job.rows.keep:
             return None
@@ -350,7 +351,7 @@ class BatchRunner:
                 f"{', '.join(field.name for field in self._columns)}: {error}"
             ) from error
         assert schema is not None, "columns were found"
-        return replace(self._plan, rows=rows), schema
+        return (replace(self._plan, rows=rows), schema) if len(schema) else None
 
     def _without_columns(
         self, session: "SparkSession", job: RangeJob, ranges: Sequence[OffsetRange]

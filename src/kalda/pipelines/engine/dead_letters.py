@@ -6,6 +6,7 @@ they are, and headers that begin with ``dlq.`` say where the record was and what
 must not break: a dead letter is published once if its batch was committed, and never otherwise.
 """
 
+import logging
 import secrets
 import time
 from collections.abc import Iterator, Sequence
@@ -19,12 +20,18 @@ from pyarrow import fs
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_plan import DecodeFailure
 from kalda.pipelines.direct.rows_target import DeadLetters, Written
-from kalda.pipelines.dlq.letters import Origin, letters_of
-from kalda.pipelines.dlq.replay import create_topics
+from kalda.pipelines.dlq.letters import OMITTED, Origin, letters_of, without_record
+from kalda.pipelines.dlq.replay import REQUEST_BYTES_MAX, create_topics
 from kalda.pipelines.engine.published import publish_once
+from kalda.pipelines.engine.topic_fit import read_limits, record_sizes
 from kalda.pipelines.spec.model import Cluster, retry_topic
 from kalda.pipelines.tables.storage import errors_that_name
 from kalda.records.columnar import ColumnarBatch
+
+logger: Final = logging.getLogger(__name__)
+
+_OMITTED_BYTES: Final = len(OMITTED) + 32
+"""The header that a letter without its record has in addition, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +71,7 @@ class DeadLetterOutput:
             name=f"{self.group_id}-dlq",
             query_id=query_id,
             batch_id=batch_id,
-            batches=self._staged(files),
+            batches=self._fitting(files),
         )
 
     def clean(self) -> None:
@@ -76,6 +83,34 @@ class DeadLetterOutput:
         """Return where files are staged."""
         files, root = fs.FileSystem.from_uri(self.storage)
         return files, f"{root}/dead-letters/{self.pipeline}"
+
+    def _fitting(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the letters; those that the topic has no room for without their record's value.
+
+        The batch is decided, so that a letter which cannot be written would stop the pipeline for good.
+        """
+        limits = read_limits(self.topic, self.cluster, {"max.request.size": REQUEST_BYTES_MAX})
+        limit = limits.record_bytes_max or int(REQUEST_BYTES_MAX)
+        for letters in self._staged(files):
+            sizes = record_sizes(letters)
+            if sizes.max(initial=0) <= limit:
+                yield letters
+                continue
+            bare = record_sizes(letters.set_column(1, "value", pa.nulls(len(sizes), pa.binary())))
+            rows = [
+                row if size <= limit else without_record(row, int(size), keep=least <= limit - _OMITTED_BYTES)
+                for row, size, least in zip(letters.to_pylist(), sizes, bare, strict=True)
+            ]
+            logger.warning(
+                "%s: %d dead letters are without their records, which have up to %d bytes; %s takes %d: "
+                "raise its `max.message.bytes` to keep such records whole",
+                self.pipeline,
+                int((sizes > limit).sum()),
+                int(sizes.max()),
+                self.topic,
+                limit,
+            )
+            yield pa.RecordBatch.from_pylist(rows, letters.schema)
 
     def _staged(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         files, directory = self.directory()

@@ -14,6 +14,7 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.producer.producer import Producer
 from kalda.common.types import TopicPartition
+from kalda.pipelines.dlq.replay import REQUEST_BYTES_MAX
 
 _ACK_TIMEOUT_S: Final = 120.0
 
@@ -41,7 +42,8 @@ def publish_once(
         ClientError: the cluster did not take the rows; nothing is visible.
     """
     mark = TopicPartition(topic, 0)
-    settings = {**properties, "client.id": name, "transactional.id": name, "acks": "all"}
+    settings = {"max.request.size": REQUEST_BYTES_MAX, **properties}
+    settings |= {"client.id": name, "transactional.id": name, "acks": "all"}
     with Producer.from_config(settings) as producer:
         producer.init_transactions()
         with Admin.from_config({**properties, "client.id": name}) as admin:

@@ -16,7 +16,7 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import ConfigResource
 from kalda.clients.errors import ClientError
 from kalda.formats.decoded import EncodeError
-from kalda.pipelines.spec.model import Cluster, TopicTarget
+from kalda.pipelines.spec.model import Cluster
 from kalda.pipelines.tables.fitting import Fitted, Misfit
 from kalda.pipelines.topic_rows import TopicRows
 
@@ -83,7 +83,7 @@ class TopicFit:
         found: dict[int, tuple[str, str]] = {}
         names, limit = records.schema.names, self.limits.record_bytes_max
         if limit is not None:
-            sizes = _sizes(records)
+            sizes = record_sizes(records)
             allowed = (
                 f"the topic {self.topic} and the producer take {limit} (`max.message.bytes` of the topic, "
                 "`max.request.size` in the `options` of `to`)"
@@ -105,8 +105,8 @@ class TopicFit:
         return found
 
 
-def read_limits(target: TopicTarget, cluster: Cluster, producer: Mapping[str, str]) -> TopicLimits:
-    """Ask the cluster what the topic takes; a cluster that does not say leaves it to the broker.
+def read_limits(name: str, cluster: Cluster, producer: Mapping[str, str]) -> TopicLimits:
+    """Ask the cluster what a topic takes; a cluster that does not say leaves it to the broker.
 
     Args:
         producer: the settings of the producers, by Kafka's names.
@@ -114,12 +114,12 @@ def read_limits(target: TopicTarget, cluster: Cluster, producer: Mapping[str, st
     request_max = int(producer.get("max.request.size", _REQUEST_BYTES_MAX))
     try:
         with Admin.from_config({**cluster.properties, "client.id": _CLIENT_ID}) as admin:
-            topic = ConfigResource.topic(target.topic)
-            described = admin.describe_topics([target.topic])
+            topic = ConfigResource.topic(name)
+            described = admin.describe_topics([name])
             entries = admin.describe_configs([topic]).results.get(topic, {})
     except ClientError:
         return TopicLimits(request_max)
-    settings = {name: entry.value or "" for name, entry in entries.items()}
+    settings = {key: entry.value or "" for key, entry in entries.items()}
     is_compressed = producer.get("compression.type", "none") != "none"
     topic_max = settings.get("max.message.bytes", "")
     # A compressed record may be smaller than it is here, so that only the producer's limit is certain.
@@ -137,7 +137,7 @@ _REQUEST_BYTES_MAX: Final = 1_048_576
 _CLIENT_ID: Final = "kalda-pipeline-target"
 
 
-def _sizes(records: pa.RecordBatch) -> np.ndarray:
+def record_sizes(records: pa.RecordBatch) -> np.ndarray:
     """Return the bytes of each record, alone in its batch."""
     sizes = np.full(records.num_rows, _RECORD_OVERHEAD, dtype=np.int64)
     for name in ("key", "value"):

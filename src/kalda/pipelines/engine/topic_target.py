@@ -121,7 +121,7 @@ class TopicOutput:
         self, schema: pa.Schema, query_id: str, batch_id: int, *, is_inferred: bool = False
     ) -> RowsTarget:
         """Return what tasks send with."""
-        limits = read_limits(self._spec, self._cluster, dict(self._options.producer))
+        limits = read_limits(self._spec.topic, self._cluster, dict(self._options.producer))
         records = TopicFit(self._spec.topic, topic_rows(self._spec, schema), limits)
         return TopicRowsTarget(self._options, records, self._spec.delivery)
 

@@ -248,7 +248,7 @@ def convert(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Reasons]:
     their fields. Nothing becomes a text.
     """
     source = column.type
-    if source == kind:
+    if source == kind and not (pa.types.is_nested(kind) and _has_times(kind)):
         return _in_years(column)
     if pa.types.is_dictionary(source):
         return convert(column.dictionary_decode(), kind)
@@ -399,6 +399,13 @@ def _is_one(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -
     return any(test(kind) for test in tests)
 
 
+def _has_times(kind: pa.DataType) -> bool:
+    """Return whether a type is one of times or has one in a part."""
+    if pa.types.is_nested(kind):
+        return any(_has_times(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
 def _in_years(column: pa.Array) -> tuple[pa.Array, Reasons]:
     """Return a column of times, null where they lie outside the years that every reader has."""
     kind = column.type
@@ -417,21 +424,29 @@ def _in_years(column: pa.Array) -> tuple[pa.Array, Reasons]:
 
 
 def _convert_struct(column: pa.StructArray, kind: pa.StructType) -> tuple[pa.Array, Reasons]:
-    given = dict(zip((each.name for each in column.type), column.flatten(), strict=True))
+    """Convert each field to that of the same name, or of one that differs by case alone."""
+    given = list(zip((each.name for each in column.type), column.flatten(), strict=True))
+    own = {each.name.lower(): each.name for each in kind} | {each.name: each.name for each in kind}
+    targets: dict[str, list[tuple[str, pa.Array]]] = {}
     reasons: Reasons = {}
-    children = []
-    for each in kind:
-        values = given.pop(each.name, None)
-        if values is None:
-            children.append(pa.nulls(len(column), each.type))
-            continue
-        made, why = convert(values, each.type)
-        children.append(made)
-        reasons = {row: f"{each.name}: {text}" for row, text in why.items()} | reasons
-    for name, values in given.items():
-        if not is_untyped(values.type):
+    for name, values in given:
+        target = own.get(name) or own.get(name.lower())
+        if target is not None:
+            targets.setdefault(target, []).append((name, values))
+        elif not is_untyped(values.type):
             rows = pc.indices_nonzero(values.is_valid()).to_pylist()
             reasons = dict.fromkeys(rows, f"the table has no field {name} in it") | reasons
+    children = []
+    for each in kind:
+        found = pa.nulls(len(column), each.type)
+        for name, values in sorted(targets.get(each.name, []), key=lambda one: one[0] != each.name):
+            made, why = convert(values, each.type)
+            reasons = {row: f"{name}: {text}" for row, text in why.items()} | reasons
+            both = pc.indices_nonzero(pc.and_(found.is_valid(), made.is_valid())).to_pylist()
+            reason = f"it has the fields {each.name} and {name}, for which the table has one"
+            reasons = dict.fromkeys(both, reason) | reasons
+            found = made if found.null_count == len(found) else pc.coalesce(found, made)
+        children.append(found)
     mask = column.is_null() if column.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask), reasons
 

@@ -67,7 +67,11 @@ def table_type(source: pa.DataType, kind: TableFormat) -> pa.DataType | None:
     if pa.types.is_dictionary(source):
         return table_type(source.value_type, kind)
     if pa.types.is_struct(source):
-        mapped = [(each.name, table_type(each.type, kind)) for each in source if not is_untyped(each.type)]
+        fields: dict[str, pa.Field] = {}
+        for each in source:
+            if not is_untyped(each.type):
+                fields.setdefault(each.name.lower(), each)  # in tables the case of names has no meaning
+        mapped = [(each.name, table_type(each.type, kind)) for each in fields.values()]
         return None if not mapped or any(each is None for _, each in mapped) else pa.struct(mapped)
     if pa.types.is_map(source):
         key, item = table_type(source.key_type, kind), table_type(source.item_type, kind)
@@ -206,11 +210,13 @@ class _Merge:
 
     def _merged_struct(self, own: pa.StructType, other: pa.StructType) -> pa.DataType:
         fields = list(own)
-        places = {each.name: index for index, each in enumerate(fields)}
+        places = {each.name.lower(): index for index, each in enumerate(fields)}
+        places |= {each.name: index for index, each in enumerate(fields)}
         for each in other:
-            index = places.get(each.name)
+            index = places.get(each.name, places.get(each.name.lower()))
             if index is not None:
-                fields[index] = pa.field(each.name, self.merged(fields[index].type, each.type))
+                own_field = fields[index]
+                fields[index] = pa.field(own_field.name, self.merged(own_field.type, each.type))
             elif self._rules.policy is Evolve.NONE:
                 self.refused.append(f"its field {each.name!r} is new")
             else:

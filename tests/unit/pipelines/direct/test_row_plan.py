@@ -1,5 +1,7 @@
 """Records become rows, and those that cannot become failures with their place."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructField, StructType, TimestampType
@@ -64,3 +66,17 @@ def test_the_source_refuses_such_a_timestamp_or_makes_it_null() -> None:
     (batch,) = RowBatches(schema, PARTITION, null_timestamps=True).of(few)
 
     assert [True, False] == batch.column("timestamp").is_valid().to_pylist()
+
+
+def test_a_field_called_like_a_column_of_kalda_makes_its_record_bad() -> None:
+    """It stopped the pipeline, and no command passed over the record."""
+    values = pa.array([b'{"id":1}', b'{"id":2,"__kalda_offset":7}', b"x", None], pa.binary())
+    found = replace(records([0] * 4), values=values)
+    plan = RowPlan(keep=(), decoder=open_decoder(FormatSpec("json")))
+
+    made = plan.with_columns(plan.columns_of(values)).rows_of(found, PARTITION)
+
+    assert [(1, "ReservedName"), (2, "MalformedValue")] == [
+        (each.row, each.error_class) for each in made.failures
+    ]
+    assert [{"id": 1, "__kalda_offset": 5}, {"id": None, "__kalda_offset": 8}] == made.rows.to_pylist()

@@ -7,9 +7,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from kalda.pipelines.spec.model import TableFormat
 from kalda.pipelines.sql.row_query import RowCondition
 from kalda.pipelines.tables.fitting import Fitted, RowFit, convert
 from kalda.pipelines.tables.partitions import parse_fields
+from kalda.pipelines.tables.schemas import table_schema
 from kalda.pipelines.tables.upsert import DELETE, OFFSET, PARTITION
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -181,3 +183,38 @@ def test_a_moment_that_python_lacks_is_named() -> None:
         assert [1] == [each.row for each in found.misfits]
         assert "outside the years 1 to 9999" in found.misfits[0].message
         assert ("+10000-01-01" in found.misfits[0].message) == (name != "local")
+
+
+def test_a_moment_inside_of_a_structure_is_named() -> None:
+    """A column of the table's own type is looked into: one such moment stops readers of the whole file."""
+    times = pa.array([0, 253_402_300_800_000_000], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    ends = pa.array([0, 1, 2], pa.int32())
+    columns = [
+        pa.StructArray.from_arrays([times], names=["at"]),
+        pa.ListArray.from_arrays(ends, times),
+        pa.MapArray.from_arrays(ends, pa.array(["a", "b"]), times),
+    ]
+
+    for column in columns:
+        rows = pa.RecordBatch.from_arrays([column], names=["c"])
+
+        found = RowFit("orders", pa.schema([("c", column.type)])).fit(rows)
+
+        assert [1] == [each.row for each in found.misfits]
+        assert column[:1].to_pylist() == found.rows.column("c").to_pylist()
+
+
+def test_fields_of_structures_are_matched_by_name_whatever_their_case() -> None:
+    """Delta refuses a structure with two such fields, which stopped the pipeline."""
+    given = pa.schema([("c", pa.struct([("b", pa.int64()), ("B", pa.int64())]))])
+    rows: list[dict[str, object]] = [
+        {"c": {"b": 1, "B": None}}, {"c": {"b": 1, "B": 2}}, {"c": {"B": 9}}, {"c": None},
+    ]  # fmt: skip
+    schema = table_schema(given, TableFormat.DELTA, "lake.t")
+
+    found = fitted(RowFit("lake.t", schema), rows, given)
+
+    assert pa.schema([("c", pa.struct([("b", pa.int64())]))]) == schema
+    assert [{"b": 1}, {"b": 9}, None] == found.rows.column("c").to_pylist()
+    assert [(1, "ValueMisfit")] == [(each.row, each.error_class) for each in found.misfits]
+    assert "it has the fields b and B, for which the table has one" in found.misfits[0].message

@@ -1,0 +1,40 @@
+"""Columns that the schemas of several values are merged to."""
+
+import pyarrow as pa
+import pytest
+
+from kalda.formats.merging import converted
+
+FAR = [253_402_300_800, -62_135_596_801, 0, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scale", "expected"),
+    [
+        (pa.timestamp("us", "UTC"), 10**6, ["10000-01-01 00:00:00.000000Z", "0000-12-31 23:59:59.000000Z"]),
+        (pa.timestamp("ms"), 10**3, ["10000-01-01 00:00:00.000", "0000-12-31 23:59:59.000"]),
+        (pa.timestamp("s"), 10, ["82269-12-29 00:00:00", "-17720-01-05 23:59:50"]),
+    ],
+)
+def test_moments_in_any_year_have_a_text(kind: pa.DataType, scale: int, expected: list[str]) -> None:
+    """A column of moments and texts is text; Arrow writes other years, or that it has none."""
+    numbers = [None if each is None else each * scale for each in FAR]
+
+    texts = converted(pa.array(numbers, pa.int64()).cast(kind), pa.string()).to_pylist()
+
+    assert expected == texts[:2]
+    assert texts[2].startswith("1970-01-01 00:00:00")
+    assert texts[3] is None
+
+
+def test_days_in_any_year_have_a_text() -> None:
+    days = pa.array([2_932_897, -719_163, 10**9, 0, None], pa.int32()).cast(pa.date32())
+
+    expected = ["10000-01-01", "0000-12-31", "2739877-01-03", "1970-01-01", None]
+    assert expected == converted(days, pa.string()).to_pylist()
+
+
+def test_structures_become_json_that_every_parser_reads() -> None:
+    rows = pa.array([{"x": 1.5}, {"x": float("nan")}, None])
+
+    assert ['{"x":1.5}', '{"x":"NaN"}', None] == converted(rows, pa.string()).to_pylist()
