@@ -13,9 +13,7 @@ that is being appended then is half there, so callers look (`check_not_inside`) 
 that they would never get.
 """
 
-import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
@@ -26,6 +24,8 @@ from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.producer.buffer_pool import BufferPool, MemoryWaiter
 from kalda.clients.producer.compression_ratio import CompressionRatio
+from kalda.clients.producer.held_lock import check_not_interrupting
+from kalda.clients.producer.partition_queues import PartitionQueue, TopicQueues
 from kalda.clients.producer.partitioner import BuiltInPartitioner
 from kalda.clients.producer.producer_batch import ProducerBatch, record_size_max
 from kalda.clients.producer.producer_identity import NO_SEQUENCE, is_later_sequence
@@ -60,41 +60,6 @@ class AccumulatorSettings:
     """Whether records without a key prefer partitions with short queues (KIP-794)."""
     availability_timeout_s: float = 0.0
     """After how long a broker that takes no requests gets no more records without a key; 0 never."""
-
-
-class PartitionQueue:
-    """The batches of one partition that are not sent, the oldest first."""
-
-    __slots__ = ("batches", "is_muted", "topic_partition")
-
-    def __init__(self, topic_partition: TopicPartition) -> None:
-        self.topic_partition: Final = topic_partition
-        self.batches: Final[deque[ProducerBatch]] = deque()
-        self.is_muted = False
-        """Whether the one request that may be in flight is (`max.in.flight.requests.per.connection` 1)."""
-
-
-class TopicQueues:
-    """The queues of one topic, and where its records without a key go."""
-
-    __slots__ = ("by_partition", "name", "partitioner", "ratio", "sticky", "topic_id")
-
-    def __init__(self, name: str, partitioner: BuiltInPartitioner) -> None:
-        self.name: Final = name
-        self.partitioner: Final = partitioner
-        self.by_partition: Final[dict[int, PartitionQueue]] = {}
-        self.sticky: PartitionQueue | None = None
-        """The queue of `partitioner.partition`."""
-        self.ratio: Final = CompressionRatio()
-        self.topic_id = ZERO_UUID
-        """The id of the topic as the metadata had it last; zero while it is not known."""
-
-    def queue(self, partition: int) -> PartitionQueue:
-        """Return the queue of a partition, which may be new."""
-        queue = self.by_partition.get(partition)
-        if queue is None:
-            queue = self.by_partition[partition] = PartitionQueue(TopicPartition(self.name, partition))
-        return queue
 
 
 class Appended(NamedTuple):
@@ -158,20 +123,8 @@ class RecordAccumulator:
         self._stuck_since: Final[dict[int, float]] = {}
 
     def check_not_inside(self) -> None:
-        """Check that the caller did not interrupt a method here.
-
-        Raises:
-            IllegalStateError: it did: it is a signal handler or a finalizer.
-        """
-        frame = sys._getframe(1).f_back
-        while frame is not None:
-            if frame.f_code in _HOLDING and frame.f_locals.get("self") is self:
-                raise IllegalStateError(
-                    "a signal handler or a finalizer called the producer while its own thread was within "
-                    "`send` or `flush`, and would wait for itself; let the handler set a flag or raise an "
-                    "exception, and call the producer where the program runs"
-                )
-            frame = frame.f_back
+        """Check that the caller did not interrupt a method here; raises as `check_not_interrupting`."""
+        check_not_interrupting(self, _HOLDING)
 
     # Appends: any thread.
 
