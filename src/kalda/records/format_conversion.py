@@ -204,6 +204,8 @@ class _RecordsAsMessages:
             RecordsError: another subclass, for bytes that are no records.
         """
         header, builder = self._header, self._builder
+        if self._left < 0:
+            raise CorruptRecordError(f"batch at offset {header.base_offset} has {self._left} records")
         decoder_bytes = memory_bytes(header.compression, section)
         self._checkpoint(decoder_bytes)
         data = bytearray()

@@ -102,8 +102,8 @@ def iter_messages(
         key, value = _key_and_value(memoryview(buffer), position, end, header.magic, header.base_offset)
         yield Record(header.base_offset, header.max_timestamp, header.timestamp_type, key, value, [])
         return
+    last_offset: int | None = None
     if header.magic == 0:
-        last_offset = None
         for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
             last_offset = record.offset
             yield record
@@ -327,7 +327,8 @@ def _append_entries(
         if at + size > len(data):
             return at, size, last_offset
         # Not of the usual kind, or not valid.
-        part = bytes(memoryview(data)[at : at + size] if is_usual else memoryview(data)[at:])
+        is_single = is_usual and size >= LOG_OVERHEAD
+        part = bytes(memoryview(data)[at : at + size] if is_single else memoryview(data)[at:])
         for count, (end, record) in enumerate(_iter_entries(part, header, check_crcs=True), 1):
             builder.append_next(record.key, record.value, record.timestamp)
             last_offset, size = record.offset, end
@@ -387,8 +388,8 @@ def _iter_entries(data: bytes, wrapper: BatchHeader, *, check_crcs: bool) -> Ite
         end = position + LOG_OVERHEAD + length
         if length < MESSAGE_OVERHEAD[0] - LOG_OVERHEAD:
             raise CorruptRecordError(
-                f"inner message at byte {position} of the wrapper at offset {wrapper.base_offset} "
-                f"has {length} bytes; expected {MESSAGE_OVERHEAD[0] - LOG_OVERHEAD} or more"
+                f"an inner message of the wrapper at offset {wrapper.base_offset} has {length} bytes; "
+                f"expected {MESSAGE_OVERHEAD[0] - LOG_OVERHEAD} or more"
             )
         if end > size:
             return

@@ -182,7 +182,10 @@ def test_damaged_bytes_raise_only_errors_of_this_package(
         struct.pack_into(">I", damaged, 12, zlib.crc32(damaged[16:]))
     for operation in (
         lambda: read(bytes(damaged)),
-        lambda: [list(iter_messages(damaged, at, header)) for at, header in iter_headers(damaged)],
+        # Damage may also make a record batch of it, which has another reader.
+        lambda: [
+            list(iter_messages(damaged, at, each)) for at, each in iter_headers(damaged) if each.magic < 2
+        ],
         lambda: up_convert(damaged),
         lambda: down_convert(damaged, 0, 0),
     ):
@@ -247,6 +250,24 @@ def test_compiled_code_appends_what_python_appends(
         batch = bytes(builder.build()) if builder.record_count else b""
         built.append((end, builder.record_count, builder.next_offset, builder.max_timestamp, batch))
     assert built[0] == built[1]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("size", [-(2**31), -27, -12, -1, 0, 13])
+def test_a_wrapped_message_of_an_impossible_size_is_corrupt(magic: int, size: int) -> None:
+    """Whatever follows it, and however far it is read: in the log, by a consumer or for a conversion."""
+    inner = bytearray(struct.pack(">qi", 0, size) + bytes(14))
+    for whole in (bytearray(), bytearray(build(magic, [(b"k", b"v", 1, 0)], Compression.NONE))):
+        packed = compress_message_set(Compression.GZIP, magic, whole + inner)
+        start = MESSAGE_OVERHEAD[magic]
+        entry = bytearray(build(magic, [(b"k", b"v", 1, 0)], Compression.GZIP))[:start] + packed
+        struct.pack_into(">i", entry, 8, len(entry) - 12)
+        struct.pack_into(">i", entry, start - 4, len(packed))
+        header = read_header(entry)
+        with pytest.raises(RecordsError):
+            list(iter_messages(entry, 0, header))
+        with pytest.raises(RecordsError):
+            append_wrapped_messages(RecordBatchBuilder(), entry, 0, header)
 
 
 @needs_compiled
