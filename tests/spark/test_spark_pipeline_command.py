@@ -44,7 +44,7 @@ def mark(batch):
     seen = pathlib.Path(FLAG)
     if batch.num_rows and not seen.exists():
         seen.touch()
-        raise ValueError("the first attempt fails")
+        return None  # not the fault of a record: the attempt fails
     return batch
 """
 
