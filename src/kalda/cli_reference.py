@@ -49,7 +49,9 @@ _SHARED: Final = frozenset(
 
 def servers() -> dict[str, click.Command]:
     """Return the commands that run servers, by name."""
-    return {name: command for name, command in app.commands.items() if not command.hidden}
+    return {
+        name: command for name, command in app.commands.items() if name not in TOOLS and not command.hidden
+    }
 
 
 def page() -> str:

@@ -129,7 +129,7 @@ class ProducerCore:
         self.clock: Final[Clock] = SystemClock() if clock is None else clock
         if not config.client_id:
             name = config.transactional_id or str(next(_CLIENT_NUMBERS))
-            config = _with_client_id(config, f"producer-{name}")
+            config = config.replaced(client_id=f"producer-{name}")
         self.metadata: Final = Metadata(
             allow_auto_topic_creation=True, topic_idle_seconds=config.metadata_max_idle_ms / 1000
         )
@@ -650,10 +650,6 @@ def _telemetry(
 
 def _metadata_backoff(config: ProducerConfig) -> ExponentialBackoff:
     return ExponentialBackoff(min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms)
-
-
-def _with_client_id(config: ProducerConfig, client_id: str) -> ProducerConfig:
-    return config.replaced(client_id=client_id)
 
 
 def _transactions(config: ProducerConfig) -> TransactionManager | None:
