@@ -194,7 +194,7 @@ def test_what_is_not_served_is_not_advertised(admin: Any) -> None:
     """Produce begins at 0, or librdkafka before 2.11.1 stops compressing."""
     served = {key.name: versions for key, versions in admin.api_versions().items()}
 
-    assert (0, 12) == served["Produce"]
-    assert (0, 12) == served["Metadata"]
+    assert (0, 13) == served["Produce"]
+    assert (0, 13) == served["Metadata"]
     assert (0, 4) == served["ApiVersions"]
     assert not {"DescribeQuorum"} & served.keys()
