@@ -10,7 +10,7 @@ import pytest
 
 from kalda.common import invariants
 from tests.leftovers import Belongings
-from tests.worker_groups import SPARK, worker_group
+from tests.worker_groups import SPARK
 
 _HAS_FAILED = pytest.StashKey[bool]()
 
@@ -64,11 +64,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
     """
     if config.getoption("dist") != "loadgroup":
         return None
-    from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]  # it ships no types
-
-    class SharedGroupScheduling(LoadGroupScheduling):  # type: ignore[misc]  # for the same reason
-        def _split_scope(self, nodeid: str) -> str:
-            return worker_group(nodeid)
+    from tests.group_scheduling import SharedGroupScheduling
 
     return SharedGroupScheduling(config, log)
 

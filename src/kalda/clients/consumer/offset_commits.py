@@ -248,7 +248,8 @@ class OffsetCommits:
     def _are_deleted(self, partitions: Collection[TopicPartition]) -> bool:
         """Whether partitions were consumed, so that they existed, and are not in the metadata any more."""
         metadata = self._requests.client.metadata
-        consumed = self._subscriptions.all_consumed()
+        # Not `all_consumed`, which leaves out the topics that the metadata does not have any more.
+        consumed = self._subscriptions.all_positions()
         if all(each in consumed and metadata.snapshot.partition(each) is None for each in partitions):
             return True
         # The next attempt finds newer metadata.

@@ -25,7 +25,7 @@ from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -35,6 +35,7 @@ from kalda.protocol.messages.offset_commit import (
 from kalda.protocol.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
 
 PARTITION = TopicPartition("t", 0)
+TOPIC_ID = UUID(int=1)
 
 
 def at(offset: int) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -113,6 +114,7 @@ def commits_of(
     coordinator: Coordinator, interval_ms: int | None = None, seen: list[Offsets] | None = None
 ) -> tuple[OffsetCommits, SubscriptionState]:
     subscriptions = SubscriptionState(parse_offset_reset("earliest"))
+    subscriptions.topic_id_of = lambda _: TOPIC_ID
     subscriptions.subscribe(["t"])
     subscriptions.assign_from_subscribed([PARTITION])
     commits = OffsetCommits(
@@ -131,7 +133,7 @@ def move_to(subscriptions: SubscriptionState, offset: int) -> None:
 
 def snapshot_with(partition: TopicPartition) -> ClusterMetadata:
     known = PartitionMetadata(partition, 1, 0, ErrorCode.NONE, (1,), (1,))
-    topic = TopicMetadata(partition.topic, UUID(int=1), False, ErrorCode.NONE, {partition.partition: known})
+    topic = TopicMetadata(partition.topic, TOPIC_ID, False, ErrorCode.NONE, {partition.partition: known})
     return dataclasses.replace(EMPTY, topics={partition.topic: topic})
 
 
@@ -294,6 +296,7 @@ async def test_a_commit_for_a_topic_that_was_deleted_fails_at_once() -> None:
     coordinator = Coordinator(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     commits, subscriptions = commits_of(coordinator)
     move_to(subscriptions, 7)
+    subscriptions.topic_id_of = lambda _: ZERO_UUID
     with pytest.raises(UnknownTopicOrPartitionError, match="for t-0 at"):
         await commits.commit(at(7), timeout_ms=1000)
     assert [7] == coordinator.committed
