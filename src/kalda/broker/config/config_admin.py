@@ -38,6 +38,7 @@ from kalda.common.config_def import (
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import desanitize, sanitize
+from kalda.common.turns import between
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
@@ -221,7 +222,8 @@ async def alter_each(
     """Alter one resource after the other; return a response for each, whether `alter` raised or not."""
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
     responses = []
-    for resource in resources:
+    for index, resource in enumerate(resources):
+        await between(index)
         error: ApiError | None = None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:

@@ -38,6 +38,7 @@ from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.replica_assignment import assign_replicas
+from kalda.common.turns import between
 from kalda.common.types import ZERO_UUID, is_other_topic, random_uuid, uuid_to_text
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
@@ -148,7 +149,8 @@ class TopicAdmin:
             deleting = frozenset(await self._cluster.topics_to_delete())
         taken = await self._names_by_collision_key(topics)
         outcomes: dict[str, Outcome] = {}
-        for topic in topics:
+        for index, topic in enumerate(topics):
+            await between(index)
             try:
                 if topic.name in deleting:
                     raise ApiError(
@@ -178,7 +180,8 @@ class TopicAdmin:
         """
         codes: dict[str, ErrorCode] = {}
         wanted = []
-        for name in names:
+        for index, name in enumerate(names):
+            await between(index)
             if topic_name_problem(name) is not None or name == CLUSTER_METADATA_TOPIC:
                 codes[name] = ErrorCode.INVALID_TOPIC_EXCEPTION
                 continue
@@ -224,7 +227,8 @@ class TopicAdmin:
         deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
         deleting: dict[str, uuid.UUID] = {}
-        for name in names:
+        for index, name in enumerate(names):
+            await between(index)
             known = self._cache.topic(name)
             if known is None:
                 codes[name] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -267,7 +271,8 @@ class TopicAdmin:
         outcomes: dict[str, ApiError | None] = {}
         grown: list[CreatePartitionsTopic] = []
         deleting = frozenset(await self._cluster.topics_to_delete())
-        for topic in topics:
+        for index, topic in enumerate(topics):
+            await between(index)
             try:
                 if topic.name in deleting:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")

@@ -6,6 +6,7 @@ partition outside its transaction v4 returns INVALID_TXN_STATE, v5 TRANSACTION_A
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -14,6 +15,7 @@ from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
@@ -33,22 +35,23 @@ ABORTABLE_FROM: Final = 5
 """The first versions with PRODUCER_FENCED, with many transactions, and with TRANSACTION_ABORTABLE."""
 
 Codes = dict[TopicPartition, ErrorCode]
+Answer = Pending[AddPartitionsToTxnResponse]
 
 
 def handle(
     services: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> Pending[AddPartitionsToTxnResponse]:
+) -> Answer | Steps[Answer]:
     """Add a client's partitions to its transaction, or add or verify those that another broker sends."""
     if context.api_version >= BATCHED_FROM:
-        return _handle_batch(services, request, context.api_version)
-    return _handle_client(services, request, context.api_version)
+        return first_turn(_handle_batch(services, request, context.api_version))
+    return first_turn(_handle_client(services, request, context.api_version))
 
 
 def _handle_client(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
-) -> Pending[AddPartitionsToTxnResponse]:
+) -> Steps[Answer]:
     partitions = _partitions(request.v3_and_below_topics)
-    codes = _refused(services, partitions, is_client=True)
+    codes = yield from _refused(services, partitions, is_client=True)
     if codes is not None:
         return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
 
@@ -69,30 +72,31 @@ def _handle_client(
 
 def _handle_batch(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
-) -> Pending[AddPartitionsToTxnResponse]:
+) -> Steps[Answer]:
     """Return a result for each transaction; the slowest one completes the response."""
-    transactions = request.transactions
-
-    def answer(done: list[Pending[Codes]]) -> AddPartitionsToTxnResponse:
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=_results(_as_known(codes.value, version)),
-                )
-                for transaction, codes in zip(transactions, done, strict=True)
-            ]
-        )
-
-    return gather([_ask(services, transaction) for transaction in transactions], answer)
+    results = []
+    for transaction in request.transactions:
+        yield
+        codes = yield from _ask(services, transaction)
+        results.append(codes.then(partial(_result, transaction.transactional_id, version)))
+    return gather(
+        results,
+        lambda done: AddPartitionsToTxnResponse(results_by_transaction=[each.value for each in done]),
+    )
 
 
-def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Pending[Codes]:
+def _result(transactional_id: str, version: int, codes: Pending[Codes]) -> AddPartitionsToTxnResult:
+    return AddPartitionsToTxnResult(
+        transactional_id=transactional_id, topic_results=_results(_as_known(codes.value, version))
+    )
+
+
+def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Steps[Pending[Codes]]:
     """Add or verify the partitions of one transaction."""
     partitions = _partitions(transaction.topics)
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     coordinator = services.transaction_coordinator
-    codes = _refused(services, partitions, is_client=False)
+    codes = yield from _refused(services, partitions, is_client=False)
     if codes is not None:
         return Pending.of(codes)
     if transaction.verify_only:
@@ -115,10 +119,11 @@ def _as_known(codes: Codes, version: int) -> Codes:
 
 def _refused(
     services: BrokerServices, partitions: Sequence[TopicPartition], *, is_client: bool
-) -> Codes | None:
+) -> Steps[Codes | None]:
     """Return an error for each partition if one of them cannot be part of a transaction; else None."""
     wrong: Codes = {}
     for each in partitions:
+        yield
         if is_client and each.topic in INTERNAL_TOPICS:
             # Only AddOffsetsToTxn adds the partition of a group's offsets.
             wrong[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED

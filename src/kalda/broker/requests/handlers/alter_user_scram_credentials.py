@@ -4,7 +4,6 @@ A user with an impossible change keeps all credentials; the changes of other use
 controller serves it.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -26,8 +26,6 @@ from kalda.security.sasl.scram import (
     MECHANISM_NAMES,
     ScramCredential,
 )
-
-_USERS_PER_TURN: Final = 100
 
 
 @dataclass(slots=True)
@@ -70,9 +68,7 @@ async def _alter(
     for upsertion in request.upsertions:
         changes[upsertion.name].upsertions.append(upsertion)
     for count, (user, changed) in enumerate(changes.items()):
-        if count % _USERS_PER_TURN == 0:
-            # What is refused waits for nothing.
-            await asyncio.sleep(0)
+        await between(count)
         result = AlterUserScramCredentialsResult(user=user)
         try:
             await _alter_user(services, user, changed)

@@ -13,6 +13,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -23,13 +24,22 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+Answer = Pending[WriteTxnMarkersResponse]
+
 
 def handle(
     services: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
-) -> Pending[WriteTxnMarkersResponse]:
+) -> Answer | Steps[Answer]:
     """Append the markers; answer when they are replicated."""
+    return first_turn(_write(services, request))
+
+
+def _write(services: BrokerServices, request: WriteTxnMarkersRequest) -> Steps[Answer]:
     answer: Pending[WriteTxnMarkersResponse] = Pending()
-    markers = [_read(each) for each in request.markers]
+    markers = []
+    for each in request.markers:
+        markers.append(_read(each))
+        yield
 
     def written(codes: list[Codes]) -> None:
         answer.complete(
@@ -38,7 +48,7 @@ def handle(
             )
         )
 
-    services.marker_appends.write(markers, written)
+    yield from services.marker_appends.write_in_steps(markers, written)
     return answer
 
 
