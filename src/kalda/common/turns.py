@@ -15,7 +15,7 @@ turn however many there are.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Generator
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from kalda.common.pending import Pending
@@ -46,6 +46,20 @@ def first_turn(steps: Steps[T]) -> "T | Steps[T]":
     return steps
 
 
+def result_of(steps: Steps[T]) -> T:
+    """Do all steps at once and return the result; for work that is known to be short.
+
+    Raises:
+        Exception: what a step raises.
+    """
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
 async def between(index: int) -> None:
     """Wait for a turn before every 32nd element of a loop but the first; `index` counts the elements."""
     if index and index % STEPS_PER_TURN == 0:
@@ -66,31 +80,9 @@ class Turns:
 
     def run(self, steps: Steps[T]) -> Pending[T]:
         """Do the steps in later turns; abandoning the result ends them where they are."""
-        pending: Pending[T] = Pending()
-        is_abandoned = False
-
-        def abandon() -> None:
-            # Not at once: one of the steps may be what closes the connection.
-            nonlocal is_abandoned
-            is_abandoned = True
-
-        def turn() -> None:
-            if is_abandoned:
-                steps.close()
-                return
-            try:
-                result = first_turn(steps)
-            except Exception as error:
-                pending.fail(error)
-                return
-            if result is steps:
-                self._queue(turn)
-            else:
-                pending.complete(result)  # type: ignore[arg-type]  # not the steps
-
-        pending.on_abandoned = abandon
-        self._queue(turn)
-        return pending
+        work = _Work(self, steps)
+        self.queue(work.turn)
+        return work.pending
 
     async def wait(self) -> None:
         """Wait for a turn."""
@@ -100,10 +92,11 @@ class Turns:
             if not turn.done():
                 turn.set_result(None)
 
-        self._queue(begin)
+        self.queue(begin)
         await turn
 
-    def _queue(self, turn: Callable[[], None]) -> None:
+    def queue(self, turn: Callable[[], None]) -> None:
+        """Call `turn` when it is its turn."""
         self._waiting.append(turn)
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._next)
@@ -116,3 +109,36 @@ class Turns:
             self._waiting.popleft()
             if self._waiting:
                 asyncio.get_running_loop().call_soon(self._next)
+
+
+class _Work(Generic[T]):
+    """Steps that wait for their next turn."""
+
+    # Not a closure that queues itself: such a cycle would keep a large result until the next collection.
+    __slots__ = ("_is_abandoned", "_steps", "_turns", "pending")
+
+    def __init__(self, turns: Turns, steps: Steps[T]) -> None:
+        self._turns: Final = turns
+        self._steps: Final = steps
+        self._is_abandoned = False
+        self.pending: Final[Pending[T]] = Pending()
+        self.pending.on_abandoned = self._abandon
+
+    def turn(self) -> None:
+        """Do the steps of one turn."""
+        if self._is_abandoned:
+            self._steps.close()
+            return
+        try:
+            result = first_turn(self._steps)
+        except Exception as error:
+            self.pending.fail(error)
+            return
+        if result is self._steps:
+            self._turns.queue(self.turn)
+        else:
+            self.pending.complete(result)  # type: ignore[arg-type]  # not the steps
+
+    def _abandon(self) -> None:
+        # Not closed at once: one of the steps may be what closes the connection.
+        self._is_abandoned = True

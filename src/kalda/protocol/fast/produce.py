@@ -28,7 +28,7 @@ from kalda.protocol.fast.wire import (
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
-from kalda.protocol.wire_format import ELEMENTS_MAX, take_elements
+from kalda.protocol.wire_format import take_elements
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
@@ -39,6 +39,10 @@ FLEXIBLE_FROM: Final = 9
 TOPIC_IDS_FROM: Final = 13
 """The first version that names topics by id."""
 TOPIC_ID_SIZE: Final = 16
+
+ELEMENTS_MAX: Final = 50_000
+"""Topics and partitions of one request. They are parsed in one piece, a microsecond each; a producer with the
+default `max.request.size` of 1 MB has no room for a third of them."""
 
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
@@ -191,7 +195,7 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
         transactional_id, position = read_string(frame, position, limit, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_array_count(frame, position + 6, limit, flexible)
-    room = take_elements(ELEMENTS_MAX, topic_count)
+    room = take_elements(ELEMENTS_MAX, topic_count, ELEMENTS_MAX)
     topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]] = []
     read_partition = _flexible_partition if flexible else _partition
     for _ in range(topic_count):
@@ -200,7 +204,7 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
         else:
             name, position = read_text(frame, position, limit, flexible)
         partition_count, position = read_array_count(frame, position, limit, flexible)
-        room = take_elements(room, partition_count)
+        room = take_elements(room, partition_count, ELEMENTS_MAX)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition, position = read_partition(frame, position, limit)
