@@ -48,6 +48,9 @@ _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
 
 
+_NONE_TWICE: Final[set[tuple[bytes, int]]] = set()
+
+
 class ProduceRequestFields:
     """One Produce request.
 
@@ -67,6 +70,23 @@ class ProduceRequestFields:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topics = topics
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the request names, those that it names twice included."""
+        return sum(len(partitions) for _, partitions in self.topics)
+
+    def named_twice(self) -> set[tuple[bytes, int]]:
+        """Return the partitions that the request names more than once."""
+        topics = self.topics
+        if len(topics) == 1 and len(topics[0][1]) == 1:
+            return _NONE_TWICE
+        seen: set[tuple[bytes, int]] = set()
+        twice: set[tuple[bytes, int]] = set()
+        for name, partitions in topics:
+            for index, _ in partitions:
+                (twice if (name, index) in seen else seen).add((name, index))
+        return twice
 
 
 class PartitionProduceResult(NamedTuple):

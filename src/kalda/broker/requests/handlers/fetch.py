@@ -110,7 +110,8 @@ def handle_fetch(
 
 
 def _refuse_too_many(fields: FetchRequestFields) -> None:
-    count = sum(len(partitions) for _, partitions in (*fields.topics, *fields.forgotten))
+    count = sum(len(partitions) for _, partitions in fields.topics)
+    count += sum(len(indexes) for _, indexes in fields.forgotten)
     if count > PARTITIONS_MAX:
         raise ProtocolError(f"it names {count} partitions, more than {PARTITIONS_MAX}")
 

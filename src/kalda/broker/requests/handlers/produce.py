@@ -95,7 +95,6 @@ PARTITIONS_AT_ONCE: Final = 64
 """Partitions of a request that are appended to without other work in between: two to four milliseconds."""
 
 NO_REFUSALS: Final[Refusals] = {}
-_NONE_TWICE: Final[set[tuple[bytes, int]]] = set()
 Answer = tuple[bytes, PartitionProduceResult]
 NOTHING_DENIED: Final[Sequence[Answer]] = ()
 
@@ -302,7 +301,7 @@ def _handle_general(
 
     `denied` are the results of partitions that were taken out of the request.
     """
-    is_long = sum(len(partitions) for _, partitions in fields.topics) > PARTITIONS_AT_ONCE
+    is_long = fields.partition_count > PARTITIONS_AT_ONCE
     if is_long:
         _own_records(fields)
     steps = _append_each(services, context, fields, refusals, denied)
@@ -331,7 +330,7 @@ def _append_each(
     acks = fields.acks
     results = _Results(services, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
-    named_twice = _named_twice(fields)
+    named_twice = fields.named_twice()
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
@@ -367,19 +366,6 @@ def _append_each(
     context.connection.hold_frames()
     prepare_all(services, context.connection, heavy, lambda: _complete(pending, results.answer()))
     return pending
-
-
-def _named_twice(fields: ProduceRequestFields) -> set[tuple[bytes, int]]:
-    """Return the partitions that a request names more than once."""
-    topics = fields.topics
-    if len(topics) == 1 and len(topics[0][1]) == 1:
-        return _NONE_TWICE
-    seen: set[tuple[bytes, int]] = set()
-    twice: set[tuple[bytes, int]] = set()
-    for name, partitions in topics:
-        for index, _ in partitions:
-            (twice if (name, index) in seen else seen).add((name, index))
-    return twice
 
 
 class _Results:
