@@ -62,6 +62,10 @@ class ResourceType(IntEnum):
     CLIENT_METRICS = 16
 
 
+CHANGES_MAX: Final = 5_000
+"""Changes of one resource's settings, which are checked in one piece. No resource has so many settings."""
+
+
 class ConfigAdmin:
     """Performs the changes of settings that clients request from this broker."""
 
@@ -209,6 +213,11 @@ class _Resource(Protocol):
     resource_type: int
     resource_name: str
 
+    @property
+    def configs(self) -> Sequence[object]:
+        """The changes."""
+        ...
+
 
 Resource = TypeVar("Resource", bound=_Resource)
 Response = TypeVar("Response")
@@ -228,6 +237,9 @@ async def alter_each(
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if len(resource.configs) > CHANGES_MAX:
+                message = f"{len(resource.configs)} settings are changed; at most {CHANGES_MAX} may be."
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
             await alter(resource)
         except ApiError as caught:
             error = caught

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
+    ELEMENTS_MAX,
     INT16,
     INT32,
     NodeEndpoint,
@@ -39,10 +40,6 @@ FLEXIBLE_FROM: Final = 9
 TOPIC_IDS_FROM: Final = 13
 """The first version that names topics by id."""
 TOPIC_ID_SIZE: Final = 16
-
-ELEMENTS_MAX: Final = 50_000
-"""Topics and partitions of one request. They are parsed in one piece, a microsecond each; a producer with the
-default `max.request.size` of 1 MB has no room for a third of them."""
 
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")

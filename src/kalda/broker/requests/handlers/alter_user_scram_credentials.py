@@ -62,11 +62,13 @@ async def _alter(
     services: BrokerServices, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     results = []
-    changes = {user: _Changes() for user in _users(request)}
-    for deletion in request.deletions:
-        changes[deletion.name].deletions.append(deletion.mechanism)
-    for upsertion in request.upsertions:
-        changes[upsertion.name].upsertions.append(upsertion)
+    changes: dict[str, _Changes] = {}
+    for count, deletion in enumerate(request.deletions):
+        await between(count)
+        changes.setdefault(deletion.name, _Changes()).deletions.append(deletion.mechanism)
+    for count, upsertion in enumerate(request.upsertions):
+        await between(count)
+        changes.setdefault(upsertion.name, _Changes()).upsertions.append(upsertion)
     for count, (user, changed) in enumerate(changes.items()):
         await between(count)
         result = AlterUserScramCredentialsResult(user=user)
