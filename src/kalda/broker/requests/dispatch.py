@@ -264,10 +264,12 @@ class Dispatcher:
         if isinstance(result, GeneratorType):
             # The next request must not overtake this one; Kafka's broker handles them one at a time.
             connection.hold_frames()
-            result = self._run_in_turns(context, result)
-        if isinstance(result, Pending):
+            self._wait(context, self._run_in_turns(context, result))
+        elif isinstance(result, Pending):
+            _end_work(context)
             self._wait(context, result)
         elif asyncio.iscoroutine(result):
+            _end_work(context)
             self._park(context)
             never_queued = context.api.handler.key in _NEVER_QUEUED
             self._spawn(self._run(context, result), f"{context.api.title} {connection.peer}", never_queued)
@@ -598,6 +600,12 @@ def _shorten_messages(message: Struct) -> Iterator[bool]:
             if isinstance(each, Struct):
                 yield from _shorten_messages(each)
     yield is_changed
+
+
+def _end_work(context: RequestContext) -> None:
+    """Let other large requests begin while this one waits, which may take minutes for JoinGroup."""
+    if context.large is not None:
+        context.large.end()
 
 
 def _abandon(result: Pending[Any], large: LargeRequest) -> None:
