@@ -128,6 +128,7 @@ class _Work(Generic[T]):
         """Do the steps of one turn."""
         if self._is_abandoned:
             self._steps.close()
+            self.pending.on_abandoned = None
             return
         try:
             result = first_turn(self._steps)

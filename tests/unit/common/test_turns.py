@@ -91,5 +91,5 @@ async def test_coroutines_wait_for_a_turn_between_elements() -> None:
     while not task.done():
         await asyncio.sleep(0)
         counts.append(len(seen))
-    assert max(after - before for before, after in itertools.pairwise(counts)) == STEPS_PER_TURN
+    assert STEPS_PER_TURN == max(after - before for before, after in itertools.pairwise(counts))
     assert 3 * STEPS_PER_TURN == len(seen)

@@ -28,23 +28,32 @@ IN_WORK_BYTES_MAX: Final = 2 * 1024 * 1024
 class LargeRequest:
     """A large request until its answer is made or its connection is closed."""
 
-    __slots__ = ("_requests", "begin", "body", "is_ended", "is_in_work", "size")
+    __slots__ = ("_begin", "_requests", "body", "is_ended", "is_in_work", "size")
 
     def __init__(
         self, requests: "LargeRequests", body: bytes, begin: "Callable[[LargeRequest], None]"
     ) -> None:
         self._requests: Final = requests
-        self.begin: Final = begin
+        self._begin: Callable[[LargeRequest], None] | None = begin
         self.body = body
         self.size: Final = len(body)
         self.is_in_work = False
         self.is_ended = False
+
+    def begin(self) -> None:
+        """Begin with the work."""
+        begin, self._begin = self._begin, None
+        assert begin is not None, "a request begins once"
+        self.is_in_work = True
+        begin(self)
 
     def end(self) -> None:
         """Make room for others; ending twice is harmless."""
         if not self.is_ended:
             self.is_ended = True
             self.body = b""
+            # It refers to what refers to this: a cycle would keep the request until the next collection.
+            self._begin = None
             self._requests.on_end(self)
 
 
@@ -75,9 +84,8 @@ class LargeRequests:
         ):
             request = waiting.popleft()
             if not request.is_ended:
-                request.is_in_work = True
                 self._in_work_bytes += request.size
-                request.begin(request)
+                request.begin()
 
     def on_end(self, request: LargeRequest) -> None:
         """Note that a request has ended."""
