@@ -15,7 +15,7 @@ from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
-from kalda.common.turns import Steps, first_turn
+from kalda.common.turns import Steps, first_turn, result_of
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
@@ -53,13 +53,14 @@ def _handle_client(
     partitions = _partitions(request.v3_and_below_topics)
     codes = yield from _refused(services, partitions, is_client=True)
     if codes is not None:
-        return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
+        refused = yield from _results(codes)
+        return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused))
 
     def answer(done: Pending[Decision]) -> AddPartitionsToTxnResponse:
         code = done.value.code
         if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-        results = _results(dict.fromkeys(partitions, code))
+        results = result_of(_results(dict.fromkeys(partitions, code)))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     decided = services.transaction_coordinator.add_partitions(
@@ -78,17 +79,24 @@ def _handle_batch(
     for transaction in request.transactions:
         yield
         codes = yield from _ask(services, transaction)
-        results.append(codes.then(partial(_result, transaction.transactional_id, version)))
+        if codes.is_done:
+            result = yield from _result(transaction.transactional_id, version, codes)
+            results.append(Pending.of(result))
+        else:
+            results.append(codes.then(partial(_whole_result, transaction.transactional_id, version)))
     return gather(
         results,
         lambda done: AddPartitionsToTxnResponse(results_by_transaction=[each.value for each in done]),
     )
 
 
-def _result(transactional_id: str, version: int, codes: Pending[Codes]) -> AddPartitionsToTxnResult:
-    return AddPartitionsToTxnResult(
-        transactional_id=transactional_id, topic_results=_results(_as_known(codes.value, version))
-    )
+def _result(transactional_id: str, version: int, codes: Pending[Codes]) -> Steps[AddPartitionsToTxnResult]:
+    results = yield from _results(_as_known(codes.value, version))
+    return AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=results)
+
+
+def _whole_result(transactional_id: str, version: int, codes: Pending[Codes]) -> AddPartitionsToTxnResult:
+    return result_of(_result(transactional_id, version, codes))
 
 
 def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Steps[Pending[Codes]]:
@@ -139,19 +147,19 @@ def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartitio
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _results(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic,
-            results_by_partition=[
+def _results(codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic, group in by_topic(codes).items():
+        result = AddPartitionsToTxnTopicResult(name=topic)
+        results.append(result)
+        for each in group:
+            yield
+            result.results_by_partition.append(
                 AddPartitionsToTxnPartitionResult(
                     partition_index=each.partition, partition_error_code=codes[each]
                 )
-                for each in group
-            ],
-        )
-        for topic, group in by_topic(codes).items()
-    ]
+            )
+    return results
 
 
 def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
@@ -159,7 +167,7 @@ def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPa
     if request.transactions:
         return AddPartitionsToTxnResponse(error_code=code)
     codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result_of(_results(codes)))
 
 
 HANDLER: Final = ApiHandler(
