@@ -1,5 +1,7 @@
 """Handlers of many elements yield after each, and answer as they answer the same elements one by one."""
 
+import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import GeneratorType
@@ -10,8 +12,10 @@ import pytest
 from kalda.broker.requests.handlers import (
     delete_records,
     describe_producers,
+    fetch,
     list_offsets,
     offset_for_leader_epoch,
+    produce,
 )
 from kalda.common.pending import Pending
 from kalda.common.turns import STEPS_PER_TURN, first_turn
@@ -27,7 +31,8 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from tests.unit.broker.data_path_fakes import DataPath, leadership
+from kalda.protocol.protocol_errors import ProtocolError
+from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
 
 class Case(NamedTuple):
@@ -143,3 +148,29 @@ def test_duplicates_are_found_across_turns(broker: DataPath) -> None:
     wanted: list[tuple[str, Sequence[int]]] = [("orders", [0, *range(100, 200), 0])]
     answers = [each.error_code for _, each in case.results(handled(broker, case, wanted)[0])]
     assert (42, 42) == (answers[0], answers[-1])
+
+
+async def test_many_produced_partitions_are_appended_in_turns(broker: DataPath) -> None:
+    """The frame is gone after the first turn, and so is the memory that the records were in."""
+    count = 2 * produce.PARTITIONS_AT_ONCE
+    broker.host(*(leadership(number) for number in range(count)))
+    batches = {number: batch(b"record %d" % number) for number in range(count)}
+    pending = broker.produce_request(dict(batches), acks=1)
+    assert isinstance(pending, Pending)
+    logs = [broker.partition(number).log for number in range(count)]
+    ends = [0]
+    while not pending.is_done and len(ends) < 1000:
+        await asyncio.sleep(0)
+        ends.append(sum(log.log_end_offset for log in logs))
+    assert STEPS_PER_TURN >= max(after - before for before, after in itertools.pairwise(ends))
+    response = broker.produce_response(pending.value)
+    answers = response.responses[0].partition_responses
+    assert [(number, 0, 0) for number in range(count)] == [
+        (each.index, each.error_code, each.base_offset) for each in answers
+    ]
+
+
+def test_a_fetch_of_too_many_partitions_is_refused(broker: DataPath) -> None:
+    offsets = dict.fromkeys(range(fetch.PARTITIONS_MAX + 1), 0)
+    with pytest.raises(ProtocolError, match="it names 25001 partitions, more than 25000"):
+        broker.fetch_request(offsets)
