@@ -76,8 +76,12 @@ class ProduceRequestFields:
     def named_twice(self) -> set[tuple[bytes, int]]:
         """Return the partitions that the request names more than once."""
         topics = self.topics
-        if len(topics) == 1 and len(topics[0][1]) == 1:
-            return _NONE_TWICE
+        if len(topics) == 1 or len(dict(topics)) == len(topics):
+            for _, partitions in topics:
+                if len(partitions) > 1 and len(dict(partitions)) != len(partitions):
+                    break
+            else:
+                return _NONE_TWICE
         seen: set[tuple[bytes, int]] = set()
         twice: set[tuple[bytes, int]] = set()
         for name, partitions in topics:
