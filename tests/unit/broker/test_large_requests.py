@@ -5,6 +5,7 @@ import itertools
 import logging
 import struct
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -179,12 +180,16 @@ async def test_an_error_of_a_handler_is_the_answer() -> None:
     ]
 
 
+def unused() -> None:
+    raise AssertionError("not expected to be called")
+
+
 class TestLargeRequests:
     def test_few_are_in_work_and_the_others_wait(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(large_requests, "IN_WORK_BYTES_MAX", 100)
         begun: list[LargeRequest] = []
         requests = LargeRequests()
-        first, *others = (requests.add(bytes(size), begun.append) for size in (90, 20, 80, 500))
+        first, *others = (requests.add(bytes(size), begun.append, unused) for size in (90, 20, 80, 500))
         requests.begin_next()
         assert [first] == begun
         first.end()
@@ -198,8 +203,18 @@ class TestLargeRequests:
         monkeypatch.setattr(large_requests, "WAITING_BYTES_MAX", 100)
         requests = LargeRequests()
         assert requests.has_room(1_000)
-        only = requests.add(bytes(60), LargeRequest.end)
+        only = requests.add(bytes(60), LargeRequest.end, unused)
         assert [True, False] == [requests.has_room(size) for size in (40, 41)]
         requests.begin_next()
         assert only.is_ended
         assert requests.has_room(1_000)
+
+    def test_those_that_wait_are_dropped_when_the_broker_ends(self) -> None:
+        dropped: list[str] = []
+        requests = LargeRequests()
+        size, begun = large_requests.IN_WORK_BYTES_MAX, list[LargeRequest]()
+        for name in "ab":
+            requests.add(bytes(size), begun.append, partial(dropped.append, name))
+        requests.begin_next()
+        requests.close()
+        assert ["b"] == dropped

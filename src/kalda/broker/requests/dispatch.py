@@ -179,6 +179,10 @@ class Dispatcher:
         if reply is not None:
             connection.send(reply)
 
+    def begin_to_close(self) -> None:
+        """Drop the large requests that wait; the broker shuts down, and each may take a second."""
+        self._large.close()
+
     def close(self) -> None:
         """Drop the queued handlers; the task group ends those that run."""
         while self._queued:
@@ -425,8 +429,13 @@ class Dispatcher:
         if not self._large.has_room(len(frame) - position):
             self._refuse(context.connection, frame, "other large requests are to be handled before it")
             return
-        context.connection.hold_frames()
-        context.large = self._large.add(bytes(frame[position:]), partial(self._begin_large, context))
+        connection = context.connection
+        connection.hold_frames()
+        context.large = self._large.add(
+            bytes(frame[position:]),
+            partial(self._begin_large, context),
+            partial(connection.close, "the broker shuts down", logging.DEBUG),
+        )
         self._park(context).on_abandoned = context.large.end
         self._large.begin_next()
 

@@ -28,12 +28,18 @@ IN_WORK_BYTES_MAX: Final = 2 * 1024 * 1024
 class LargeRequest:
     """A large request until its answer is made or its connection is closed."""
 
-    __slots__ = ("_begin", "_requests", "body", "is_ended", "is_in_work", "size")
+    __slots__ = ("_begin", "_requests", "body", "drop", "is_ended", "is_in_work", "size")
 
     def __init__(
-        self, requests: "LargeRequests", body: bytes, begin: "Callable[[LargeRequest], None]"
+        self,
+        requests: "LargeRequests",
+        body: bytes,
+        begin: "Callable[[LargeRequest], None]",
+        drop: Callable[[], None],
     ) -> None:
         self._requests: Final = requests
+        self.drop: Final = drop
+        """Closes the connection, which ends the request."""
         self._begin: Callable[[LargeRequest], None] | None = begin
         self.body = body
         self.size: Final = len(body)
@@ -69,9 +75,14 @@ class LargeRequests:
         """Return whether a request of `size` bytes can be taken."""
         return not self._bytes or self._bytes + size <= WAITING_BYTES_MAX
 
-    def add(self, body: bytes, begin: Callable[[LargeRequest], None]) -> LargeRequest:
-        """Take a request for which there is room; `begin_next` calls `begin` when it has its turn."""
-        request = LargeRequest(self, body, begin)
+    def add(
+        self, body: bytes, begin: Callable[[LargeRequest], None], drop: Callable[[], None]
+    ) -> LargeRequest:
+        """Take a request for which there is room.
+
+        `begin_next` calls `begin` when it has its turn, `close` calls `drop` if it has none.
+        """
+        request = LargeRequest(self, body, begin, drop)
         self._bytes += request.size
         self._waiting.append(request)
         return request
@@ -86,6 +97,13 @@ class LargeRequests:
             if not request.is_ended:
                 self._in_work_bytes += request.size
                 request.begin()
+
+    def close(self) -> None:
+        """Drop the requests that wait; those in work go on."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for request in waiting:
+            request.drop()
 
     def on_end(self, request: LargeRequest) -> None:
         """Note that a request has ended."""
