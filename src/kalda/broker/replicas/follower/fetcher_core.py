@@ -103,7 +103,7 @@ class FetcherCore:
             if current.partition is partition and current.leader_epoch == partition.leader_epoch:
                 return False
             self.unfollow(partition.topic_partition)
-        state = self.states[partition.topic_partition] = FetchState(partition)
+        state = self.states[partition.topic_partition] = FetchState(partition, self.session.is_by_id)
         self._admit(state)
         return True
 
