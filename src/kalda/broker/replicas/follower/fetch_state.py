@@ -49,6 +49,8 @@ class FetchState:
     """Whether a request of this tenure asked for it; an answer before that belongs to an earlier tenure."""
     failures: int = 0
     """Errors since the last success; the back-off grows with them."""
+    setbacks: int = 0
+    """How often in this tenure the log was cut or records were refused."""
     retry_at: float = 0.0
     """When to retry, in monotonic seconds, while delayed or failed."""
     lag: int | None = None

@@ -189,7 +189,8 @@ class ReplicaFetcher:
             advanced = core.on_answer(parse_fetch_response(frame, version=version), clock.monotonic())
             # The next response is received into the same memory.
             del frame
-            if self._failures:
+            # Else a leader that accepts, answers nothing and hangs up would be dialled with the first pause.
+            if self._failures and core.is_served:
                 logger.info("%s: fetching from leader %d again", self.name, core.leader_id)
                 self._failures = 0
             if advanced:
