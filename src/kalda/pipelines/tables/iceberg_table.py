@@ -42,7 +42,6 @@ from kalda.pipelines.tables.iceberg_changes import snapshot_changes
 from kalda.pipelines.tables.iceberg_files import (
     TRANSFORMS,
     arrow_file_schema,
-    can_promote,
     described,
     iceberg_file,
     same_fields,
@@ -150,7 +149,7 @@ class IcebergTable:
                 found = self._faults(table)
                 if found:
                     raise TableSpecError(f"The table {self.spec.table} cannot be written: {'; '.join(found)}")
-                rules = EvolutionRules(self.spec.evolve, can_promote, is_strict=is_strict)
+                rules = EvolutionRules(self.spec.evolve, TableFormat.ICEBERG, is_strict=is_strict)
                 evolution = evolve(self._schema_of(table), rows, rules, self.spec.table)
                 change = SchemaChange(False, evolution.added, evolution.widened)
                 if change:
