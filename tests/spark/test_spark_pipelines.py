@@ -205,3 +205,36 @@ def test_every_field_of_a_batch_is_a_column_either_way(
     expected = sorted(map(repr, [ada, ada, grace, third]))
     for name in names:
         assert expected == sorted(repr({key: row[key] for key in ada}) for row in rows_of(file, name))
+
+
+def test_names_that_differ_by_case_alone_are_one_column_either_way(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
+) -> None:
+    """Spark has one column for both, and so have tables; one record with both stopped the pipeline."""
+    topic = topics.create("case")
+    topics.fill(topic, [b'{"id":1,"v":"a"}', b'{"id":2,"ID":20}', b'{"ID":3,"v":"c"}', b'{"Offset":4}'])
+    values = {"inferred": "json", "declared": '{format: json, schema: "id bigint, ID bigint, v string"}'}
+    each_way = [(kind, execution) for kind in values for execution in ("auto", "spark")]
+    text = ["name: case", "storage: ${STORAGE}", "defaults: {breaker: {bad_max: 100%}, restart: {tries: 1}}"]
+    text += ["pipelines:"]
+    text += [
+        f"""\
+  - name: {kind}_{execution}
+    from: {{topic: {topic}, value: {values[kind]}, keep: [offset]}}
+    transform: [where iD is not null, "select id, v, offset"]
+    to: {{table: lake.{kind}_{execution}}}
+    execution: {execution}"""
+        for kind, execution in each_way
+    ]
+    file = read_pipelines("\n".join(text), topics.bootstrap, tmp_path)
+
+    found = run_once(spark, file)
+
+    for kind, execution in each_way:
+        name = f"{kind}_{execution}"
+        assert ("direct" if execution == "auto" else "spark") == found[name].execution
+        expected = [{"id": 1, "v": "a", "offset": 0}, {"id": 3, "v": "c", "offset": 2}]
+        assert expected == sorted(rows_of(file, name), key=lambda row: str(row["id"])), name
+        letters = records_of(topics.bootstrap, f"{name}.dlq", found[name].dlq)
+        classes = [dict(each.headers)["dlq.error.class"] for each in letters]
+        assert ([b"AmbiguousName", b"ReservedName"] if kind == "inferred" else [b"AmbiguousName"]) == classes

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
@@ -17,7 +19,15 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from kalda.pipelines.spec.model import Evolve, TableFormat, WriteMode
-from kalda.pipelines.tables import CompactPolicy, Table, TableError, TableSpecError, TaskId, open_table
+from kalda.pipelines.tables import (
+    CompactPolicy,
+    Table,
+    TableError,
+    TableSpecError,
+    TaskId,
+    iceberg_table,
+    open_table,
+)
 from kalda.pipelines.tables.iceberg_files import table_faults
 from kalda.pipelines.tables.iceberg_table import IcebergTable
 from kalda.pipelines.tables.upsert import HIDDEN
@@ -261,6 +271,57 @@ def test_a_refused_commit_is_no_conflict(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(TableError, match=r"does not take the commit: Unsupported table features required"):
         append(table, 1, pa.RecordBatch.from_pylist([{"id": 2, "v": "b"}], COLUMNS))
     assert 1 == len(tries)
+
+
+def test_a_requirement_that_fails_on_the_same_table_is_no_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A REST catalog reports it as it does a conflict; it was tried a hundred times."""
+    monkeypatch.setattr(iceberg_table, "WAIT_S", 0)
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    assert isinstance(table, IcebergTable)
+    append(table, 0, pa.RecordBatch.from_pylist([{"id": 1, "v": "a"}], COLUMNS))
+    tries = []
+    commit_table = table._catalog.commit_table
+
+    def refuse(*arguments: Any) -> Any:
+        tries.append(arguments)
+        raise CommitFailedException("Requirement failed: current schema changed: expected id 0 != 1")
+
+    monkeypatch.setattr(table._catalog, "commit_table", refuse)
+    row = pa.RecordBatch.from_pylist([{"id": 2, "v": "b"}], COLUMNS)
+    with pytest.raises(TableError, match="does not take the commit: Requirement failed: current schema ch"):
+        append(table, 1, row)
+    assert iceberg_table.UNCHANGED_MAX == len(tries)
+
+    def refuse_twice(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise CommitFailedException("cannot acquire the lock")
+        return commit_table(*arguments)
+
+    tries.clear()
+    monkeypatch.setattr(table._catalog, "commit_table", refuse_twice)
+    append(table, 1, row)
+    assert {1, 2} == {row["id"] for row in rows_of(table)}
+
+
+def test_files_of_a_former_table_are_not_committed(tmp_path: Path) -> None:
+    """Its field ids may be others, so that readers would see values in other columns."""
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    assert isinstance(table, IcebergTable)
+    table.prepare_schema(COLUMNS)
+    table.fit()
+    files = table.writer(COLUMNS).write(
+        [pa.RecordBatch.from_pylist([{"id": 1, "v": "a"}], COLUMNS)], TaskId(QUERY, 0, 0)
+    )
+    table._catalog.drop_table("lake.orders")
+    other = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    other.prepare_schema(pa.schema(list(reversed(COLUMNS))))
+
+    with pytest.raises(TableError, match=r"was dropped and created again: its UUID was .*, and is"):
+        table.commit(account(0, 1), files)
+    assert [] == rows_of(other)
 
 
 def iceberg(tmp_path: Path, schema: Schema) -> IcebergTable:
