@@ -30,7 +30,7 @@ from kalda.pipelines.tables import (
 )
 from kalda.pipelines.tables.iceberg_files import table_faults
 from kalda.pipelines.tables.iceberg_table import IcebergTable
-from kalda.pipelines.tables.upsert import HIDDEN
+from kalda.pipelines.tables.upsert import DELETE, HIDDEN, OFFSET, PARTITION
 from tests.unit.pipelines.tables.table_cases import QUERY, account, append, rows_of, spec_of
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -155,6 +155,53 @@ def test_rows_replace_each_other_where_columns_have_names_of_their_own(tmp_path:
         table.upsert(account(batch_id, 1), files)
     assert [{"id": 1, "v": "b"}] == foreign_rows(path)
     assert {"col-1", "col-2"} == names_in_files(path)
+
+
+def test_rows_that_a_deletion_vector_deletes_stay_deleted(tmp_path: Path) -> None:
+    """An append and an upsert leave them alone; a row of a deleted key is inserted."""
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    path = delta_log(
+        tmp_path,
+        protocol={"minReaderVersion": 3, "minWriterVersion": 7, **features},
+        fields=[field("id"), field("v", "string")],
+        configuration={"delta.enableDeletionVectors": "true"},
+    )
+    file = Path(path) / "a.parquet"
+    pq.write_table(pa.table({"id": list(range(8)), "v": ["old"] * 8}, COLUMNS), file)
+    # A roaring bitmap of the rows 2 and 5.
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000315c8Xg0SSx7",
+        "sizeInBytes": 36,
+        "cardinality": 2,
+    }
+    add = {
+        "path": file.name,
+        "partitionValues": {},
+        "size": file.stat().st_size,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": 8, "tightBounds": False}),
+        "deletionVector": vector,
+    }
+    (Path(path) / f"_delta_log/{1:020d}.json").write_text(json.dumps({"add": add}) + "\n")
+    table = open_table(spec_of(tmp_path, TableFormat.DELTA))
+    old = [{"id": each, "v": "old"} for each in (0, 1, 3, 4, 6, 7)]
+    assert old == rows_of(table) == foreign_rows(path)
+
+    append(table, 0, pa.RecordBatch.from_pylist([{"id": 9, "v": "new"}], COLUMNS))
+    assert [*old, {"id": 9, "v": "new"}] == rows_of(table) == foreign_rows(path)
+
+    upserts = open_table(spec_of(tmp_path, TableFormat.DELTA, mode=WriteMode.UPSERT, keys=("id",)))
+    schema = pa.schema([*COLUMNS, *HIDDEN])
+    rows = [{"id": each, "v": "new", PARTITION: 0, OFFSET: each} for each in (1, 2)]
+    rows.append({"id": 9, PARTITION: 0, OFFSET: 9, DELETE: True})
+    upserts.prepare_schema(schema)
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    files = upserts.upsert_writer(schema).write([batch], TaskId(QUERY, 1, 0))
+    upserts.upsert(account(1, 3), files)
+    changed = {each["id"]: each["v"] for each in foreign_rows(path)}
+    assert {0: "old", 1: "new", 2: "new", 3: "old", 4: "old", 6: "old", 7: "old"} == changed
 
 
 def test_constraints_of_a_delta_table(tmp_path: Path) -> None:
