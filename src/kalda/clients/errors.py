@@ -8,6 +8,7 @@ from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
 from kalda.net.client.client_errors import (
     AuthenticationError,
+    BootstrapError,
     BrokerConnectionError,
     BrokerResponseError,
     ClientConfigError,
@@ -22,6 +23,7 @@ from kalda.net.client.client_errors import (
 
 __all__ = [
     "AuthenticationError",
+    "BootstrapError",
     "BrokerConnectionError",
     "BrokerResponseError",
     "BufferExhaustedError",

@@ -225,7 +225,8 @@ class MetadataRefresher:
         return self._metadata.received(response, has_reliable_epochs=is_reliable)
 
     def _log_failure(self, error: ClientError) -> None:
-        if self.last_failure is None:
+        # While no broker has answered, `FirstContact` logs.
+        if self.last_failure is None and self._metadata.snapshot.brokers:
             logger.warning("No broker of %s answers: %s; retrying.", self._bootstrap_servers, error)
         self.last_failure = error
 

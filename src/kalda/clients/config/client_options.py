@@ -83,6 +83,7 @@ class CommonClientOptions(SecurityOptions, total=False):
     """The settings of every client."""
 
     bootstrap_servers: str | Sequence[str]
+    bootstrap_wait_ms: int
     client_id: str
     client_dns_lookup: str
     metadata_max_age_ms: int

@@ -46,6 +46,14 @@ class CommonClientConfig(SecurityConfig):
         "answers is enough.",
         importance=HIGH,
     )
+    bootstrap_wait_ms = long(
+        -1,
+        "How long a new client waits for the first answer of a broker while every bootstrap server fails; "
+        "its calls fail afterwards. 0 fails at the first failure of all, -1 waits as long as each call. A "
+        "client that a broker has answered is not concerned. Kalda's own; its command-line tools set 0.",
+        at_least(-1),
+        importance=LOW,
+    )
     client_id = string("", "The name of this client in the broker's logs, metrics and quotas.")
     client_dns_lookup = string(
         "use_all_dns_ips",

@@ -32,6 +32,10 @@ class BrokerConnectionError(ClientError):
         return True
 
 
+class BootstrapError(ClientError):
+    """No bootstrap server has ever answered this client, and `bootstrap.wait.ms` is over."""
+
+
 class AuthenticationError(ClientError):
     """A broker and this client did not accept each other; trying again with the same settings is useless."""
 
