@@ -298,6 +298,10 @@ class NetworkClient:
             self._nodes[node_id] = self._new_node(node_id, host, port)
         return node_id
 
+    def nearest_topic(self, topic: str) -> str:
+        """Return ``; did you mean `orders`?`` for a topic that does not exist, or the empty text."""
+        return self._refresher.missing_topics.hint(topic)
+
     async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
         """Wait for metadata that a broker sent after this call.
 

@@ -23,6 +23,7 @@ from kalda.common.config_def import (
     one_of,
     refuse_missing_features,
 )
+from kalda.common.nearest import did_you_mean
 from kalda.common.settings import HIGH, LOW, boolean, integer, long, string, string_list
 from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
 from kalda.net.client.client_errors import ClientConfigError
@@ -213,12 +214,7 @@ class CommonClientConfig(SecurityConfig):
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
-    # Imported here: only a mistake needs it, and start-up time counts.
-    import difflib
-
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    hint = f"; did you mean `{near[0]}`?" if near else ""
-    return f"`{name}` is not a setting of this client{hint}"
+    return f"`{name}` is not a setting of this client{did_you_mean(name, known)}"
 
 
 def _text(key: ConfigKey, value: Option) -> str:
