@@ -12,6 +12,7 @@ from enum import Enum, IntEnum
 from typing import Final
 
 from kalda.common.nearest import did_you_mean
+from kalda.common.public import public
 
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 """The parsed value of a setting; None means "not set" and is legal only where the default is None."""
@@ -21,6 +22,7 @@ HIDDEN: Final = "[hidden]"
 """The text that messages and logs show in place of the value of a password."""
 
 
+@public
 class ConfigType(IntEnum):
     """The type of a setting; the numbers are those of the DescribeConfigs response (KIP-569)."""
 

@@ -16,6 +16,7 @@ from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metrics.registry import MetricValues
+from kalda.common.public import public
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +34,7 @@ def _blocking(
     return call
 
 
+@public
 class Admin:
     """The admin client for programs without asyncio; see `AsyncAdmin` for what it does.
 

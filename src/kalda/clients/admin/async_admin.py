@@ -30,6 +30,7 @@ from kalda.clients.metrics.network_metrics import NetworkMetrics
 from kalda.clients.metrics.registry import ClientMetrics, MetricValues
 from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.network_client import NetworkClient
+from kalda.common.public import public
 
 if TYPE_CHECKING:
     from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
@@ -39,6 +40,7 @@ _TELEMETRY_DELAY_S: Final = 5.0
 _TELEMETRY_CLOSE_TIMEOUT_S: Final = 1.0
 
 
+@public
 class AsyncAdmin(
     TopicMethods,
     ConfigMethods,

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -18,6 +19,7 @@ PartitionOutcomes: TypeAlias = Outcomes[TopicPartition, None]
 """What became of each partition of a group."""
 
 
+@public
 class GroupType(StrEnum):
     """The protocol that a group uses; the values are the protocol's words."""
 
@@ -33,6 +35,7 @@ class GroupType(StrEnum):
         return _TYPES.get(word.lower(), cls.UNKNOWN)
 
 
+@public
 class GroupState(StrEnum):
     """The state of a group; the values are the protocol's words."""
 
@@ -56,6 +59,7 @@ _TYPES: Final = {each.value.lower(): each for each in GroupType}
 _STATES: Final = {each.value.lower(): each for each in GroupState}
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class GroupListing:
     """A group that exists."""
@@ -74,6 +78,7 @@ class GroupListing:
         return not self.protocol_type and self.type in (None, GroupType.CLASSIC)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
     """A member of a group."""
@@ -96,6 +101,7 @@ class MemberDescription:
     subscribed_topic_regex: str | None = None
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
     """A group of consumers, of the classic or of the consumer protocol (KIP-848)."""
@@ -118,6 +124,7 @@ class ConsumerGroupDescription:
     """None in a classic group."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ClassicGroupDescription:
     """A group of the classic protocol with any protocol type, e.g. one of Kafka Connect."""
@@ -139,6 +146,7 @@ class ClassicGroupDescription:
         return not self.protocol_type
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class MemberToRemove:
     """A member to remove from a group: a static one by its instance id, another one by its member id."""

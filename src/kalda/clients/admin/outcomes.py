@@ -6,6 +6,7 @@ Values only. An error never hides: whatever reads a failed thing as if it had su
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
+from kalda.common.public import public
 from kalda.net.client.client_errors import ClientError
 
 K = TypeVar("K")
@@ -13,6 +14,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 
+@public
 class Outcomes(Mapping[K, V], Generic[K, V]):
     """A mapping from each thing that a call was given to its result; reading one that failed raises its
     error.
@@ -68,6 +70,7 @@ class Outcomes(Mapping[K, V], Generic[K, V]):
                 yield from result._all_errors()
 
 
+@public
 class Listing(Generic[T]):
     """What all brokers list together, and the errors of brokers that did not answer.
 

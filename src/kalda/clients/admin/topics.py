@@ -11,12 +11,14 @@ from uuid import UUID
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.configs import ConfigEntry, ConfigText
 from kalda.clients.errors import ClientConfigError
+from kalda.common.public import public
 from kalda.common.types import NO_PARTITION_LEADER
 
 TopicKey: TypeAlias = str | UUID
 """A topic by name or by id."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create: with counts, or with brokers chosen for each partition.
@@ -52,6 +54,7 @@ class NewTopic:
             )
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
     """The new total number of a topic's partitions."""
@@ -61,6 +64,7 @@ class NewPartitions:
     """Broker ids for each added partition, the preferred leader first; None leaves it to the broker."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicMetadataAndConfig:
     """A created topic. Brokers before 2.4 return no counts and no settings, those before 2.8 no id."""
@@ -72,6 +76,7 @@ class TopicMetadataAndConfig:
     """None if the broker did not return it, for example because the client may not describe settings."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicListing:
     """A topic that exists."""
@@ -82,6 +87,7 @@ class TopicListing:
     is_internal: bool
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicPartitionInfo:
     """One partition: leader and replicas, as broker ids."""
@@ -106,6 +112,7 @@ class TopicPartitionInfo:
         return self.leader_id != NO_PARTITION_LEADER
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic with its partitions in order of number."""

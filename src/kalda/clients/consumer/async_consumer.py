@@ -54,6 +54,7 @@ from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
 from kalda.common.extras import missing_package
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ CLOSE_TIMEOUT_SECONDS: Final = 30.0
 """How long `close` may take; Java's default."""
 
 
+@public
 class AsyncConsumer(ConsumerQueries):
     """Reads records from topics, on the running event loop.
 

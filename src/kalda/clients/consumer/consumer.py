@@ -43,6 +43,7 @@ from kalda.clients.loop_thread import (
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.common.clock import monotonic
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ _POLLED_SECONDS: Final = 1.0
 """How often the group is notified of polls, at least; it bounds the error of `max.poll.interval.ms`."""
 
 
+@public
 class Consumer:
     """Reads records from topics; for one thread at a time.
 

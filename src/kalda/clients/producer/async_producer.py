@@ -33,6 +33,7 @@ from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import AsyncTransactionalProducer
+from kalda.common.public import public
 from kalda.records.record import Header
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT_S: Final = 30.0
 
 
+@public
 class AsyncProducer(AsyncTransactionalProducer):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
 

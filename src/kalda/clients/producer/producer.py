@@ -38,6 +38,7 @@ from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import TransactionalProducer
 from kalda.common.clock import monotonic
+from kalda.common.public import public
 from kalda.records.record import Header
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ _TrySend = Callable[
 ]
 
 
+@public
 class Producer(TransactionalProducer):
     """Sends records to the partitions of topics, in batches; thread-safe.
 

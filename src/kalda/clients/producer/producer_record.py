@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kalda.common.public import public
 from kalda.records.record import Header
 
 
+@public
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
     """A record that a program gave to a producer; `dataclasses.replace` makes a changed copy of it."""
