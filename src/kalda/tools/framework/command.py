@@ -28,7 +28,7 @@ from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, rep
 from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError, ToolUsageError
 from kalda.tools.framework.option_types import Integer
 from kalda.tools.framework.output import Output
-from kalda.tools.framework.registry import CONTEXT_SETTINGS, SuggestingGroup
+from kalda.tools.framework.registry import CONTEXT_SETTINGS, HelpCommand, SuggestingGroup
 from kalda.tools.framework.tables import printable
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def command(
             return exit_code_of(run)
 
         own = list(reversed(getattr(function, "__click_params__", [])))  # click collects them in reverse
-        made = click.Command(
+        made = HelpCommand(
             name,
             callback=callback,
             params=[
