@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kalda.clients.admin.acl_operation import AclOperation
+from kalda.clients.reprs import fields_html
 from kalda.common.public import public
 from kalda.common.types import BrokerEndpoint
 from kalda.protocol.schema import VersionRange
@@ -22,6 +23,8 @@ class ClusterDescription:
     """The brokers, sorted by id."""
     authorized_operations: frozenset[AclOperation] | None = None
     """What this client may do with the cluster; None if that was not asked for."""
+
+    _repr_html_ = fields_html
 
 
 @public

@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.reprs import fields_html
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -123,6 +124,8 @@ class ConsumerGroupDescription:
     target_assignment_epoch: int | None = None
     """None in a classic group."""
 
+    _repr_html_ = fields_html
+
 
 @public
 @dataclass(frozen=True, slots=True)
@@ -144,6 +147,8 @@ class ClassicGroupDescription:
     def is_simple_consumer_group(self) -> bool:
         """Whether the group only stores offsets and has no protocol for members."""
         return not self.protocol_type
+
+    _repr_html_ = fields_html
 
 
 @public

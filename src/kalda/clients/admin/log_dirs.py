@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kalda.clients.errors import ClientError
+from kalda.clients.reprs import fields_html
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -51,6 +52,8 @@ class LogDirDescription:
     """The size of the volume; None from brokers before 3.3 (KIP-827)."""
     usable_bytes: int | None = None
     """What is left of the volume; None from brokers before 3.3."""
+
+    _repr_html_ = fields_html
 
 
 @public

@@ -11,6 +11,7 @@ from uuid import UUID
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.configs import ConfigEntry, ConfigText
 from kalda.clients.errors import ClientConfigError
+from kalda.clients.reprs import fields_html
 from kalda.common.public import public
 from kalda.common.types import NO_PARTITION_LEADER
 
@@ -123,3 +124,5 @@ class TopicDescription:
     partitions: tuple[TopicPartitionInfo, ...]
     authorized_operations: frozenset[AclOperation] | None = None
     """What this client may do with the topic; None if that was not asked for."""
+
+    _repr_html_ = fields_html

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kalda.clients.reprs import fields_html
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -55,6 +56,8 @@ class TransactionDescription:
     """Milliseconds since the epoch; None while there is no transaction."""
     topic_partitions: frozenset[TopicPartition]
     """The partitions in the transaction; while it ends, those without a marker."""
+
+    _repr_html_ = fields_html
 
 
 @public

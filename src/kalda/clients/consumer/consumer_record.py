@@ -6,6 +6,7 @@ build from C code is cheaper; `record_decoder` depends on the order of its field
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from kalda.clients.reprs import record_repr
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -42,6 +43,9 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     """Bytes of the value before deserialization; -1 for a tombstone."""
     leader_epoch: int | None
     """The leader epoch under which the record was appended, if the broker stored one (KIP-320)."""
+
+    def __repr__(self) -> str:
+        return record_repr(self, self._asdict())
 
     @property
     def topic_partition(self) -> TopicPartition:
