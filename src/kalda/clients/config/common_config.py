@@ -214,7 +214,17 @@ class CommonClientConfig(SecurityConfig):
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
-    return f"`{name}` is not a setting of this client{did_you_mean(name, known)}"
+    """Say what is wrong with a name, keyword or dotted, and what takes its place."""
+    # Imported here: only a mistake needs it, and start-up time counts.
+    from kalda.clients.config.foreign_names import REMARKS, SETTINGS
+
+    keyword = name.replace(".", "_")
+    if keyword in REMARKS:
+        return f"`{name}` is not a setting of this client: {REMARKS[keyword]}"
+    counterpart = SETTINGS.get(keyword)
+    meant = next((each for each in known if each.replace(".", "_") == counterpart), None)
+    hint = did_you_mean(name, known) if meant is None else f"; here it is `{meant}`"
+    return f"`{name}` is not a setting of this client{hint}"
 
 
 def _text(key: ConfigKey, value: Option) -> str:
