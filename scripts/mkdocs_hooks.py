@@ -1,4 +1,4 @@
-"""Hooks of the documentation build: they resolve links into the repository, rank pages for the search, and list decisions.
+"""Hooks of the documentation build: links into the repository, ranks of the search, the list of decisions.
 
 Pages link to files outside `docs` (source, tests, CONTRIBUTING.md) by relative paths, which GitHub resolves.
 The site must work without the repository, so the hooks add a page for each such file, and a link that names a
@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 from repository_links import REPOSITORY, Link
 
 log = logging.getLogger("mkdocs.plugins.repository")
-SEARCH_BOOSTS = {"tutorial/": 3, "how-to/": 3, "start/": 2, "internals/": 0.5, "adr/": 0.3, "repository/": 0.3}
+SEARCH_BOOSTS = {"tutorial/": 3, "how-to/": 3, "start/": 2, "internals/": 0.5, "adr/": 0.3}
 """How much a page counts in the site's search, by directory: a reader wants a task before its history."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".json": "json", "": "makefile"}
 _DECISION = re.compile(
