@@ -54,7 +54,13 @@ TASKS_MAX: Final = 256
 connections bound their number."""
 
 _NEVER_QUEUED: Final = frozenset(
-    (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+    )
 )
 """Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion
 of a topic ends when the controller's StopReplica is done."""

@@ -29,6 +29,7 @@ EXEMPT: Final = frozenset(
         ApiKey.STOP_REPLICA,
         ApiKey.UPDATE_METADATA,
         ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
