@@ -59,9 +59,9 @@ from kalda.clients.producer.serializers import (
 )
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transaction_manager import TransactionManager
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.extras import missing_package

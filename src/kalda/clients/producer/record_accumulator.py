@@ -31,7 +31,7 @@ from kalda.clients.producer.producer_batch import ProducerBatch, record_size_max
 from kalda.clients.producer.producer_identity import NO_SEQUENCE, is_later_sequence
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.compression import Compression

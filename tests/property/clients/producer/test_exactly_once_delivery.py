@@ -20,7 +20,7 @@ from kalda.clients.producer.record_accumulator import AccumulatorSettings, Recor
 from kalda.clients.producer.record_future import RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import InitProducerId
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
 from kalda.records.batch import increment_sequence, read_header

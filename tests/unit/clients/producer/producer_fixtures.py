@@ -7,7 +7,7 @@ from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMeta
 from kalda.clients.producer.record_accumulator import AccumulatorSettings, Appended, RecordAccumulator
 from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.records.compression import Compression
