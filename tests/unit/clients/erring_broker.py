@@ -27,6 +27,7 @@ from kalda.protocol.messages import (
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     init_producer_id,
     join_group,
@@ -237,6 +238,14 @@ def answer(request: Any) -> Message:
             return heartbeat.HeartbeatResponse()
         case leave_group.LeaveGroupRequest():
             return leave_group.LeaveGroupResponse()
+        case get_telemetry_subscriptions.GetTelemetrySubscriptionsRequest():
+            return get_telemetry_subscriptions.GetTelemetrySubscriptionsResponse(
+                client_instance_id=TOPIC_ID,
+                subscription_id=1,
+                push_interval_ms=100,
+                telemetry_max_bytes=1 << 20,
+                requested_metrics=[""],
+            )
     api_key = request.SCHEMA.api_key
     assert api_key is not None
     return filled(registry.spec(api_key).response_class)

@@ -7,7 +7,6 @@ client uses is answered with every error code; the number of requests in some se
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
 import pytest
@@ -130,8 +129,13 @@ async def leaves() -> None:
 
 async def pushes_metrics() -> None:
     producer = AsyncProducer(bootstrap_servers="b:9092")
+
+    async def turn() -> None:
+        await producer.client_instance_id(0.2)
+        await asyncio.sleep(USER_PAUSE_S)
+
     await producer.start()
-    await turns(partial(producer.client_instance_id, 0.2))
+    await turns(turn)
     await producer.close(0.5)
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from kalda.clients.consumer.consumer_errors import NoOffsetForPartitionError
@@ -21,6 +21,7 @@ from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.consumer.partition_state import FetchState, PartitionState
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.held_lock import Reentrant, check_not_held
 from kalda.common.types import ZERO_UUID, TopicPartition
 
 
@@ -81,6 +82,14 @@ class SubscriptionState:
         # Insertion order is the order in which partitions are asked for; see `move_to_end`.
         self._partitions: dict[TopicPartition, PartitionState] = {}
         self._last_generation = 0
+
+    def check_not_inside(self) -> None:
+        """Check that the caller did not interrupt a method here, whose lock the loop needs.
+
+        Raises:
+            IllegalStateError: it did.
+        """
+        check_not_held(cast(Reentrant, self._lock), "consumer", "a call of the consumer")
 
     # Subscription
 
