@@ -374,6 +374,16 @@ class SubscriptionState:
                     consumed[partition] = OffsetAndMetadata(state.position.offset, "", leader_epoch)
             return consumed
 
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+        """Return the id of each topic: of the one that is read, else of the one that has the name now."""
+        with self._lock:
+            found: dict[str, UUID] = {}
+            for each in partitions:
+                state = self._partitions.get(each)
+                read = ZERO_UUID if state is None else state.topic_id
+                found[each.topic] = self.topic_id_of(each.topic) if read == ZERO_UUID else read
+            return found
+
     def all_positions(self) -> dict[TopicPartition, int]:
         """Return the offset of every partition that has a position, valid or not."""
         with self._lock:
