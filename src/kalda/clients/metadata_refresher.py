@@ -13,7 +13,7 @@ from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTime
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
-from kalda.common.backoff import ExponentialBackoff, Pacer
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.net.loop_logger import loop_logger
@@ -23,9 +23,6 @@ logger: Final = loop_logger(__name__)
 
 _HOUSEKEEPING_SECONDS: Final = 30.0
 """How often idle connections are looked for, at least."""
-
-_URGENT_UPDATES_FREE: Final = 10
-"""Urgent updates in a row without a pause: a program may begin to use several topics, one after the other."""
 
 _RELIABLE_EPOCHS_VERSION: Final = 9
 """The first version of Metadata whose leader epochs are right during a reassignment."""
@@ -64,7 +61,6 @@ class MetadataRefresher:
         self._clock: Final = clock
         self._max_age_seconds: Final = config.metadata_max_age_ms / 1000
         self._backoff: Final = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self._urgent: Final = Pacer(self._backoff, _URGENT_UPDATES_FREE)
         self._bootstrap_servers: Final = ",".join(config.bootstrap_servers)
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None
@@ -193,17 +189,15 @@ class MetadataRefresher:
             self._port.rebootstrap()
 
     async def _pause(self, wake: asyncio.Event, seconds: float) -> None:
-        """Wait before the next update; not as long before an urgent one, unless these are many in a row."""
-        deadline = asyncio.get_running_loop().time() + seconds
-        try:
-            async with asyncio.timeout_at(deadline):
+        """Wait before the next update, unless it is urgent.
+
+        Those who ask for urgent updates again and again, until one says what they hope for, wait in between.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
                 while not self._metadata.is_update_urgent:
                     wake.clear()
                     await wake.wait()
-        except TimeoutError:
-            self._urgent.reset()
-        else:
-            await asyncio.sleep(self._urgent.seconds())
 
     async def _ask(self) -> ClusterMetadata:
         request = self._metadata.next_request(self._clock.monotonic())

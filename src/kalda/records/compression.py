@@ -394,6 +394,21 @@ def _lz4_block(block: Buffer, level: int | None) -> bytes:
 
 
 def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes:
+    """Decompress lz4 or zstd, also what the library refuses and other clients read.
+
+    They take a window above the library's limit, and ignore bytes behind an lz4 frame.
+    """
+    try:
+        return _decompress_by_library(codec, data, size_max)
+    except CorruptRecordError:
+        if codec is Compression.ZSTD and _has_large_window(data):
+            return b"".join(_iter_zstd(data, size_max, _ZSTD_WINDOW_LIMIT))
+        if codec is Compression.LZ4 and len(data) > 4 and data[4] & _LZ4_INDEPENDENT:
+            return b"".join(_iter_lz4(data, size_max))
+        raise
+
+
+def _decompress_by_library(codec: Compression, data: Buffer, size_max: int) -> bytes:
     """Decompress lz4 or zstd into a buffer of bounded size, whatever size the frame claims.
 
     Frames rarely contain the size of their content, so the buffer grows by a factor of four until the content
@@ -402,15 +417,7 @@ def _decompress_stream(codec: Compression, data: Buffer, size_max: int) -> bytes
     capacity = min(size_max, max(_FIRST_GUESS_MIN, 8 * len(data)))
     while True:
         out = bytearray(capacity)
-        try:
-            size = decompress_into(codec, data, out)
-        except CorruptRecordError:
-            # Other clients read a window above the library's limit, and ignore bytes behind an lz4 frame.
-            if codec is Compression.ZSTD and _has_large_window(data):
-                return b"".join(_iter_zstd(data, size_max, _ZSTD_WINDOW_LIMIT))
-            if codec is Compression.LZ4 and len(data) > 4 and data[4] & _LZ4_INDEPENDENT:
-                return b"".join(_iter_lz4(data, size_max))
-            raise
+        size = decompress_into(codec, data, out)
         if size is not None:
             return bytes(memoryview(out)[:size])
         if capacity >= size_max:
@@ -435,7 +442,7 @@ def _iter_lz4(data: Buffer, size_max: int) -> Iterator[bytes]:
     block_size_max = _LZ4_BLOCK_SIZES.get(view[5] >> 4 & 7)
     if flags & _LZ4_DICTIONARY or block_size_max is None or not flags & _LZ4_INDEPENDENT:
         # Such frames are rare; the library knows all kinds of them.
-        yield _decompress_stream(Compression.LZ4, data, min(size_max, LINKED_SIZE_MAX))
+        yield _decompress_by_library(Compression.LZ4, data, min(size_max, LINKED_SIZE_MAX))
         return
     position += 8 if flags & _LZ4_CONTENT_SIZE else 0
     if position > len(view) or _xxhash32(bytes(view[4 : position - 1])) >> 8 & 0xFF != view[position - 1]:

@@ -245,6 +245,19 @@ def test_lz4_frame_with_linked_blocks_is_one_piece_of_bounded_size() -> None:
         list(iter_decompressed(Compression.LZ4, packed))
 
 
+@pytest.mark.parametrize("position", [4, 5, 6])
+def test_lz4_frame_with_any_descriptor_is_read_or_corrupt(position: int) -> None:
+    """Block sizes that no decoder knows, dictionaries, reserved bits, a wrong checksum."""
+    frame = bytearray(lz4.frame.compress(b"abc" * 100, block_linked=False))
+    for value in range(256):
+        frame[position] = value
+        for read in (decompress, lambda *given: b"".join(iter_decompressed(*given))):
+            try:
+                assert b"abc" * 100 == read(Compression.LZ4, bytes(frame))
+            except CorruptRecordError:
+                continue
+
+
 def test_snappy_block_with_a_false_size_is_corrupt() -> None:
     """The library would clear memory of the size that four bytes claim."""
     with pytest.raises(CorruptRecordError, match="claims 268435456 bytes"):

@@ -151,7 +151,7 @@ class AccessControlEntry:
     principal: str
     """As ``User:alice``; ``User:*`` is everybody."""
     host: str
-    """An address, or ``*``."""
+    """An address, a range of addresses such as ``10.1.0.0/16``, or ``*``."""
     operation: AclOperation
     permission: PermissionType
 

@@ -61,7 +61,8 @@ def _delete(services: BrokerServices, topic: str, wanted: DeleteRecordsPartition
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not partition.is_leader:
         raise partition.not_leader()
-    if not partition.log.config.is_deleted:
+    config = partition.log.config
+    if config.is_compacted and not config.is_deleted:
         raise ApiError(ErrorCode.POLICY_VIOLATION)
     start = partition.log.delete_records_before(wanted.offset)
     return DeleteWait(partition, start if wanted.offset < 0 else wanted.offset)

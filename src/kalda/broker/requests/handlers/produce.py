@@ -15,6 +15,7 @@ batch for a topic that was deleted is not appended to another one of the same na
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -301,6 +302,7 @@ def _handle_general(
     results = _Results(services, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
     named_twice = _named_twice(fields)
+    find = partial(_find, services, context) if context.topic_ids else services.replica_manager.find
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
@@ -309,12 +311,12 @@ def _handle_general(
                 continue
             partition = None
             try:
-                if (name, index) in named_twice:
+                if named_twice and (name, index) in named_twice:
                     raise _RefusedError(
                         ErrorCode.INVALID_REQUEST,
                         f"The request names partition {index} of the topic twice; send one batch for each.",
                     )
-                partition = _find(services, context, name, index)
+                partition = find(name, index)
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
                     raise _RefusedError(services.replica_manager.absence_error(topic_partition))
@@ -340,8 +342,12 @@ def _handle_general(
 def _named_twice(fields: ProduceRequestFields) -> set[tuple[bytes, int]]:
     """Return the partitions that a request names more than once."""
     topics = fields.topics
-    if len(topics) == 1 and len(topics[0][1]) == 1:
-        return _NONE_TWICE
+    if len(topics) == 1 or len(dict(topics)) == len(topics):
+        for _, partitions in topics:
+            if len(partitions) > 1 and len(dict(partitions)) != len(partitions):
+                break
+        else:
+            return _NONE_TWICE
     seen: set[tuple[bytes, int]] = set()
     twice: set[tuple[bytes, int]] = set()
     for name, partitions in topics:
@@ -353,7 +359,7 @@ def _named_twice(fields: ProduceRequestFields) -> set[tuple[bytes, int]]:
 class _Results:
     """The results of a request's partitions so far."""
 
-    __slots__ = ("_answers", "_context", "_fields", "_services", "_waits")
+    __slots__ = ("_context", "_fields", "_is_acks_all", "_services", "_waits", "answers")
 
     def __init__(
         self,
@@ -365,39 +371,42 @@ class _Results:
         self._services = services
         self._context = context
         self._fields = fields
-        self._answers = answers
+        self._is_acks_all = fields.acks == ACKS_ALL
+        self.answers = answers
+        """In the order of the request, with those of denied topics first."""
         self._waits: list[tuple[int, ProduceWait]] = []
 
-    def add(self, name: bytes, result: PartitionProduceResult, place: int | None = None) -> int:
-        """Add a partition's result, or put it at the place of an earlier one; return the place."""
-        if place is None:
-            place = len(self._answers)
-            self._answers.append((name, result))
-        else:
-            self._answers[place] = name, result
-        return place
+    def add(self, name: bytes, result: PartitionProduceResult) -> int:
+        """Add a partition's result; return its place."""
+        self.answers.append((name, result))
+        return len(self.answers) - 1
 
     def add_appended(
         self, name: bytes, partition: Partition, info: LogAppendInfo, place: int | None = None
     ) -> None:
-        """Add the result of an append, for which the request may have to wait."""
-        place = self.add(name, _appended(partition.topic_partition.partition, info), place)
-        if self._fields.acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
-            self._waits.append((place, ProduceWait(partition, info.last_offset + 1)))
+        """Add the result of an append, for which the request may wait, or put it at the place of another."""
+        answer = name, _appended(partition.topic_partition.partition, info)
+        if place is None:
+            self.answers.append(answer)
+        else:
+            self.answers[place] = answer
+        if self._is_acks_all and partition.log.high_watermark <= info.last_offset:
+            at = len(self.answers) - 1 if place is None else place
+            self._waits.append((at, ProduceWait(partition, info.last_offset + 1)))
 
     def answer(self) -> RawResult:
         """Return the reply to the request, or what it waits for."""
         services, context = self._services, self._context
         if self._fields.acks == 0:
-            _close_on_error(context, self._answers)
+            _close_on_error(context, self.answers)
             throttle = services.access.throttle
             if throttle.is_active:
                 # No response could name the time; the connection is muted for it.
                 throttle_ms(throttle, context)
             return None
         if self._waits:
-            return _wait(services, context, self._fields.timeout_ms, self._answers, self._waits)
-        return _reply(services, context, self._answers)
+            return _wait(services, context, self._fields.timeout_ms, self.answers, self._waits)
+        return _reply(services, context, self.answers)
 
 
 def _put_off(
@@ -427,7 +436,7 @@ def _put_off(
         try:
             info = _append(services, context, partition, owned, fields, prepared)
         except _REFUSALS as error:
-            results.add(name, _refused(services, partition, name, (index, owned), error), place)
+            results.answers[place] = name, _refused(services, partition, name, (index, owned), error)
         else:
             results.add_appended(name, partition, info, place)
 
