@@ -11,6 +11,7 @@ from uuid import UUID
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps
 
 
 class Topic(Protocol):
@@ -42,13 +43,14 @@ def take_unnamed(cache: MetadataCache, topics: list[Named]) -> list[Named]:
     return unnamed
 
 
-def take_unknown(cache: MetadataCache, topics: list[T]) -> list[T]:
+def take_unknown(cache: MetadataCache, topics: list[T]) -> Steps[list[T]]:
     """Remove the partitions that do not exist from a request's topics and return them, grouped by topic.
 
     A topic without any other partition is removed too, as in Kafka.
     """
     unknown: list[T] = []
     for topic in topics:
+        yield
         count = cache.partition_count(topic.name)
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:

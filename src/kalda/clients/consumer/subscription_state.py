@@ -22,6 +22,7 @@ from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.consumer.partition_state import FetchState, PartitionState
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.held_lock import Reentrant, check_not_held
+from kalda.common.public import public
 from kalda.common.types import ZERO_UUID, TopicPartition
 
 
@@ -35,6 +36,7 @@ class SubscriptionType(Enum):
     ASSIGNED = "partitions"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class SubscriptionPattern:
     """A regular expression in RE2's syntax that the broker evaluates (KIP-848).

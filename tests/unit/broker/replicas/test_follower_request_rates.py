@@ -84,6 +84,7 @@ def test_no_error_makes_a_follower_ask_without_pauses(monkeypatch: pytest.Monkey
             find_leader=lambda: BrokerEndpoint(LEADER, "b", 9092),
             broker_epoch=lambda: 1,
             wake=lambda _: None,
+            on_connected=lambda _: None,
             clock=cast("Any", LoopClock()),
         )
         fetcher.follow(follower.replica())

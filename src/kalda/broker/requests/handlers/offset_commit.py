@@ -8,7 +8,7 @@ topic that was deleted since is refused, also where another one has its name.
 """
 
 from collections.abc import Coroutine
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.requested_partitions import (
@@ -21,6 +21,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -34,15 +35,18 @@ from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
 _TOPIC_IDS_FROM: Final = 10
 
-Answer: TypeAlias = (
-    OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]
-)
+Answer = OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]
 
 
-def handle(services: BrokerServices, request: OffsetCommitRequest, context: RequestContext) -> Answer:
+def handle(
+    services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
+) -> Answer | Steps[Answer]:
     """Commit offsets; respond when they are committed. Each unknown partition gets its own error."""
-    if context.api_version < _TOPIC_IDS_FROM:
-        return _commit(services, request, context)
+    commit = _commit if context.api_version < _TOPIC_IDS_FROM else _commit_by_id
+    return first_turn(commit(services, request, context.api_version))
+
+
+def _commit_by_id(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
     unknown = _errors(take_unnamed(services.metadata_cache, request.topics), ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return OffsetCommitResponse(topics=unknown)
@@ -53,21 +57,21 @@ def handle(services: BrokerServices, request: OffsetCommitRequest, context: Requ
             topic.topic_id = ids[topic.name]
         return OffsetCommitResponse(topics=[*response.topics, *unknown])
 
-    answer = _commit(services, request, context)
+    answer = yield from _commit(services, request, version)
     if isinstance(answer, Pending):
         return answer.then(lambda done: identified(_value(request, done)))
     assert isinstance(answer, OffsetCommitResponse), "only version 0 uses ZooKeeper"
     return identified(answer)
 
 
-def _commit(services: BrokerServices, request: OffsetCommitRequest, context: RequestContext) -> Answer:
-    unknown = take_unknown(services.metadata_cache, request.topics)
+def _commit(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
+    unknown = yield from take_unknown(services.metadata_cache, request.topics)
     refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return OffsetCommitResponse(topics=refused)
-    if context.api_version == 0:
+    if version == 0:
         return _commit_to_zookeeper(services, request, refused)
-    answer = services.group_coordinator.commit_offsets(request, context.api_version)
+    answer = services.group_coordinator.commit_offsets(request, version)
     if not refused:
         return answer
 
