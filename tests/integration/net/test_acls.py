@@ -621,6 +621,7 @@ def test_every_row_is_an_api_that_the_broker_checks() -> None:
         K.LEADER_AND_ISR,
         K.STOP_REPLICA,
         K.UPDATE_METADATA,
+        K.ALTER_PARTITION,
         K.CONTROLLED_SHUTDOWN,
         K.LIST_GROUPS,
         K.DELETE_TOPICS,
