@@ -23,9 +23,16 @@ class InterruptionError(BaseException):
     """What the handler of a signal raises."""
 
 
-def interrupted_at(step: int, call: Callable[[], object]) -> bool:
+def _raise() -> None:
+    raise InterruptionError
+
+
+def interrupted_at(step: int, call: Callable[[], object], handler: Callable[[], object] = _raise) -> bool:
     """Make the call in this thread, and interrupt it at its step of that number, from 0; return False if it
-    has fewer."""
+    has fewer.
+
+    `handler` is that of the signal; by default it raises an exception.
+    """
     left = step
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -45,7 +52,7 @@ def interrupted_at(step: int, call: Callable[[], object]) -> bool:
                     left -= 1
                     if left < 0:
                         sys.settrace(None)
-                        raise InterruptionError(f"at step {step}")
+                        handler()
             return trace_inside
 
         return trace_inside
@@ -58,7 +65,7 @@ def interrupted_at(step: int, call: Callable[[], object]) -> bool:
         return True
     finally:
         sys.settrace(outer)
-    return False
+    return left < 0
 
 
 @functools.cache

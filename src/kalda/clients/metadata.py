@@ -145,8 +145,9 @@ class Metadata:
         self._topic_idle_seconds: Final = topic_idle_seconds
         # The topics asked for, with the time of their last use; None stands for all topics.
         self._topics: dict[str, float] | None = {}
-        # Guards `_topics`: the loop drops idle topics while a producer's caller adds one.
-        self._lock: Final = threading.Lock()
+        # Guards `_topics`: the loop drops idle topics while a producer's caller adds one. Reentrant: a signal
+        # handler may call a client within the call that it interrupted.
+        self._lock: Final = threading.RLock()
         self._is_update_requested = True
         self._is_update_urgent = True
         # Each topic as it was last described without an error: an error in between must not let its leader

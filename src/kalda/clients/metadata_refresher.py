@@ -13,9 +13,9 @@ from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.missing_topics import MissingTopics
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.net.loop_logger import loop_logger

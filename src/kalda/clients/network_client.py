@@ -28,8 +28,8 @@ from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metadata_refresher import MetadataRefresher
 from kalda.clients.metrics.network_metrics import ConnectionMetrics, NetworkMetrics
 from kalda.clients.node_connection import NodeConnection
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock, SystemClock
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse

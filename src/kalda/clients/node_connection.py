@@ -12,7 +12,7 @@ from typing import Final
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError, TlsError
 from kalda.clients.metrics.network_metrics import ConnectionMetrics
-from kalda.clients.retry import ExponentialBackoff, Pacer
+from kalda.common.backoff import ExponentialBackoff, Pacer
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
 from kalda.net.connect import address_text

@@ -1,6 +1,6 @@
 """Sends the controller's requests to brokers: one ordered queue and one sending task per live broker.
 
-A request that cannot be delivered is retried every 300 ms until the broker is gone, because requests are
+A request that cannot be delivered is retried with back-off until the broker is gone, because requests are
 idempotent and a broker must get all of them in order. When the broker is gone, or registers again under a new
 epoch, its queue is dropped: a new broker is sent the full state.
 """
@@ -11,14 +11,15 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, StopReplica
 from kalda.controller.ports import BrokerChannel
 from kalda.zk.client.schema import BrokerInfo
 
-_RETRY_SECONDS: Final = 0.3
-"""Kafka's pause between attempts to reach a broker."""
+_BACKOFF: Final = ExponentialBackoff(100, 1_000)
+"""The pauses between attempts to reach a broker; Kafka's are 100 ms each."""
 
 _BACKLOG_MAX: Final = 10_000
 """Requests that may wait for one broker. A broker that is this far behind is sent the full state instead."""
@@ -118,15 +119,15 @@ class ControllerChannelManager:
             channel.idle.set()
 
     async def _deliver(self, channel: _Channel, request: BrokerRequest) -> Mapping[TopicPartition, ErrorCode]:
-        is_reported = False
+        failures = 0
         while True:
             try:
                 return await self._port.send(channel.info, request)
             except ConnectionError as error:
-                if not is_reported:
+                failures += 1
+                if failures == 1:
                     logger.warning("broker %d cannot be reached, retrying: %s", channel.info.id, error)
-                    is_reported = True
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(_BACKOFF.seconds(failures))
             except Exception:
                 # The same request would fail the same way again; the broker gets the next one.
                 logger.exception("%s to broker %d failed", type(request).__name__, channel.info.id)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 from urllib.parse import quote
 
+from kalda.common.backoff import ExponentialBackoff
 from kalda.formats.spec import FormatError, FormatSpec, cut
 
 if TYPE_CHECKING:
@@ -33,8 +34,7 @@ _UNKNOWN_MAX: Final = 100_000
 _REFERENCES_MAX: Final = 200
 _SCHEMA_BYTES_MAX: Final = 4 << 20
 """Unpacked bytes of a response; schemas are a few kilobytes, and a small body may unpack to gigabytes."""
-_BACKOFF_SECONDS: Final = 0.1
-_BACKOFF_MAX_SECONDS: Final = 5.0
+_BACKOFF: Final = ExponentialBackoff(100, 5_000)
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 
@@ -236,7 +236,7 @@ class RegistryClient:
                     return self._answer(response, content, url)
                 problem = f"{url}: HTTP {response.status_code} {content[:200].decode(errors='replace')}"
             if attempt + 1 < settings.tries:
-                time.sleep(min(_BACKOFF_SECONDS * 2**attempt, _BACKOFF_MAX_SECONDS))
+                time.sleep(_BACKOFF.seconds(attempt + 1))
         raise RegistryError(
             f"the schema registry does not answer after {settings.tries} tries; "
             f"check registry.url and that it runs: {problem}"

@@ -40,7 +40,8 @@ class _Hand:
     def __init__(self) -> None:
         # SimpleQueue.put never waits, not even where a signal handler interrupts another put.
         self._records: Final[queue.SimpleQueue[_Entry]] = queue.SimpleQueue()
-        self._lock: Final = threading.Lock()
+        # Reentrant for signal handlers, which may drain, too.
+        self._lock: Final = threading.RLock()
         self._thread: threading.Thread | None = None
         self._dropped = 0
 

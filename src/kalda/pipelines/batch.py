@@ -57,6 +57,8 @@ class RangeAccount:
     """Totals of the columns before the transform, of the records in `rows_out`; None where unknown."""
     written: Totals | None = None
     """Totals of the columns that were handed to the target, of the same records; None where unknown."""
+    topic_id: str | None = None
+    """The topic that the offsets are of, as text; None where the cluster has no ids, or in older accounts."""
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -95,7 +97,8 @@ class RangeAccount:
         Raises:
             AccountError: `other` is not the next range of the same partition.
         """
-        if self.topic_partition != other.topic_partition or self.end != other.start:
+        is_same = (self.topic_partition, self.topic_id) == (other.topic_partition, other.topic_id)
+        if not is_same or self.end != other.start:
             raise AccountError(f"{other.place} does not follow {self.place}")
         return RangeAccount(
             self.topic,
@@ -113,6 +116,7 @@ class RangeAccount:
             event_time_max=_of_known(max, self.event_time_max, other.event_time_max),
             decoded=added(self.decoded, self.rows_out, other.decoded, other.rows_out),
             written=added(self.written, self.rows_out, other.written, other.rows_out),
+            topic_id=self.topic_id,
         )
 
     def without_totals(self) -> "RangeAccount":
@@ -126,6 +130,8 @@ class RangeAccount:
             totals = document.pop(name)
             if totals is not None:
                 document[name] = to_json(totals)
+        if self.topic_id is None:
+            del document["topic_id"]
         return document
 
     @classmethod

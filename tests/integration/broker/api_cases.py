@@ -12,7 +12,7 @@ from typing import Any
 from kalda.broker.process.secure import ADMINISTRATOR
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import uuid_to_text
+from kalda.common.types import ZERO_UUID, uuid_to_text
 from kalda.protocol import codec, registry
 from kalda.protocol.headers import RequestHeader, read_response_header, request_header
 from kalda.protocol.schema import ArrayKind
@@ -360,16 +360,17 @@ def _left(member: Fields) -> Fields:
 _STRANGER: Fields = {"group_id": GROUP, "member_id": "stranger", "generation_id": 1}
 
 
-def _commit(group: str, index: int) -> Fields:
+def _commit(group: str, index: int, topic_id: uuid.UUID = ZERO_UUID) -> Fields:
     wanted = [{"partition_index": index, "committed_offset": 0, "committed_metadata": ""}]
-    topics = [{"name": TOPIC, "partitions": wanted}]
+    topics = [{"name": TOPIC, "topic_id": topic_id, "partitions": wanted}]
     return {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
 
 
-def _offset_fetch(group: str) -> Fields:
-    topics = [{"name": TOPIC, "partition_indexes": [0]}]
-    wanted = {"group_id": group, "topics": topics}
-    return {**wanted, "groups": [{**wanted, "member_id": None, "member_epoch": -1}]}
+def _offset_fetch(site: Site, _: int) -> Fields:
+    topic = {"name": TOPIC, "partition_indexes": [0]}
+    by_id = {**topic, "topic_id": site.topic_id}
+    group = {"group_id": GROUP, "topics": [by_id], "member_id": None, "member_epoch": -1}
+    return {"group_id": GROUP, "topics": [topic], "groups": [group]}
 
 
 def _heartbeat_of_consumer(group: str, version: int, epoch: int) -> Fields:
@@ -616,8 +617,10 @@ CASES: dict[ApiKey, Case] = {
         lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": -1},
         _always({"broker_id": 99, "broker_epoch": -1}),
     ),
-    ApiKey.OFFSET_COMMIT: Case(_always(_commit(GROUP, 0)), _always(_commit(GROUP, 99))),
-    ApiKey.OFFSET_FETCH: Case(_always(_offset_fetch(GROUP)), _offset_fetch_bad),
+    ApiKey.OFFSET_COMMIT: Case(
+        lambda site, _: _commit(GROUP, 0, site.topic_id), lambda site, _: _commit(GROUP, 99, site.topic_id)
+    ),
+    ApiKey.OFFSET_FETCH: Case(_offset_fetch, _offset_fetch_bad),
     ApiKey.FIND_COORDINATOR: Case(
         _always({"key": GROUP, "coordinator_keys": [GROUP]}),
         lambda _, v: {"key": GROUP, "coordinator_keys": [GROUP], "key_type": 9} if v else None,

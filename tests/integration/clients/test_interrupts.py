@@ -237,3 +237,23 @@ def test_a_signal_handler_that_commits_does_not_take_the_wake_up_of_the_loop(
     finally:
         waits.join()
         signal.signal(signal.SIGUSR1, before)
+
+
+def test_a_handler_that_closes_the_consumer_never_waits_for_its_own_thread(
+    bootstrap: str, topic_name: TopicName
+) -> None:
+    """Also where it interrupts a method whose lock the loop needs: then the next poll closes."""
+    topic = topic_name("closing-handler")
+    create_topic(bootstrap, topic)
+    produce(bootstrap, topic, [b"%d" % number for number in range(50)])
+    for step in itertools.count(0, 37):
+        with Consumer(
+            bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest", max_poll_records=1
+        ) as consumer:
+            consumer.assign([TopicPartition(topic, 0)])
+            consumer.poll(10)
+            with contextlib.suppress(IllegalStateError):
+                if not interrupted_at(step, lambda: consumer.poll(10), consumer.close):
+                    return
+            with pytest.raises(IllegalStateError, match="closed"):
+                consumer.poll(0)

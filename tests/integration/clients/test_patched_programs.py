@@ -53,6 +53,7 @@ def test_gevent_may_replace_threads(bootstrap: str, topic_name: TopicName) -> No
     ("module", "enter"),
     [
         ("freezegun", "freezegun.freeze_time('2020-01-01').start()"),
+        ("freezegun", "freezegun.freeze_time('2020-01-01', real_asyncio=True).start()"),
         ("time_machine", "time_machine.travel(1577836800, tick=False).start()"),
     ],
 )
@@ -61,3 +62,61 @@ def test_time_may_stand_still(bootstrap: str, topic_name: TopicName, module: str
     pytest.importorskip(module)
     program = f"{IMPORTS}\nimport {module}\n{enter}\n{USE}"
     assert "x 1577836800000\n" == run(program, bootstrap, topic_name(module.replace("_", "-")))
+
+
+ASYNC_USE = """
+import asyncio
+from kalda import AsyncAdmin, AsyncConsumer, AsyncProducer
+
+
+async def main():
+    async with AsyncProducer(bootstrap_servers=bootstrap, linger_ms=5) as producer:
+        await (await producer.send(topic, b"x"))
+    async with AsyncAdmin(bootstrap_servers=bootstrap) as admin:
+        assert topic in await admin.list_topics()
+    consumer = AsyncConsumer(
+        topic,
+        bootstrap_servers=bootstrap,
+        group_id=topic,
+        auto_offset_reset="earliest",
+        heartbeat_interval_ms=100,
+    )
+    async with consumer:
+        records = []
+        while not records:
+            records = await consumer.poll(0.5)
+        await consumer.commit(timeout_s=20)
+        # Ends by the loop's time.
+        assert [] == await consumer.poll(0.1)
+    print(records[0].value.decode(), records[0].timestamp_ms)
+
+
+with freezegun.freeze_time("2020-01-01", real_asyncio=True):
+    asyncio.run(main())
+"""
+
+
+def test_asynchronous_clients_work_where_only_the_loop_has_the_real_time(
+    bootstrap: str, topic_name: TopicName
+) -> None:
+    """Their loop is the program's: with a frozen one, no time-out ends and nothing lingers to its end."""
+    pytest.importorskip("freezegun")
+    program = f"{IMPORTS}\nimport freezegun\n{ASYNC_USE}"
+    assert "x 1577836800000\n" == run(program, bootstrap, topic_name("freezegun-asyncio"))
+
+
+def test_a_transaction_ends_where_only_the_loop_has_the_real_time(
+    bootstrap: str, topic_name: TopicName
+) -> None:
+    pytest.importorskip("freezegun")
+    program = f"""{IMPORTS}
+import freezegun
+
+with freezegun.freeze_time("2020-01-01", real_asyncio=True):
+    with Producer(bootstrap_servers=bootstrap, transactional_id=topic) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            sent = producer.send(topic, b"x")
+        print(sent.result(20).timestamp_ms)
+"""
+    assert "1577836800000\n" == run(program, bootstrap, topic_name("freezegun-transaction"))

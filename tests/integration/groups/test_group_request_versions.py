@@ -9,6 +9,7 @@ from typing import TypeVar
 import pytest
 
 from kalda.common.errors import ErrorCode
+from kalda.common.types import ZERO_UUID
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from kalda.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
@@ -17,6 +18,7 @@ from kalda.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatRespons
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kalda.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
+from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -95,12 +97,15 @@ def name() -> str:
     return f"group-{uuid.uuid4().hex[:8]}"
 
 
-def commit_request(group: str, topic: str, *offsets: int, metadata: str = "m") -> OffsetCommitRequest:
+def commit_request(
+    group: str, topic: str, *offsets: int, metadata: str = "m", topic_id: uuid.UUID = ZERO_UUID
+) -> OffsetCommitRequest:
     return OffsetCommitRequest(
         group_id=group,
         topics=[
             OffsetCommitRequestTopic(
                 name=topic,
+                topic_id=topic_id,
                 partitions=[
                     OffsetCommitRequestPartition(
                         partition_index=at, committed_offset=offset, committed_metadata=metadata
@@ -117,12 +122,16 @@ def codes(response: OffsetCommitResponse) -> list[ErrorCode]:
 
 
 async def fetched(
-    peer: Peer, version: int, group: str, topic: str | None, *partitions: int
+    peer: Peer,
+    version: int,
+    group: str,
+    topic: str | None,
+    *partitions: int,
+    topic_id: uuid.UUID = ZERO_UUID,
 ) -> list[tuple[int, int, str | None, ErrorCode]]:
     if version >= 8:
-        wanted = (
-            None if topic is None else [OffsetFetchRequestTopics(name=topic, partition_indexes=[*partitions])]
-        )
+        asked = OffsetFetchRequestTopics(name=topic or "", topic_id=topic_id, partition_indexes=[*partitions])
+        wanted = None if topic is None else [asked]
         many = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=wanted)])
         answer = await peer.ask(many, OffsetFetchResponse, version)
         assert ErrorCode.NONE == answer.groups[0].error_code
@@ -142,26 +151,34 @@ async def fetched(
     ]
 
 
-@pytest.mark.parametrize("version", range(1, 10))
+async def topic_id_of(peer: Peer, topic: str) -> uuid.UUID:
+    request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)])
+    return (await peer.ask(request, MetadataResponse, 12)).topics[0].topic_id
+
+
+@pytest.mark.parametrize("version", range(1, 11))
 async def test_offsets_are_committed_and_fetched_in_every_version(
     one_broker: str, peer: Peer, make_topic: MakeTopic, version: int
 ) -> None:
     topic, group = make_topic(one_broker, values=0), name()
-    answer = await peer.ask(commit_request(group, topic, 7, 8), OffsetCommitResponse, version)
+    topic_id = await topic_id_of(peer, topic)
+    request = commit_request(group, topic, 7, 8, topic_id=topic_id)
+    answer = await peer.ask(request, OffsetCommitResponse, version)
     assert [ErrorCode.NONE] * 2 == codes(answer)
     expected = [(0, 7, "m", ErrorCode.NONE), (1, 8, "m", ErrorCode.NONE), (2, -1, "", ErrorCode.NONE)]
-    assert expected == await fetched(peer, version, group, topic, 0, 1, 2)
+    assert expected == await fetched(peer, version, group, topic, 0, 1, 2, topic_id=topic_id)
     if version >= 2:
         assert expected[:2] == await fetched(peer, version, group, None)
     assert [] == await fetched(peer, max(version, 2), name(), None)
     # One partition that does not exist is refused, the other committed.
-    wrong = commit_request(group, topic, 9)
+    wrong = commit_request(group, topic, 9, topic_id=topic_id)
     wrong.topics[0].partitions.append(
         OffsetCommitRequestPartition(partition_index=99, committed_offset=1, committed_metadata="")
     )
     answer = await peer.ask(wrong, OffsetCommitResponse, version)
     assert [ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] == codes(answer)
-    assert (0, 9, "m", ErrorCode.NONE) == (await fetched(peer, version, group, topic, 0))[0]
+    found = await fetched(peer, version, group, topic, 0, topic_id=topic_id)
+    assert (0, 9, "m", ErrorCode.NONE) == found[0]
 
 
 async def test_version_0_keeps_offsets_in_zookeeper(

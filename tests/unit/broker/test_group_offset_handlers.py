@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from kalda.broker.requests.handlers import offset_commit, offset_delete, txn_offset_commit
+from kalda.broker.requests.handlers import offset_commit, offset_delete, offset_fetch, txn_offset_commit
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.group.offset_operations import FetchedOffsets
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -23,6 +25,11 @@ from kalda.protocol.messages.offset_delete import (
     OffsetDeleteResponse,
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
+)
+from kalda.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
 )
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -55,6 +62,13 @@ class FakeGroupCoordinator:
     ) -> Pending[TxnOffsetCommitResponse]:
         del version
         return self._answer(request, txn_offset_commit.error_response(request, NONE))
+
+    def fetch_offsets(self, group_id: str, topics: Any, **_: object) -> Pending[FetchedOffsets]:
+        wanted = [("orders", [0]), ("nowhere", [0])] if topics is None else topics
+        answer: Pending[FetchedOffsets] = Pending()
+        found = [(name, [(each, None, NONE) for each in indexes]) for name, indexes in wanted]
+        answer.complete(FetchedOffsets(group_id, found))
+        return answer
 
     def delete_offsets(self, request: OffsetDeleteRequest) -> Pending[OffsetDeleteResponse]:
         answered = OffsetDeleteResponse(
@@ -128,6 +142,22 @@ class OffsetsHarness:
         ]
         request = OffsetCommitRequest(group_id="g", topics=topics)
         return codes(offset_commit.handle(self.broker.services, request, self.broker.context(8)))
+
+    def commit_by_id(self, wanted: dict[UUID, list[int]]) -> dict[UUID, list[int]]:
+        """Commit with version 10; return the codes of each topic id."""
+        topics = [
+            OffsetCommitRequestTopic(
+                topic_id=topic_id,
+                partitions=[
+                    OffsetCommitRequestPartition(partition_index=each, committed_offset=1) for each in indexes
+                ],
+            )
+            for topic_id, indexes in wanted.items()
+        ]
+        request = OffsetCommitRequest(group_id="g", topics=topics)
+        answer: Any = offset_commit.handle(self.broker.services, request, self.broker.context(10))
+        response = answer.value if isinstance(answer, Pending) else answer
+        return {topic.topic_id: [each.error_code for each in topic.partitions] for topic in response.topics}
 
     def commit_in_transaction(
         self, wanted: Any = WANTED, version: int = 5
@@ -234,3 +264,37 @@ def test_old_producers_do_not_hear_that_a_coordinator_loads(
     else:
         harness.gate.code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert {("orders", 0): expected} == harness.commit_in_transaction((("orders", (0,)),), version)
+
+
+def test_a_commit_by_topic_id_is_for_that_topic_only(harness: OffsetsHarness) -> None:
+    """Another topic may have the name of the deleted one."""
+    known = harness.broker.services.metadata_cache.topic_id("orders")
+    gone = UUID(int=99)
+    expected = {known: [NONE, UNKNOWN], gone: [ErrorCode.UNKNOWN_TOPIC_ID]}
+    assert expected == harness.commit_by_id({known: [0, 1], gone: [0]})
+    assert [("orders", 0)] == harness.groups.seen
+    assert {gone: [ErrorCode.UNKNOWN_TOPIC_ID]} == harness.commit_by_id({gone: [0]})
+    harness.groups.error = ApiError(ErrorCode.NOT_COORDINATOR)
+    assert {known: [ErrorCode.NOT_COORDINATOR]} == harness.commit_by_id({known: [0]})
+
+
+def test_offsets_are_fetched_by_topic_id(harness: OffsetsHarness) -> None:
+    """Of all topics, those without an id are left out: the response has no other name for them."""
+    known, gone = harness.broker.services.metadata_cache.topic_id("orders"), UUID(int=99)
+
+    def fetched(topics: list[OffsetFetchRequestTopics] | None) -> list[tuple[UUID, int, int]]:
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+        answer: Any = offset_fetch.handle(harness.broker.services, request, harness.broker.context(10))
+        (group,) = answer.value.groups
+        return [
+            (topic.topic_id, each.partition_index, each.error_code)
+            for topic in group.topics
+            for each in topic.partitions
+        ]
+
+    asked = [
+        OffsetFetchRequestTopics(topic_id=known, partition_indexes=[0]),
+        OffsetFetchRequestTopics(topic_id=gone, partition_indexes=[3]),
+    ]
+    assert [(known, 0, NONE), (gone, 3, ErrorCode.UNKNOWN_TOPIC_ID)] == fetched(asked)
+    assert [(known, 0, NONE)] == fetched(None)

@@ -15,8 +15,8 @@ from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.network_client import NO_NODE, coordinator_node_id
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol import registry

@@ -6,6 +6,7 @@ import pytest
 from kalda import AsyncAdmin, AsyncConsumer, AsyncProducer
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
+from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.producer_core import PendingRecord
 
 
@@ -65,8 +66,9 @@ def test_a_record_for_an_open_batch_is_refused_where_nothing_would_send_it() -> 
         await producer.start()
         core = producer._core
         size = core.accumulator.memory_for(None, b"v", ())
-        assert core.accumulator.reserve(size, lambda: None) is None
-        core.append(PendingRecord("t", None, b"v", (), 0, 1, None), size)
+        reserved = MemoryWaiter(size, lambda: None)
+        assert core.accumulator.reserve(reserved)
+        core.append(PendingRecord("t", None, b"v", (), 0, 1, None), reserved)
         assert not (await producer.send("t", b"v", partition=0)).done()
 
     async def send() -> None:

@@ -57,8 +57,13 @@ FIELDS_NEWER_THAN_ANY_ORACLE = {
 IGNORABLE_SINCE_NEWER_VERSIONS = {
     ("ProduceRequest", "/topic_data/name"),
     ("ProduceResponse", "/responses/name"),
+    ("OffsetCommitRequest", "/topics/name"),
+    ("OffsetCommitResponse", "/topics/name"),
+    ("OffsetFetchRequest", "/groups/topics/name"),
+    ("OffsetFetchResponse", "/groups/topics/name"),
 }
-"""Version 13 of Produce replaces names by ids; Apache's files are older, with names in all versions."""
+"""Version 13 of Produce and 10 of the two requests for offsets replace names by ids; Apache's files are
+older, with names in all versions."""
 
 
 class Facts(NamedTuple):

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.security.sasl.signed_token import KeySet
 
@@ -103,8 +104,8 @@ class BearerKeys:
     async def _wait(self) -> None:
         times = self._times
         if self._failures:
-            pause_ms = times.retry_backoff_ms * 2 ** min(self._failures - 1, 20)
-            await asyncio.sleep(min(pause_ms, times.retry_backoff_max_ms) / 1000)
+            backoff = ExponentialBackoff(times.retry_backoff_ms, times.retry_backoff_max_ms)
+            await asyncio.sleep(backoff.seconds(self._failures))
             return
         assert self._read_at is not None, "keys are loaded before they are kept up to date"
         due = self._read_at + times.refresh_ms / 1000

@@ -16,6 +16,7 @@ from typing import Final, Protocol, TypeAlias
 
 from kalda.broker.replicas.in_sync import IsrChange
 from kalda.broker.replicas.partition import Partition
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
@@ -28,8 +29,8 @@ logger: Final = logging.getLogger(__name__)
 CHANGES_PER_WRITE: Final = 500
 """Changes in one pipelined write. At a few hundred bytes each that is little for any server."""
 
-RETRY_SECONDS: Final = 0.2
-"""The pause after a ZooKeeper error. It is short, because acks=all producers wait for a shrink."""
+BACKOFF: Final = ExponentialBackoff(200, 1_000)
+"""The pauses after errors of ZooKeeper. They are short, because acks=all producers wait for a shrink."""
 
 ANNOUNCE_CHECK_MS: Final = 2500
 """How often `announce` is called; this and the next two values are Kafka's."""
@@ -89,10 +90,14 @@ class IsrChanges:
 
     async def run(self, outcomes: IsrOutcomes) -> None:
         """Write queued changes until cancelled."""
+        failures = 0
         while True:
             await self._is_queued.wait()
-            if not await self.write_some(outcomes):
-                await asyncio.sleep(RETRY_SECONDS)
+            if await self.write_some(outcomes):
+                failures = 0
+            else:
+                failures += 1
+                await asyncio.sleep(BACKOFF.seconds(failures))
 
     async def write_some(self, outcomes: IsrOutcomes) -> bool:
         """Write at most `CHANGES_PER_WRITE` queued changes; return whether none has to be retried."""

@@ -1,11 +1,13 @@
 """Takes partitions that do not exist out of a request, and puts their errors into its response.
 
 OffsetCommit, TxnOffsetCommit and OffsetDelete answer UNKNOWN_TOPIC_OR_PARTITION for such a partition,
-whatever the group coordinator answers for the others.
+whatever the group coordinator answers for the others. OffsetCommit and OffsetFetch name topics by id from
+version 10 on.
 """
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.errors import ErrorCode
@@ -21,7 +23,24 @@ class Topic(Protocol):
     def __init__(self, *, name: str, partitions: list[Any]) -> None: ...
 
 
+class IdentifiedTopic(Protocol):
+    """A topic in a request that names topics by id."""
+
+    name: str
+    topic_id: UUID
+
+
 T = TypeVar("T", bound=Topic)
+Named = TypeVar("Named", bound=IdentifiedTopic)
+
+
+def take_unnamed(cache: MetadataCache, topics: list[Named]) -> list[Named]:
+    """Set the name of each topic by its id; remove those without one, and return them."""
+    for topic in topics:
+        topic.name = topic.name or cache.topic_name(topic.topic_id) or ""
+    unnamed = [topic for topic in topics if not topic.name]
+    topics[:] = [topic for topic in topics if topic.name]
+    return unnamed
 
 
 def take_unknown(cache: MetadataCache, topics: list[T]) -> Steps[list[T]]:

@@ -8,12 +8,13 @@ be reached. Only a partition that no longer exists is skipped. Writing a marker 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, TypeAlias
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
@@ -31,8 +32,10 @@ from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
-RETRY_SECONDS: Final = 0.1
-"""The pause before a retry. Leaders change within seconds, and producers wait for the markers."""
+ROUND_SECONDS: Final = 0.1
+"""The time between two looks for markers to send again, so that those for one broker share a request."""
+_BACKOFF: Final = ExponentialBackoff(100, 1_000)
+"""The waits before retries. Leaders change within seconds, and producers wait for the markers."""
 
 UNKNOWN_SECONDS_MAX: Final = 5.0
 """How long a partition is unknown before it counts as deleted, unless ZooKeeper says so earlier. A broker may
@@ -62,6 +65,8 @@ class _Piece:
 
     job: _Job
     partitions: tuple[TopicPartition, ...]
+    failures: int = 0
+    """Attempts in a row that failed."""
 
     def marker(self) -> Marker:
         """Return the marker to write."""
@@ -98,7 +103,8 @@ class TransactionMarkers:
         self._timeout_seconds: Final = timeout_ms / 1000
         self._jobs: Final[dict[int, set[_Job]]] = {}
         """By partition of ``__transaction_state``."""
-        self._retries: list[_Piece] = []
+        self._retries: list[tuple[float, _Piece]] = []
+        """With the monotonic second from which each may be sent again."""
         self._has_retries: Final = asyncio.Event()
         self._peers: Final = PeerBatches[_Piece](
             "transaction markers",
@@ -134,8 +140,8 @@ class TransactionMarkers:
             while True:
                 await self._has_retries.wait()
                 await self.leave_out_deleted()
-                await asyncio.sleep(RETRY_SECONDS)
-                self.retry_now()
+                await asyncio.sleep(ROUND_SECONDS)
+                self.retry_due(self._clock.monotonic())
 
     async def leave_out_deleted(self) -> None:
         """Leave out the partitions without metadata whose topic is deleted, which ZooKeeper knows."""
@@ -153,14 +159,19 @@ class TransactionMarkers:
                 if not job.is_dropped:
                     self._leave_out(job, topic_partition)
 
-    def retry_now(self) -> None:
-        """Retry the markers that were not written, at the leaders of now."""
+    def retry_due(self, now: float) -> None:
+        """Retry the markers that were not written and whose wait is over, at the leaders of now."""
+        waiting, self._retries = self._retries, []
         self._has_retries.clear()
-        pieces, self._retries = self._retries, []
-        for piece in pieces:
-            self._dispatch(piece.job, piece.partitions)
+        for due, piece in waiting:
+            if due <= now:
+                self._dispatch(piece.job, piece.partitions, piece.failures)
+            else:
+                self._retries.append((due, piece))
+        if self._retries:
+            self._has_retries.set()
 
-    def _dispatch(self, job: _Job, partitions: tuple[TopicPartition, ...]) -> None:
+    def _dispatch(self, job: _Job, partitions: tuple[TopicPartition, ...], failures: int = 0) -> None:
         """Pass each marker to the present leader of its partition."""
         if job.is_dropped:
             return
@@ -175,9 +186,9 @@ class TransactionMarkers:
             else:
                 job.unknown_since.pop(topic_partition, None)
                 by_leader.setdefault(leadership.leader, []).append(topic_partition)
-        self._look_for(job, unknown)
+        self._look_for(job, unknown, failures)
         for leader, led in by_leader.items():
-            piece = _Piece(job, tuple(led))
+            piece = _Piece(job, tuple(led), failures)
             if leader == self._broker_id:
                 self._appends.write([piece.marker()], partial(self._take_own, piece))
             elif leader < 0:
@@ -185,7 +196,7 @@ class TransactionMarkers:
             else:
                 self._peers.submit(leader, piece)
 
-    def _look_for(self, job: _Job, unknown: list[TopicPartition]) -> None:
+    def _look_for(self, job: _Job, unknown: list[TopicPartition], failures: int) -> None:
         """Retry partitions that are not in the metadata; after a while, treat them as deleted."""
         now = self._clock.monotonic()
         missing = []
@@ -196,7 +207,7 @@ class TransactionMarkers:
             else:
                 self._leave_out(job, topic_partition)
         if missing:
-            self._retry_all([_Piece(job, tuple(missing))])
+            self._retry_all([_Piece(job, tuple(missing), failures)])
 
     def _leave_out(self, job: _Job, topic_partition: TopicPartition) -> None:
         logger.info(
@@ -242,7 +253,7 @@ class TransactionMarkers:
                 logger.debug("the marker for %s will be sent again: %s", topic_partition, code.name)
                 again.append(topic_partition)
         if again:
-            self._retry_all([_Piece(job, tuple(again))])
+            self._retry_all([_Piece(job, tuple(again), piece.failures)])
 
     def _take_own(self, piece: _Piece, codes: list[Codes]) -> None:
         (only,) = codes
@@ -271,10 +282,13 @@ class TransactionMarkers:
             jobs.discard(job)
 
     def _retry_all(self, pieces: list[_Piece]) -> None:
-        live = [piece for piece in pieces if not piece.job.is_dropped]
-        if live:
-            self._retries.extend(live)
-            self._has_retries.set()
+        now = self._clock.monotonic()
+        for piece in pieces:
+            if not piece.job.is_dropped:
+                failures = piece.failures + 1
+                again = replace(piece, failures=failures)
+                self._retries.append((now + _BACKOFF.seconds(failures), again))
+                self._has_retries.set()
 
 
 def _wire(marker: Marker) -> WritableTxnMarker:

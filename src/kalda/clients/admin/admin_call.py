@@ -90,6 +90,8 @@ class AdminRequest(Generic[K, V]):
     response_class: type[Message]
     keys: tuple[K, ...]
     read: Callable[[Message], Answers[K, V]]
+    version_max: int | None = None
+    """The highest version that can express the request; None for any."""
 
     @classmethod
     def of(
@@ -98,6 +100,8 @@ class AdminRequest(Generic[K, V]):
         response_class: type[R],
         keys: Iterable[K],
         read: Callable[[R, Answers[K, V]], None],
+        *,
+        version_max: int | None = None,
     ) -> Self:
         """Pair a request with the function that reads a response of `response_class` into answers."""
 
@@ -107,7 +111,7 @@ class AdminRequest(Generic[K, V]):
             read(response, answers)
             return answers
 
-        return cls(message, response_class, tuple(keys), read_message)
+        return cls(message, response_class, tuple(keys), read_message, version_max)
 
 
 class AdminOperation(ABC, Generic[K, V]):

@@ -23,8 +23,10 @@ from kalda.clients.admin.routes import Coordinator, PartitionLeader
 from kalda.clients.argument_checks import check_collection
 from kalda.clients.errors import ClientError, IllegalStateError, UnsupportedApiError, error_for
 from kalda.clients.network_client import NO_NODE, NetworkClient, broker_id_of, is_coordinator_node_id
+from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.metadata import MetadataResponse
+from kalda.protocol.schema import Message
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -218,7 +220,7 @@ class _Run(Generic[K, V]):
         async with limit:
             try:
                 response = await self._client.send(
-                    node_id, request.message, request.response_class, timeout_ms=self._timeout_ms()
+                    node_id, _versioned(request), request.response_class, timeout_ms=self._timeout_ms()
                 )
             except ClientError as error:
                 self._client.metadata.request_update()
@@ -233,6 +235,13 @@ class _Run(Generic[K, V]):
 
     def _timeout_ms(self) -> int:
         return self._runner.request_timeout_ms(self._call.deadline - self._clock.monotonic())
+
+
+def _versioned(request: AdminRequest[K, V]) -> Message | VersionedRequest:
+    message, api_key = request.message, request.message.SCHEMA.api_key
+    if request.version_max is None or api_key is None:
+        return message
+    return VersionedRequest(api_key, lambda _: message, version_max=request.version_max)
 
 
 def _first_error(error: BaseException) -> BaseException:

@@ -38,6 +38,8 @@ AskedTopic = TypeVar("AskedTopic", OffsetFetchRequestTopic, OffsetFetchRequestTo
 
 _STABLE_FROM: Final = 7
 _MANY_GROUPS_FROM: Final = 8
+_LAST_WITH_NAMES: Final = 9
+"""Later versions of OffsetCommit and OffsetFetch name topics by id."""
 _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
 _HAS_MEMBERS: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.STALE_MEMBER_EPOCH})
@@ -75,7 +77,9 @@ class ListGroupOffsets(AdminOperation[str, FetchedOffsets]):
                 for key in keys
             ]
             message = OffsetFetchRequest(groups=groups, require_stable=self._require_stable)
-            yield AdminRequest.of(message, OffsetFetchResponse, keys, self._read_groups)
+            yield AdminRequest.of(
+                message, OffsetFetchResponse, keys, self._read_groups, version_max=_LAST_WITH_NAMES
+            )
             return
         for key in keys:
             message = OffsetFetchRequest(
@@ -170,7 +174,7 @@ class AlterGroupOffsets(AdminOperation[str, PartitionOutcomes]):
             self._take(group_id, codes, answers)
 
         message = OffsetCommitRequest(group_id=group_id, topics=topics)
-        return AdminRequest.of(message, OffsetCommitResponse, (group_id,), read)
+        return AdminRequest.of(message, OffsetCommitResponse, (group_id,), read, version_max=_LAST_WITH_NAMES)
 
     def _take(
         self, group_id: str, codes: Mapping[TopicPartition, int], answers: Answers[str, PartitionOutcomes]

@@ -19,6 +19,7 @@ from kalda.clients.admin.topics import (
 )
 from kalda.clients.errors import ClientError, UnsupportedApiError
 from kalda.common.api_keys import ApiKey
+from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, uuid_to_text
 from kalda.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
@@ -297,10 +298,15 @@ class DescribeTopics(AdminOperation[TopicKey, TopicDescription]):
         def read(
             response: DescribeTopicPartitionsResponse, answers: Answers[TopicKey, TopicDescription]
         ) -> None:
-            self._cursor = cursor = response.next_cursor
+            before, cursor = self._cursor, response.next_cursor
+            self._cursor = cursor
             for topic in response.topics:
                 self._take_page(topic, cursor, answers)
-            if cursor is not None:
+            if cursor is not None and not _is_ahead(cursor, before):
+                # Pages of a broker that names no later one would be asked for again and again.
+                for name in names:
+                    answers.fail(name, ErrorCode.UNKNOWN_SERVER_ERROR, "The pages of partitions do not end.")
+            elif cursor is not None:
                 for name in names:
                     if name >= cursor.topic_name:
                         answers.ask_again(name)
@@ -404,6 +410,13 @@ def _partition_of_page(partition: DescribeTopicPartitionsResponsePartition) -> T
 
 def _id_or_none(topic_id: UUID) -> UUID | None:
     return None if topic_id == ZERO_UUID else topic_id
+
+
+def _is_ahead(cursor: Cursor, before: Cursor | None) -> bool:
+    return before is None or (cursor.topic_name, cursor.partition_index) > (
+        before.topic_name,
+        before.partition_index,
+    )
 
 
 def _refused_id(what: str, key: TopicKey, release: str) -> ClientError | None:

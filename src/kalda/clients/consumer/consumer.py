@@ -102,6 +102,8 @@ class Consumer:
         self._signal: Final = WakeSignal()
         self._queue: Final = CallerQueue(self._signal)
         self._is_woken = False
+        self._close_later_s: float | None = None
+        """The time for a `close` that a signal handler has asked for within a method of this thread."""
         self._polled_at = 0.0
         self._generator: Generator[ConsumerRecord[Any, Any], None, None] | None = None
         self._thread: Final = LoopThread(setup.config.client_id)
@@ -136,7 +138,8 @@ class Consumer:
     def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """Commit if auto commit is on, leave the group, end the thread; harmless twice.
 
-        Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes.
+        Takes `timeout_s` at most, and as long as the listener's `on_partitions_revoked` takes. In a signal
+        handler that interrupted a method which the loop would wait for, the next `poll` closes.
         """
         check_timeout(timeout_s)
         try:
@@ -145,6 +148,11 @@ class Consumer:
             # It is closed, or this process is a fork: the connections are those of the parent.
             self._finalizer.detach()
             self._thread.close()
+            return
+        try:
+            self._inner.check_not_inside()
+        except IllegalStateError:
+            self._close_later_s = timeout_s
             return
         with self._guard:
             self._finalizer.detach()
@@ -373,6 +381,7 @@ class Consumer:
         """
         call: LoopCall[T] | None = None
         try:
+            self._inner.check_not_inside()
             with self._guard:
                 call = self._thread.submit(coroutine, self._signal.set)
                 self._wait_done(call, timeout_s, with_rebalances=with_rebalances, can_wake=can_wake)
@@ -416,6 +425,8 @@ class Consumer:
         now = clock()
         deadline = None if timeout_s is None else now + timeout_s
         while True:
+            if self._close_later_s is not None:
+                self.close(self._close_later_s)
             self._thread.check_usable()
             self._queue.run(with_rebalances=True)
             if self._is_woken:

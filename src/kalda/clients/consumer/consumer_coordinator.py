@@ -31,9 +31,9 @@ from kalda.clients.consumer.rebalance_listener import RebalanceCallbacks, Rebala
 from kalda.clients.consumer.subscription_state import SubscriptionState, SubscriptionType
 from kalda.clients.errors import ClientError
 from kalda.clients.network_client import NetworkClient
-from kalda.clients.retry import Pacer
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import Pacer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger

@@ -6,7 +6,7 @@ What a maintainer must not break: a partition's fetches are returned in the orde
 from the position on, and never after a seek, a reset or a rebalance (`generation`).
 """
 
-import threading
+import contextlib
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
@@ -44,41 +44,35 @@ class FetchBuffer:
         self._subscription: Final = subscription
         self._metrics: Final = metrics
         self._read_committed: Final = read_committed
-        self._lock: Final = threading.Lock()
-        self._fetches: deque[CompletedFetch] = deque()
+        # Each change is one call of the deque's, so that it needs no lock. The loop would wait for one which
+        # the user's thread holds while a signal handler of that thread waits for the loop.
+        self._fetches: Final[deque[CompletedFetch]] = deque()
         self.is_cut_short = False
         """Whether the last call took less than there is, because of `DecodeBound`; user's thread only."""
 
     def add(self, fetch: CompletedFetch) -> None:
         """Add what a response returned for one partition."""
-        with self._lock:
-            self._fetches.append(fetch)
+        self._fetches.append(fetch)
 
     def unread_bytes(self) -> dict[TopicPartition, int]:
         """Return the bytes not opened yet, of each partition that has fetched records."""
         unread: dict[TopicPartition, int] = {}
-        with self._lock:
-            for fetch in self._fetches:
-                unread[fetch.partition] = unread.get(fetch.partition, 0) + fetch.unread_bytes
+        for fetch in self._fetches.copy():
+            unread[fetch.partition] = unread.get(fetch.partition, 0) + fetch.unread_bytes
         return unread
 
     def drop_stale(self) -> None:
         """Drop what a seek, a reset or a rebalance made useless."""
         is_current = self._subscription.is_current
-        with self._lock:
-            fetches, self._fetches = self._fetches, deque()
-            for fetch in fetches:
-                if is_current(fetch.partition, fetch.generation):
-                    self._fetches.append(fetch)
-                else:
-                    fetch.count_consumed()
+        for fetch in self._fetches.copy():
+            if not is_current(fetch.partition, fetch.generation):
+                self.remove(fetch)
         if self._metrics is not None:
             self._metrics.assigned(set(self._subscription.assigned()))
 
     def clear(self) -> None:
         """Drop everything."""
-        with self._lock:
-            self._fetches.clear()
+        self._fetches.clear()
 
     def take(self, count: int, deserializers: Deserializers) -> list[ConsumerRecord[Any, Any]]:
         """Return up to `count` records and move the positions behind them.
@@ -90,11 +84,10 @@ class FetchBuffer:
             FetchCorruptionError, RecordDeserializationError: the first record cannot be read.
         """
         taken: list[ConsumerRecord[Any, Any]] = []
-        parked: list[CompletedFetch] = []
         bound = DecodeBound()
         self.is_cut_short = False
         try:
-            while len(taken) < count and (fetch := self._next(parked)) is not None:
+            while len(taken) < count and (fetch := self.next_fetch()) is not None:
                 records = self._take_from(fetch, count - len(taken), deserializers, bound)
                 if records:
                     taken = taken + records if taken else records
@@ -105,10 +98,6 @@ class FetchBuffer:
             # What was taken is good; the next call begins with the record that cannot be read.
             if not taken:
                 raise
-        finally:
-            if parked:
-                with self._lock:
-                    self._fetches.extendleft(reversed(parked))
         return taken
 
     def take_chunk(self, count: int, deserializers: Deserializers) -> Chunk | None:
@@ -138,19 +127,25 @@ class FetchBuffer:
         if self._subscription.rewind(fetch.partition, fetch.generation, position):
             fetch.put_back(chunk.records[handed_out:], position.offset)
             fetch.consumed_count -= len(chunk.records) - handed_out
-            with self._lock:
-                if fetch not in self._fetches:
-                    self._fetches.appendleft(fetch)
+            if fetch not in self._fetches:
+                self._fetches.appendleft(fetch)
 
     def next_fetch(self) -> CompletedFetch | None:
         """Return the first fetch with records to return now, and leave it in the buffer."""
-        parked: list[CompletedFetch] = []
-        try:
-            return self._next(parked)
-        finally:
-            if parked:
-                with self._lock:
-                    self._fetches.extendleft(reversed(parked))
+        fetches, subscription = self._fetches, self._subscription
+        while fetches:
+            try:
+                first = fetches[0]
+            except IndexError:
+                break  # the loop has dropped it
+            if not subscription.is_current(first.partition, first.generation):
+                self.remove(first)
+            elif subscription.is_fetchable(first.partition):
+                return first
+            else:
+                # Those of paused partitions stay where they are.
+                return next((each for each in fetches.copy() if self._is_returnable(each)), None)
+        return None
 
     def advance(self, fetch: CompletedFetch, position: FetchPosition) -> bool:
         """Move the position to where `fetch` has been read to; drop the fetch when it has no more.
@@ -190,20 +185,11 @@ class FetchBuffer:
         fetch.consumed_count += len(records)
         return records if self.advance(fetch, position) else []
 
-    def _next(self, parked: list[CompletedFetch]) -> CompletedFetch | None:
-        """Return the first fetch whose partition is not paused; move those before it to `parked`."""
+    def _is_returnable(self, fetch: CompletedFetch) -> bool:
         subscription = self._subscription
-        with self._lock:
-            fetches = self._fetches
-            while fetches:
-                fetch = fetches[0]
-                if not subscription.is_current(fetch.partition, fetch.generation):
-                    fetches.popleft().count_consumed()
-                elif not subscription.is_fetchable(fetch.partition):
-                    parked.append(fetches.popleft())
-                else:
-                    return fetch
-        return None
+        return subscription.is_current(fetch.partition, fetch.generation) and subscription.is_fetchable(
+            fetch.partition
+        )
 
     def drop(self, fetch: CompletedFetch) -> None:
         """Drop a fetch with unread records; what was fetched behind it is useless, too."""
@@ -213,7 +199,6 @@ class FetchBuffer:
     def remove(self, fetch: CompletedFetch) -> None:
         """Drop a fetch that has been read."""
         fetch.count_consumed()
-        with self._lock:
-            # The loop may have dropped it meanwhile.
-            if fetch in self._fetches:
-                self._fetches.remove(fetch)
+        # The other thread may have dropped it meanwhile.
+        with contextlib.suppress(ValueError):
+            self._fetches.remove(fetch)

@@ -20,7 +20,7 @@ from kalda.clients.consumer.fetch_position import NO_LEADER, LeaderAndEpoch
 from kalda.clients.consumer.fetch_session import FetchTarget
 from kalda.clients.consumer.subscription_state import Fetchable, SubscriptionState
 from kalda.clients.metadata import ClusterMetadata
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.fetch import PartitionData

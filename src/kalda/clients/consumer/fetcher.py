@@ -32,8 +32,8 @@ from kalda.clients.errors import BrokerConnectionError, ClientError, Unsupported
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.metrics.consumer_metrics import FetchMetrics, ResponseMetrics
 from kalda.clients.network_client import NetworkClient
-from kalda.clients.retry import Pacer
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import Pacer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.loop_logger import loop_logger

@@ -105,6 +105,11 @@ class LoopSide(AsyncConsumer):
         """Return what `core` returns, for methods that a listener cannot call in `close`."""
         return self._open_core()
 
+    def check_not_inside(self) -> None:
+        """Check that the user's thread may wait for the loop; see `SubscriptionState.check_not_inside`."""
+        if self._core is not None:
+            self._core.subscription.check_not_inside()
+
     @property
     def iteration(self) -> RecordIteration:
         """The records that a loop is being given."""

@@ -21,18 +21,20 @@ from kalda.clients.consumer.offset_requests import (
     COORDINATOR_MOVED,
     CommitIdentity,
     Offsets,
+    TopicIds,
     UnknownPartitionsError,
     commit_request,
     fetch_request,
     read_commit_response,
     read_fetch_response,
+    version_max,
 )
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import ClientError
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import TopicPartition, is_other_topic
 from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.offset_commit import OffsetCommitResponse
 from kalda.protocol.messages.offset_fetch import OffsetFetchResponse
@@ -182,15 +184,20 @@ class OffsetCommits:
             return {}
         identity = self._member.fetch_identity()
         group_id = self._requests.group_id
+        ids = self._subscriptions.topic_ids(partitions)
         request = VersionedRequest(
-            ApiKey.OFFSET_FETCH, lambda version: fetch_request(group_id, partitions, identity, version)
+            ApiKey.OFFSET_FETCH,
+            lambda version: fetch_request(group_id, partitions, identity, version, ids),
+            version_max=version_max(partitions, ids),
         )
         response = await self._requests.send(request, OffsetFetchResponse)
         try:
-            return read_fetch_response(group_id, response, self._requests.coordinator_text)
+            return read_fetch_response(group_id, response, self._requests.coordinator_text, ids)
         except ClientError as error:
             if error.code in COORDINATOR_MOVED:
                 self._requests.forget_coordinator()
+            if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                self._requests.client.metadata.request_update()
             if error.code in (ErrorCode.STALE_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID):
                 # The next heartbeat brings another epoch, or fences the member; a later attempt knows.
                 self._member.on_commit_refused(error.code, identity)
@@ -223,10 +230,16 @@ class OffsetCommits:
     async def _attempt(self, offsets: Offsets) -> None:
         async with self._order:
             identity = self._member.commit_identity()
-            request = commit_request(self._requests.group_id, offsets, identity)
+            ids = self._subscriptions.topic_ids(offsets)
+            request = commit_request(self._requests.group_id, offsets, identity, ids)
             version_min = 0 if identity.group_instance_id is None else _FROM_STATIC_MEMBERS
             response = await self._requests.send(
-                VersionedRequest(ApiKey.OFFSET_COMMIT, lambda _: request, version_min=version_min),
+                VersionedRequest(
+                    ApiKey.OFFSET_COMMIT,
+                    lambda _: request,
+                    version_max=version_max(offsets, ids),
+                    version_min=version_min,
+                ),
                 OffsetCommitResponse,
             )
             try:
@@ -235,9 +248,10 @@ class OffsetCommits:
                     response,
                     lambda code: self._member.on_commit_refused(code, identity),
                     self._requests.coordinator_text,
+                    ids,
                 )
             except UnknownPartitionsError as error:
-                error.is_final = self._are_deleted(error.partitions)
+                error.is_final = self._are_deleted(error.partitions, ids)
                 raise
             except ClientError as error:
                 if error.code in COORDINATOR_MOVED:
@@ -245,12 +259,23 @@ class OffsetCommits:
                 raise
         self._on_committed(offsets)
 
-    def _are_deleted(self, partitions: Collection[TopicPartition]) -> bool:
-        """Whether partitions were consumed, so that they existed, and are not in the metadata any more."""
+    def _are_deleted(self, partitions: Collection[TopicPartition], ids: TopicIds) -> bool:
+        """Whether partitions were consumed, so that they existed, and are not in the metadata any more.
+
+        `ids` are those of their topics; another topic may have the name now.
+        """
         metadata = self._requests.client.metadata
         # Not `all_consumed`, which leaves out the topics that the metadata does not have any more.
         consumed = self._subscriptions.all_positions()
-        if all(each in consumed and metadata.snapshot.partition(each) is None for each in partitions):
+        snapshot = metadata.snapshot
+        if all(
+            each in consumed
+            and (
+                snapshot.partition(each) is None
+                or is_other_topic(snapshot.topic_id(each.topic), ids[each.topic])
+            )
+            for each in partitions
+        ):
             return True
         # The next attempt finds newer metadata.
         metadata.request_update()

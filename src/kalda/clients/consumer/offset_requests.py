@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
+from uuid import UUID
 
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import (
@@ -13,7 +14,7 @@ from kalda.clients.errors import (
 )
 from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition, by_topic
+from kalda.common.types import ZERO_UUID, TopicPartition, by_topic
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -26,6 +27,7 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
+    OffsetFetchResponseTopics,
 )
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
@@ -49,6 +51,7 @@ _RETRIED: Final = COORDINATOR_MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 _NO_EPOCH: Final = -1
 _FROM_MANY_GROUPS: Final = 8
 _FROM_REQUIRE_STABLE: Final = 7
+_LAST_WITH_NAMES: Final = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,18 @@ class UnknownPartitionsError(UnknownTopicOrPartitionError):
         return not self.is_final
 
 
-def commit_request(group_id: str, offsets: Offsets, identity: CommitIdentity) -> OffsetCommitRequest:
+TopicIds = Mapping[str, UUID]
+"""The ids of topics by name; zero for those that are not known."""
+
+
+def version_max(partitions: Collection[TopicPartition], ids: TopicIds) -> int | None:
+    """Return the highest version of both requests: the last with names where a topic has no id, else None."""
+    return _LAST_WITH_NAMES if any(ids[each.topic] == ZERO_UUID for each in partitions) else None
+
+
+def commit_request(
+    group_id: str, offsets: Offsets, identity: CommitIdentity, ids: TopicIds
+) -> OffsetCommitRequest:
     """Build a request that commits the offsets."""
     return OffsetCommitRequest(
         group_id=group_id,
@@ -97,7 +111,9 @@ def commit_request(group_id: str, offsets: Offsets, identity: CommitIdentity) ->
         group_instance_id=identity.group_instance_id,
         topics=[
             OffsetCommitRequestTopic(
-                name=topic, partitions=[_committed(each.partition, offsets[each]) for each in partitions]
+                name=topic,
+                topic_id=ids[topic],
+                partitions=[_committed(each.partition, offsets[each]) for each in partitions],
             )
             for topic, partitions in by_topic(offsets).items()
         ],
@@ -109,11 +125,12 @@ def read_commit_response(
     response: OffsetCommitResponse,
     on_membership_error: Callable[[ErrorCode], ClientError],
     coordinator: Callable[[], str],
+    ids: TopicIds,
 ) -> None:
     """Check that all offsets were committed.
 
-    `on_membership_error` processes a code of `MEMBERSHIP_ERRORS` and returns what to raise; `coordinator`
-    names the broker for messages.
+    `ids` are those of the request. `on_membership_error` processes a code of `MEMBERSHIP_ERRORS` and returns
+    what to raise; `coordinator` names the broker for messages.
 
     Raises:
         UnknownPartitionsError: the coordinator does not know some partitions, and has committed the others.
@@ -121,18 +138,20 @@ def read_commit_response(
     """
     unauthorized = set()
     unknown = []
+    names_by_id = _names(ids)
     for topic in response.topics:
+        name = topic.name or names_by_id.get(topic.topic_id, "")
         for each in topic.partitions:
             code = ErrorCode.of(each.error_code)
             if code is ErrorCode.NONE:
                 continue
             if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                unauthorized.add(topic.name)
+                unauthorized.add(name)
                 continue
             if code in MEMBERSHIP_ERRORS:
                 raise on_membership_error(code)
-            partition = TopicPartition(topic.name, each.partition_index)
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            partition = TopicPartition(name, each.partition_index)
+            if code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID):
                 unknown.append(partition)
                 continue
             what = f"the commit of group {group_id} for {partition} at {coordinator()}"
@@ -150,7 +169,11 @@ def read_commit_response(
 
 
 def fetch_request(
-    group_id: str, partitions: Collection[TopicPartition], identity: CommitIdentity, version: int
+    group_id: str,
+    partitions: Collection[TopicPartition],
+    identity: CommitIdentity,
+    version: int,
+    ids: TopicIds,
 ) -> OffsetFetchRequest:
     """Build a request for committed offsets, without those of transactions under way (KIP-447)."""
     grouped = {topic: [each.partition for each in found] for topic, found in by_topic(partitions).items()}
@@ -168,7 +191,7 @@ def fetch_request(
         member_id=identity.member_id or None,
         member_epoch=identity.generation_id if identity.member_id else -1,
         topics=[
-            OffsetFetchRequestTopics(name=name, partition_indexes=numbers)
+            OffsetFetchRequestTopics(name=name, topic_id=ids[name], partition_indexes=numbers)
             for name, numbers in grouped.items()
         ],
     )
@@ -176,9 +199,9 @@ def fetch_request(
 
 
 def read_fetch_response(
-    group_id: str, response: OffsetFetchResponse, coordinator: Callable[[], str]
+    group_id: str, response: OffsetFetchResponse, coordinator: Callable[[], str], ids: TopicIds
 ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-    """Return the committed offsets; None for a partition without one.
+    """Return the committed offsets; None for a partition without one. `ids` are those of the request.
 
     Raises:
         ClientError: the group or a partition has an error.
@@ -191,10 +214,16 @@ def read_fetch_response(
         raise error_for(code, f"{what} at {coordinator()}")
     committed: dict[TopicPartition, OffsetAndMetadata | None] = {}
     unstable: list[TopicPartition] = []
+    names_by_id = _names(ids)
     for topic in topics:
+        topic_id = topic.topic_id if isinstance(topic, OffsetFetchResponseTopics) else ZERO_UUID
+        name = topic.name or names_by_id.get(topic_id, "")
         for each in topic.partitions:
-            partition = TopicPartition(topic.name, each.partition_index)
+            partition = TopicPartition(name, each.partition_index)
             code = ErrorCode.of(each.error_code)
+            if code is ErrorCode.UNKNOWN_TOPIC_ID:
+                # Newer metadata has the id of the topic that has the name now.
+                raise error_for(code, f"{what} for {partition} at {coordinator()}")
             if code is ErrorCode.UNSTABLE_OFFSET_COMMIT:
                 unstable.append(partition)
             elif code is not ErrorCode.NONE:
@@ -211,6 +240,10 @@ def read_fetch_response(
         what = f"{what} for {names} at {coordinator()} (a transaction is under way)"
         raise error_for(ErrorCode.UNSTABLE_OFFSET_COMMIT, what)
     return committed
+
+
+def _names(ids: TopicIds) -> dict[UUID, str]:
+    return {topic_id: name for name, topic_id in ids.items() if topic_id != ZERO_UUID}
 
 
 def _committed(partition: int, offset: OffsetAndMetadata) -> OffsetCommitRequestPartition:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, cast
 from uuid import UUID
 
 from kalda.clients.consumer.consumer_errors import NoOffsetForPartitionError
@@ -21,6 +21,7 @@ from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.consumer.partition_state import FetchState, PartitionState
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.held_lock import Reentrant, check_not_held
 from kalda.common.public import public
 from kalda.common.types import ZERO_UUID, TopicPartition
 
@@ -83,6 +84,14 @@ class SubscriptionState:
         # Insertion order is the order in which partitions are asked for; see `move_to_end`.
         self._partitions: dict[TopicPartition, PartitionState] = {}
         self._last_generation = 0
+
+    def check_not_inside(self) -> None:
+        """Check that the caller did not interrupt a method here, whose lock the loop needs.
+
+        Raises:
+            IllegalStateError: it did.
+        """
+        check_not_held(cast(Reentrant, self._lock), "consumer", "a call of the consumer")
 
     # Subscription
 
@@ -366,6 +375,16 @@ class SubscriptionState:
                     leader_epoch = None if epoch == NO_LEADER_EPOCH else epoch
                     consumed[partition] = OffsetAndMetadata(state.position.offset, "", leader_epoch)
             return consumed
+
+    def topic_ids(self, partitions: Iterable[TopicPartition]) -> dict[str, UUID]:
+        """Return the id of each topic: of the one that is read, else of the one that has the name now."""
+        with self._lock:
+            found: dict[str, UUID] = {}
+            for each in partitions:
+                state = self._partitions.get(each)
+                read = ZERO_UUID if state is None else state.topic_id
+                found[each.topic] = self.topic_id_of(each.topic) if read == ZERO_UUID else read
+            return found
 
     def all_positions(self) -> dict[TopicPartition, int]:
         """Return the offset of every partition that has a position, valid or not."""

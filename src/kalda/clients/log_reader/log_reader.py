@@ -39,7 +39,8 @@ class LogReader:
     def __init__(self, config: LogReaderConfig) -> None:
         self.config: Final = config
         self._core: LogReaderCore | None = None
-        self._start_lock: Final = threading.Lock()
+        # Reentrant for signal handlers. One that starts the reader within its start leaves a thread behind.
+        self._start_lock: Final = threading.RLock()
 
     def __enter__(self) -> Self:
         return self

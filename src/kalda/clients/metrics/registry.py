@@ -112,7 +112,8 @@ class ClientMetrics:
         self._samples: Final = SampleConfig() if samples is None else samples
         self._metrics: Final[dict[MetricName, Metric]] = {}
         self._texts: Final[dict[MetricName, TextMetric]] = {}
-        self._lock: Final = threading.Lock()
+        # Reentrant for signal handlers; nothing below iterates over a dictionary that one may change.
+        self._lock: Final = threading.RLock()
 
     def now(self) -> float:
         """Return the time for `Sensor.record`, in monotonic seconds."""
@@ -181,8 +182,8 @@ class ClientMetrics:
         """Remove the metrics that have all of these tags besides the client's own."""
         wanted = set(tags.items())
         with self._lock:
-            for key in [key for key in self._metrics if wanted <= set(key.tags)]:
-                del self._metrics[key]
+            for key in [key for key in list(self._metrics) if wanted <= set(key.tags)]:
+                self._metrics.pop(key, None)
 
     def count(self) -> int:
         """Return how many metrics are registered, with those that are text."""

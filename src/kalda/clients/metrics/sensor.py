@@ -10,6 +10,7 @@ started would otherwise show its first request as hundreds a second.
 
 import math
 import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -63,9 +64,10 @@ class Sensor:
         self._window_s: Final = config.window_s
         self._sample: _Sample | None = None
         """The sample that takes values now."""
-        self._lock: Final = threading.Lock()
+        # Reentrant: a signal handler may read or record what its thread is about to.
+        self._lock: Final = threading.RLock()
         # Times and values in order. Any thread appends; only `_drain` removes, with the lock held.
-        self._pending: Final[list[tuple[float, float]]] = []
+        self._pending: Final[deque[tuple[float, float]]] = deque()
         self._total = 0.0
         self._total_count = 0
         self._last = math.nan
@@ -145,11 +147,15 @@ class Sensor:
     def _drain(self) -> None:
         """Move the values that wait into their windows."""
         pending = self._pending
-        count = len(pending)
-        if not count:
+        taken: list[tuple[float, float]] = []
+        take = pending.popleft
+        try:
+            while True:
+                taken.append(take())
+        except IndexError:
+            pass
+        if not taken:
             return
-        taken = pending[:count]
-        del pending[:count]
         sample = self._sample
         if sample is not None and taken[-1][0] - sample.start < self._window_s:
             self._add(sample, [value for _, value in taken], taken[-1][0])
@@ -173,15 +179,13 @@ class Sensor:
     def _next_sample(self, now: float) -> _Sample:
         """Return the sample that takes values from now on; one more than `count` overlap the period."""
         samples = self._samples
-        if not samples:
+        if len(samples) <= self._config.count:
             samples.append(_Sample(now))
-            return samples[0]
-        self._current = (self._current + 1) % (self._config.count + 1)
-        if self._current == len(samples):
-            samples.append(_Sample(now))
-        else:
-            samples[self._current].reset(now)
-        return samples[self._current]
+            self._current = len(samples) - 1
+            return samples[-1]
+        current = self._current = (self._current + 1) % (self._config.count + 1)
+        samples[current].reset(now)
+        return samples[current]
 
     def _live(self, now: float) -> list[_Sample]:
         """Return the samples with a value in the period; older ones start again."""

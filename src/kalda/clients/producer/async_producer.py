@@ -8,10 +8,11 @@ on the same loop. So `send` lets the loop run once for each new batch.
 """
 
 import asyncio
+import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
 from uuid import UUID
@@ -23,6 +24,7 @@ from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
+from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.flush import await_results
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
@@ -170,7 +172,8 @@ class AsyncProducer(AsyncTransactionalProducer):
             # Once for each batch: the sender gets its turn.
             await asyncio.sleep(0)
             size = core.accumulator.memory_for(pending.key, pending.value, pending.headers)
-            return core.append(pending, await self._reserve(size, deadline))
+            async with self._reserved(size, deadline) as reserved:
+                return core.append(pending, reserved)
         except Exception as error:
             core.refused(record, error)
             raise
@@ -190,8 +193,8 @@ class AsyncProducer(AsyncTransactionalProducer):
             await core.wait_for_metadata(topic, partition, core.max_block_s)
         batches = []
         for chunk in core.arrow_chunks(topic, rows):
-            size = await self._reserve(chunk.size_bound, loop.time() + core.max_block_s)
-            batches.append(await asyncio.to_thread(core.append_arrow, topic, chunk, size))
+            async with self._reserved(chunk.size_bound, loop.time() + core.max_block_s) as reserved:
+                batches.append(await asyncio.to_thread(core.append_arrow, topic, chunk, reserved))
         return ArrowFuture(topic, batches)
 
     async def flush(self, timeout_s: float | None = None) -> None:
@@ -307,27 +310,27 @@ class AsyncProducer(AsyncTransactionalProducer):
         self._core.start()
         return loop
 
-    async def _reserve(self, size: int, deadline: float) -> int:
-        """Reserve memory for a new batch and return it; wait for it in the order of the callers."""
+    @contextlib.asynccontextmanager
+    async def _reserved(self, size: int, deadline: float) -> AsyncIterator[MemoryWaiter]:
+        """Reserve memory for a new batch; wait for it in the order of the callers.
+
+        What the block does not use when it raises is free again.
+        """
         accumulator = self._core.accumulator
         granted = asyncio.Event()
-        waiter = accumulator.reserve(size, granted.set)
-        if waiter is None:
-            return size
+        waiter = MemoryWaiter(size, granted.set)
         try:
-            self._core.sender.wakeup()
-            try:
-                with self._core.producer_metrics.waiting_for_buffer():
+            if not accumulator.reserve(waiter):
+                self._core.sender.wakeup()
+                with self._core.producer_metrics.waiting_for_buffer(), contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(deadline):
                         await granted.wait()
-            except TimeoutError:
-                pass
-            if accumulator.stop_waiting(waiter):
-                return size
+                if not accumulator.stop_waiting(waiter):
+                    raise self._core.buffer_exhausted(size)
+            yield waiter
         except BaseException:
             accumulator.cancel_reservation(waiter)
             raise
-        raise self._core.buffer_exhausted(size)
 
 
 _started: Final[weakref.WeakSet[AsyncProducer]] = weakref.WeakSet()

@@ -4,16 +4,18 @@ Python allocates and frees the memory itself, so the pool holds no buffers, only
 lock guards all methods.
 
 What a maintainer must not break: waiters are served first in, first out, and nobody passes them by. A caller
-with a large record would else wait for ever beside callers with small ones.
+with a large record would else wait for ever beside callers with small ones. And no call stands between the
+change of a number and that of its owner: CPython runs signal handlers in calls, and an exception out of one
+would lose the memory, or free it twice.
 """
 
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 
 class MemoryWaiter:
-    """A caller that waits for `size` bytes; `wake` is called once, when they are reserved for it."""
+    """A caller that wants `size` bytes; `wake` is called once, when they are reserved for it after a wait."""
 
     __slots__ = ("is_granted", "size", "wake")
 
@@ -21,6 +23,14 @@ class MemoryWaiter:
         self.size: Final = size
         self.wake: Final = wake
         self.is_granted = False
+        """Whether the bytes are reserved, and no batch has taken them over."""
+
+
+class MemoryHolder(Protocol):
+    """A batch."""
+
+    reserved: int
+    """Its bytes of the pool."""
 
 
 class BufferPool:
@@ -41,25 +51,33 @@ class BufferPool:
         """How many callers wait."""
         return len(self._waiters)
 
-    def reserve_nowait(self, size: int) -> bool:
-        """Reserve `size` bytes if they are free and nobody waits; return whether it did."""
+    def reserve_nowait(self, waiter: MemoryWaiter) -> bool:
+        """Reserve the bytes if they are free and nobody waits; return whether it did."""
+        size = waiter.size
         if self._waiters or size > self._available:
             return False
         self._available -= size
+        waiter.is_granted = True
         return True
 
-    def wait(self, size: int, wake: Callable[[], None]) -> MemoryWaiter:
-        """Queue a caller that `reserve_nowait` refused; `size` is at most `total`."""
-        assert size <= self.total, f"{size} bytes never fit into {self.total}"
-        waiter = MemoryWaiter(size, wake)
+    def wait(self, waiter: MemoryWaiter) -> None:
+        """Queue a caller that `reserve_nowait` refused; its size is at most `total`."""
+        assert waiter.size <= self.total, f"{waiter.size} bytes never fit into {self.total}"
         self._waiters.append(waiter)
-        return waiter
+
+    def shrink(self, holder: MemoryHolder, size: int) -> None:
+        """Free all but `size` bytes of what a batch has reserved."""
+        self._available += holder.reserved - size
+        holder.reserved = size
+        assert self._available <= self.total, f"{self._available} of {self.total} bytes are free"
+        self._grant()
 
     def cancel(self, waiter: MemoryWaiter) -> None:
-        """Let a caller give up; what was reserved for it meanwhile is free again."""
+        """Let a caller give up; what is reserved for it is free again."""
         if waiter.is_granted:
             waiter.is_granted = False
-            self.release(waiter.size)
+            self._available += waiter.size
+            self._grant()
         elif waiter in self._waiters:
             self._waiters.remove(waiter)
             self._grant()
@@ -78,7 +96,8 @@ class BufferPool:
 
     def _grant(self) -> None:
         while self._waiters and self._waiters[0].size <= self._available:
-            waiter = self._waiters.popleft()
+            waiter = self._waiters[0]
             self._available -= waiter.size
             waiter.is_granted = True
+            self._waiters.popleft()
             waiter.wake()

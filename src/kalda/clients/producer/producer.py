@@ -15,6 +15,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
@@ -26,6 +27,7 @@ from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOut
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
+from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.flush import wait_for_results
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
@@ -217,8 +219,9 @@ class Producer(TransactionalProducer):
             self._call(core.wait_for_metadata(topic, partition, core.max_block_s))
         batches = []
         for chunk in core.arrow_chunks(topic, rows):
-            size = self._reserve(chunk.size_bound, monotonic() + core.max_block_s)
-            batches.append(core.append_arrow(topic, chunk, size))
+            deadline = monotonic() + core.max_block_s
+            append = partial(core.append_arrow, topic, chunk)
+            batches.append(self._append_reserved(chunk.size_bound, deadline, append))
         return ArrowFuture(topic, batches)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -288,7 +291,7 @@ class Producer(TransactionalProducer):
             raise IllegalStateError(
                 "close was called in a callback of the producer; hand it to another thread"
             )
-        self._core.accumulator.check_not_inside()
+        self._check_not_inside()
         with self._close_lock:
             if self._is_closed:
                 return
@@ -329,7 +332,7 @@ class Producer(TransactionalProducer):
 
     def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         try:
-            self._core.accumulator.check_not_inside()
+            self._check_not_inside()
         except IllegalStateError:
             coroutine.close()
             raise
@@ -349,34 +352,39 @@ class Producer(TransactionalProducer):
             if future is not None:
                 return future
             size = core.accumulator.memory_for(pending.key, pending.value, pending.headers)
-            return core.append(pending, self._reserve(size, deadline))
+            return self._append_reserved(size, deadline, partial(core.append, pending))
         except Exception as error:
             core.refused(record, error)
             raise
 
-    def _reserve(self, size: int, deadline: float) -> int:
-        """Reserve memory for a new batch and return it; wait for it in the order of the callers."""
+    def _append_reserved(self, size: int, deadline: float, append: Callable[[MemoryWaiter], T]) -> T:
+        """Call `append` with memory for a new batch; wait for it in the order of the callers."""
         accumulator = self._core.accumulator
         granted = threading.Lock()
         granted.acquire()
-        waiter = accumulator.reserve(size, granted.release)
-        if waiter is None:
-            return size
+        waiter = MemoryWaiter(size, granted.release)
         try:
-            self._check_may_block("send, which has to wait for memory,")
-            self._core.sender.wakeup()
-            with self._core.producer_metrics.waiting_for_buffer():
-                granted.acquire(timeout=max(0.0, deadline - monotonic()))
-            if accumulator.stop_waiting(waiter):
-                return size
+            if not accumulator.reserve(waiter):
+                self._check_may_block("send, which has to wait for memory,")
+                self._core.sender.wakeup()
+                with self._core.producer_metrics.waiting_for_buffer():
+                    granted.acquire(timeout=max(0.0, deadline - monotonic()))
+                if not accumulator.stop_waiting(waiter):
+                    raise self._core.buffer_exhausted(size)
+            return append(waiter)
         except BaseException:
             accumulator.cancel_reservation(waiter)
             raise
-        raise self._core.buffer_exhausted(size)
 
     def _check_usable(self) -> None:
         if self._refusal is not None:
             raise IllegalStateError(self._refusal)
+
+    def _check_not_inside(self) -> None:
+        """Refuse a signal handler that interrupted a method whose lock the loop needs."""
+        self._core.accumulator.check_not_inside()
+        if self._core.transactions is not None:
+            self._core.transactions.check_not_inside()
 
     def _check_may_block(self, what: str) -> None:
         if self._thread.is_current:

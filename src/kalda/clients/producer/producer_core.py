@@ -40,6 +40,7 @@ from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.missing_topics import absent_partition
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner, as_partitioner
 from kalda.clients.producer.produce_results import ProduceResults
@@ -60,9 +61,9 @@ from kalda.clients.producer.serializers import (
 )
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transaction_manager import TransactionManager
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.extras import missing_package
@@ -396,7 +397,7 @@ class ProducerCore:
         timestamp_ms = self.clock.time_ms() if record.timestamp_ms is None else record.timestamp_ms
         return PendingRecord(topic, key, value, headers, partition, timestamp_ms, None)
 
-    def append(self, record: PendingRecord, reserved: int) -> RecordFuture:
+    def append(self, record: PendingRecord, reserved: MemoryWaiter) -> RecordFuture:
         """Append an encoded record in reserved memory, and wake the sender where it has to look."""
         appended = self.accumulator.append(
             record.topic,
@@ -505,14 +506,12 @@ class ProducerCore:
             chunk_bytes=chunk_bytes - HEADER_SIZE,
         )
 
-    def append_arrow(self, topic: str, chunk: "ArrowChunk", reserved: int) -> tuple[BatchResult, int]:
+    def append_arrow(
+        self, topic: str, chunk: "ArrowChunk", reserved: MemoryWaiter
+    ) -> tuple[BatchResult, int]:
         """Encode and append rows for which memory is reserved; return their result and their number."""
         settings = self.accumulator.settings
-        try:
-            encoded = chunk.encode(settings.compression, settings.compression_level)
-        except BaseException:
-            self.accumulator.release(reserved)
-            raise
+        encoded = chunk.encode(settings.compression, settings.compression_level)
         result = self.accumulator.append_encoded(
             topic,
             chunk.partition,

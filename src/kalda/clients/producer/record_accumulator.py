@@ -16,22 +16,21 @@ that they would never get.
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from types import FunctionType
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.held_lock import check_not_interrupting, methods_of
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.producer.buffer_pool import BufferPool, MemoryWaiter
 from kalda.clients.producer.compression_ratio import CompressionRatio
-from kalda.clients.producer.held_lock import check_not_interrupting
 from kalda.clients.producer.partition_queues import PartitionQueue, TopicQueues
 from kalda.clients.producer.partitioner import BuiltInPartitioner
 from kalda.clients.producer.producer_batch import ProducerBatch, record_size_max
 from kalda.clients.producer.producer_identity import NO_SEQUENCE, is_later_sequence
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.compression import Compression
@@ -124,7 +123,7 @@ class RecordAccumulator:
 
     def check_not_inside(self) -> None:
         """Check that the caller did not interrupt a method here; raises as `check_not_interrupting`."""
-        check_not_interrupting(self, _HOLDING)
+        check_not_interrupting(self, _HOLDING, "producer", "`send` or `flush`")
 
     # Appends: any thread.
 
@@ -198,18 +197,25 @@ class RecordAccumulator:
             return None
         if self.lock.locked():
             self.check_not_inside()
+        waiter = MemoryWaiter(size, _nothing)
         with self.lock:
-            if not self.pool.reserve_nowait(size):
-                return None
-            record = key, value, timestamp_ms, headers, on_delivery
-            return self._append(topic, partition, record, size, now, snapshot)
+            try:
+                if not self.pool.reserve_nowait(waiter):
+                    return None
+                record = key, value, timestamp_ms, headers, on_delivery
+                return self._append(topic, partition, record, waiter, now, snapshot)
+            except BaseException:
+                self.pool.cancel(waiter)
+                raise
 
     def memory_for(self, key: bytes | None, value: bytes | None, headers: Sequence[Header]) -> int:
         """Return how many bytes `append` needs for a record: `batch.size`, or more for a large record."""
         return max(self.settings.batch_size, HEADER_SIZE + record_size_max(key, value, headers))
 
-    def reserve(self, size: int, wake: Callable[[], None]) -> MemoryWaiter | None:
-        """Reserve memory for `append`; None means done, else `wake` is called when the waiter's turn came.
+    def reserve(self, waiter: MemoryWaiter) -> bool:
+        """Reserve memory for `append`; False means that `waiter.wake` is called when its turn came.
+
+        Whatever happens until `append` has returned, the caller ends with `cancel_reservation` if it raises.
 
         Raises:
             IllegalStateError: the producer is closed; or as `check_not_inside`.
@@ -219,17 +225,15 @@ class RecordAccumulator:
         with self.lock:
             if self._is_closed:
                 raise _closed()
-            return None if self.pool.reserve_nowait(size) else self.pool.wait(size, wake)
+            if self.pool.reserve_nowait(waiter):
+                return True
+            self.pool.wait(waiter)
+            return False
 
     def cancel_reservation(self, waiter: MemoryWaiter) -> None:
-        """Take back what `reserve` asked for, whether it was granted or not."""
+        """Take back what `reserve` asked for, whether it was granted or not, unless a batch has it."""
         with self.lock:
             self.pool.cancel(waiter)
-
-    def release(self, size: int) -> None:
-        """Give reserved memory back that no batch took over."""
-        with self.lock:
-            self.pool.release(size)
 
     def stop_waiting(self, waiter: MemoryWaiter) -> bool:
         """End a wait whose time is over; return whether the memory was granted in the last moment.
@@ -255,7 +259,7 @@ class RecordAccumulator:
         headers: Sequence[Header],
         on_delivery: Delivery | None,
         *,
-        reserved: int,
+        reserved: MemoryWaiter,
         now: float,
         snapshot: ClusterMetadata,
     ) -> Appended:
@@ -278,7 +282,7 @@ class RecordAccumulator:
         encoded: bytearray,
         record_count: int,
         *,
-        reserved: int,
+        reserved: MemoryWaiter,
         now: float,
         snapshot: ClusterMetadata,
     ) -> BatchResult:
@@ -291,20 +295,18 @@ class RecordAccumulator:
             self.check_not_inside()
         with self.lock:
             queues = self._topic(topic, snapshot)
-            try:
-                if self._is_closed:
-                    raise _closed()
-                queue = self._sticky(queues, snapshot, now) if partition is None else queues.queue(partition)
-                batch = ProducerBatch.encoded(queue.topic_partition, encoded, record_count, now, reserved)
-            except BaseException:
-                self.pool.release(reserved)
-                raise
+            if self._is_closed:
+                raise _closed()
+            if not reserved.is_granted:
+                # An `AsyncProducer`'s caller was cancelled while a thread encoded its rows.
+                raise IllegalStateError("the caller has given up")
+            queue = self._sticky(queues, snapshot, now) if partition is None else queues.queue(partition)
+            batch = ProducerBatch.encoded(queue.topic_partition, encoded, record_count, now, reserved.size)
             if queue.batches:
                 self._close_batch(queue.batches[-1], queues.ratio)
-            self._enqueue(queue, batch)
-            if len(encoded) < reserved:
-                self.pool.release(reserved - len(encoded))
-                batch.reserved = len(encoded)
+            self._enqueue(queue, batch, reserved)
+            if len(encoded) < batch.reserved:
+                self.pool.shrink(batch, len(encoded))
             if partition is None:
                 queues.partitioner.produced_bytes += len(encoded)
             return batch.result
@@ -496,35 +498,32 @@ class RecordAccumulator:
         topic: str,
         partition: int | None,
         record: _Record,
-        reserved: int,
+        reserved: MemoryWaiter,
         now: float,
         snapshot: ClusterMetadata,
     ) -> Appended:
         queues = self._topic(topic, snapshot)
-        try:
-            if self._is_closed:
-                raise _closed()
-            queue = self._sticky(queues, snapshot, now) if partition is None else queues.queue(partition)
-            last = queue.batches[-1] if queue.batches else None
-            future = None if last is None else last.try_append(*record)
-            if future is None and last is not None and self._can_grow(last, queues.ratio):
-                last.reserved += reserved
-                last.room += reserved
-                reserved = 0
-                future = last.try_append(*record)
-            if future is not None:
-                unused, reserved = reserved, 0
-                self.pool.release(unused)
-                return Appended(future, False)
-            batch = ProducerBatch(queue.topic_partition, self._new_builder(), now, reserved)
-            future = batch.try_append(*record)
-            assert future is not None, "the first record of a batch fits"
-            if last is not None:
-                self._close_batch(last, queues.ratio)
-        except BaseException:
-            self.pool.release(reserved)
-            raise
-        self._enqueue(queue, batch)
+        if self._is_closed:
+            raise _closed()
+        queue = self._sticky(queues, snapshot, now) if partition is None else queues.queue(partition)
+        last = queue.batches[-1] if queue.batches else None
+        future = None if last is None else last.try_append(*record)
+        if future is None and last is not None and self._can_grow(last, queues.ratio):
+            size = reserved.size
+            reserved.is_granted = False
+            last.reserved += size
+            last.room += size
+            future = last.try_append(*record)
+            assert future is not None, "the memory for a new batch holds the record"
+        if future is not None:
+            self.pool.cancel(reserved)
+            return Appended(future, False)
+        batch = ProducerBatch(queue.topic_partition, self._new_builder(), now, reserved.size)
+        future = batch.try_append(*record)
+        assert future is not None, "the first record of a batch fits"
+        if last is not None:
+            self._close_batch(last, queues.ratio)
+        self._enqueue(queue, batch, reserved)
         if partition is None:
             queues.partitioner.produced_bytes += batch.uncompressed_size
         return Appended(future, True)
@@ -579,16 +578,16 @@ class RecordAccumulator:
         if self._is_compressed:
             ratio.observe(size / uncompressed)
             if size < batch.reserved:
-                self.pool.release(batch.reserved - size)
-                batch.reserved = size
+                self.pool.shrink(batch, size)
 
-    def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
+    def _enqueue(self, queue: PartitionQueue, batch: ProducerBatch, reserved: MemoryWaiter) -> None:
         # Without a call: CPython runs no signal handler, which may raise, between these steps. A batch that
         # is in its queue only is never sent, though appends go on.
         key, partition, batches = id(batch), queue.topic_partition, queue.batches
         batches += (batch,)
         self._waiting[partition] = queue
         self._incomplete[key] = batch
+        reserved.is_granted = False
 
     def _enqueue_first(self, batch: ProducerBatch) -> None:
         """Put a batch before those with higher sequence numbers; without sequences, to the front."""
@@ -683,11 +682,13 @@ def _comes_before(queued: ProducerBatch, batch: ProducerBatch) -> bool:
     return queued.has_sequence and is_later_sequence(batch.base_sequence, queued.base_sequence)
 
 
+def _nothing() -> None:
+    return
+
+
 def _closed() -> IllegalStateError:
     return IllegalStateError("the producer is closed; create another one to send records")
 
 
-_HOLDING: Final = frozenset(
-    each.__code__ for each in vars(RecordAccumulator).values() if isinstance(each, FunctionType)
-)
+_HOLDING: Final = methods_of(RecordAccumulator)
 """The methods within which a thread may hold the lock."""

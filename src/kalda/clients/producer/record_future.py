@@ -66,7 +66,9 @@ class BatchResult:
         """Whether the result is final here; after a split, the successors have it instead."""
         self._record_errors: Mapping[int, Exception] | None = None
         self._splits: tuple[Sequence[int], Sequence[BatchResult]] | None = None
-        self._lock: Final = threading.Lock()
+        # Guards `_gate` and `_callbacks`. Reentrant: a signal handler may look at the future that its thread
+        # is about to wait for.
+        self._lock: Final = threading.RLock()
         # Locked until the result is there; None while nobody waits. A `threading.Event` can stay locked when
         # an exception of a signal handler ends a wait; the thread of the loop would wait for it for ever.
         self._gate: threading.Lock | None = None
@@ -116,8 +118,9 @@ class BatchResult:
     def split(self, first_indexes: Sequence[int], successors: "Sequence[BatchResult]") -> None:
         """Let `successors` take the place of this result; each begins with the record at its first index."""
         assert not self.is_done, f"the batch of {self.topic}-{self.partition} is complete already"
+        # Before the lock: its holder may be interrupted by a handler that waits for this.
+        self._splits = (first_indexes, successors)
         with self._lock:
-            self._splits = (first_indexes, successors)
             gate, callbacks = self._gate, self._callbacks
             self._callbacks = []
         for index, callback in callbacks:
@@ -187,10 +190,11 @@ class BatchResult:
         return self.is_done or self._splits is not None
 
     def _finish(self) -> None:
+        assert not self.is_done, f"the batch of {self.topic}-{self.partition} completes a second time"
+        assert self._splits is None, f"the batch of {self.topic}-{self.partition} was split"
+        # Before the lock: its holder may be interrupted by a handler that waits for this.
+        self.is_done = True
         with self._lock:
-            assert not self.is_done, f"the batch of {self.topic}-{self.partition} completes a second time"
-            assert self._splits is None, f"the batch of {self.topic}-{self.partition} was split"
-            self.is_done = True
             gate, callbacks = self._gate, self._callbacks
             self._callbacks = []
         _open(gate)

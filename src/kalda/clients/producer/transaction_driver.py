@@ -13,9 +13,9 @@ from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import TransactionRequest
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message

@@ -15,7 +15,7 @@ abortable error state, nothing leaves the fatal one.
 import threading
 from dataclasses import dataclass
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, cast
 
 from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import (
@@ -25,6 +25,7 @@ from kalda.clients.errors import (
     UnsupportedApiError,
     error_for,
 )
+from kalda.clients.held_lock import Reentrant, check_not_held
 from kalda.clients.producer.producer_identity import (
     NO_PRODUCER,
     NO_PRODUCER_ID,
@@ -100,8 +101,11 @@ class TransactionManager(ProducerState):
         self._features_epoch = -1
         self._features_version = 0
         self._authorization_error: ClientError | None = None
-        self._partitions_lock: Final = threading.Lock()
-        """Guards the three sets below, which `maybe_add_partition` changes in the threads of callers."""
+        self._partitions_lock: Final = threading.RLock()
+        """Guards the three sets below, which `maybe_add_partition` changes in the threads of callers.
+
+        Reentrant: a signal handler may send within the `send` that it interrupted.
+        """
         self._new_partitions: set[TopicPartition] = set()
         self._pending_partitions: set[TopicPartition] = set()
         self._partitions: set[TopicPartition] = set()
@@ -280,6 +284,14 @@ class TransactionManager(ProducerState):
         if self.is_transactional and self.state is not _State.IN_TRANSACTION:
             self._refuse_while_pending("send")
             raise self._illegal("send", "call init_transactions and begin_transaction first")
+
+    def check_not_inside(self) -> None:
+        """Check that the caller did not interrupt `maybe_add_partition`, whose lock the loop needs.
+
+        Raises:
+            IllegalStateError: it did.
+        """
+        check_not_held(cast(Reentrant, self._partitions_lock), "producer", "`send`")
 
     def maybe_add_partition(self, partition: TopicPartition) -> None:
         """Make a partition part of the transaction before a record for it is appended. Thread-safe.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 
+from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.http_document import TIMEOUT_SECONDS, DocumentError, read_document
 from kalda.security.sasl.bearer_token import (
@@ -204,8 +205,9 @@ class TokenEndpoint:
         Raises:
             SaslError: the endpoint refuses, does not answer, or answers without a token.
         """
-        first, longest = self._backoff_ms
-        deadline = time.monotonic() + longest / 1000
+        first_ms, longest_ms = self._backoff_ms
+        backoff = ExponentialBackoff(first_ms, longest_ms)
+        deadline = time.monotonic() + longest_ms / 1000
         attempt = 0
         while True:
             try:
@@ -218,8 +220,8 @@ class TokenEndpoint:
                 )
                 break
             except DocumentError as error:
-                pause = min(first * 2**attempt, longest) / 1000
                 attempt += 1
+                pause = backoff.seconds(attempt)
                 is_over = attempt >= _ATTEMPTS_MAX or time.monotonic() + pause > deadline
                 if not error.is_retriable or is_over:
                     raise SaslError(f"no token: {error}") from None

@@ -2,14 +2,16 @@
 
 Work that arrives while a request is in flight goes out in the next one. `PeerBatches` retries nothing: work
 for a broker that cannot be reached is returned as failed, because another broker may be responsible for it by
-then.
+then. After a failure, the same address is not dialled again before a back-off is over; work for it fails at
+once meanwhile.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.types import BrokerEndpoint
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
@@ -19,7 +21,22 @@ logger: Final = logging.getLogger(__name__)
 BATCH_MAX: Final = 500
 """Pieces of work in one request: the receiver decodes so many within milliseconds."""
 
+_BACKOFF: Final = ExponentialBackoff(50, 1_000)
+"""The times in which a broker is not dialled again: those of a client's `reconnect.backoff.ms`."""
+
 T = TypeVar("T")
+
+
+class _Failure(NamedTuple):
+    """Failures in a row at one address, and the loop's time from which it may be dialled again."""
+
+    endpoint: BrokerEndpoint
+    failures: int
+    not_before: float
+
+
+class _BackOffError(ConnectionError):
+    """A broker is not dialled, because it failed a moment ago."""
 
 
 class PeerEndpoints(Protocol):
@@ -61,6 +78,8 @@ class PeerBatches(Generic[T]):
         self._wakers: Final[dict[int, asyncio.Event]] = {}
         self._connections: Final[dict[int, tuple[PeerConnection, BrokerEndpoint]]] = {}
         """The open ones, and the address that each was opened for."""
+        self._failures: Final[dict[int, _Failure]] = {}
+        """By broker, since its last response."""
         self._tasks: asyncio.TaskGroup | None = None
         endpoints.on_change(lambda _: self.drop_gone())
 
@@ -106,19 +125,31 @@ class PeerBatches(Generic[T]):
                 del queue[: len(batch)]
                 if not queue:
                     waker.clear()
+                endpoint = self._endpoints.endpoint(broker_id, self._listener)
                 try:
-                    await self._request(await self._connection(broker_id), batch)
+                    await self._request(await self._connection(broker_id, endpoint), batch)
+                    self._failures.pop(broker_id, None)
+                except _BackOffError:
+                    self._failed(batch)
                 except ConnectionError as error:
                     logger.info("%s to broker %d failed: %s", self._name, broker_id, error)
+                    self._note_failure(broker_id, endpoint)
                     self._failed(batch)
         finally:
             present = self._connections.pop(broker_id, None)
             if present is not None:
                 present[0].close()
 
-    async def _connection(self, broker_id: int) -> PeerConnection:
+    def _note_failure(self, broker_id: int, endpoint: BrokerEndpoint | None) -> None:
+        if endpoint is None:
+            return
+        before = self._failures.get(broker_id)
+        count = 1 if before is None or before.endpoint != endpoint else before.failures + 1
+        not_before = asyncio.get_running_loop().time() + _BACKOFF.seconds(count)
+        self._failures[broker_id] = _Failure(endpoint, count, not_before)
+
+    async def _connection(self, broker_id: int, endpoint: BrokerEndpoint | None) -> PeerConnection:
         """Return the connection to a broker's current address; open it if there is none."""
-        endpoint = self._endpoints.endpoint(broker_id, self._listener)
         present = self._connections.get(broker_id)
         if present is not None:
             if not present[0].is_closed and present[1] == endpoint:
@@ -127,6 +158,10 @@ class PeerBatches(Generic[T]):
             del self._connections[broker_id]
         if endpoint is None:
             raise ConnectionError(f"broker {broker_id} is not known to be alive")
+        failure = self._failures.get(broker_id)
+        now = asyncio.get_running_loop().time()
+        if failure is not None and failure.endpoint == endpoint and now < failure.not_before:
+            raise _BackOffError(f"broker {broker_id} failed a moment ago")
         connection = await self._dialer.dial(endpoint.host, endpoint.port, self._options)
         self._connections[broker_id] = connection, endpoint
         return connection

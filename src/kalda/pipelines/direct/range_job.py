@@ -331,6 +331,7 @@ class _RangeRun:
             event_time_max=max((most for _, most in self._times), default=None),
             decoded=self._values_decoded.totals,
             written=self._values_written.totals,
+            topic_id=self._range.topic_id_text,
         )
 
     def _metrics(self, began: float) -> RangeMetrics:

@@ -240,6 +240,7 @@ class _RangeWrite:
             event_time_min=min((least for least, _ in self.times), default=None),
             event_time_max=max((most for _, most in self.times), default=None),
             written=self.values.totals,
+            topic_id=self.range.topic_id_text,
         )
         return RangeResult(account, written, letters, RangeMetrics(0.0, 0, 0, 0.0))
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda.clients.errors import ClientConfigError, ClientError, UnsupportedApiError
+from kalda.common.backoff import ExponentialBackoff
 from kalda.pipelines.engine.status import PipelineStatus, RunState
 from kalda.pipelines.flows.flow_file import Flow
 from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions, MirrorStatistics
@@ -23,9 +24,8 @@ logger: Final = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.1
 """Between two looks for new records when there were none."""
-BACKOFF_S: Final = 1.0
-"""Before the first new start; the wait doubles with each failure in a row."""
-BACKOFF_MAX_S: Final = 30.0
+BACKOFF: Final = ExponentialBackoff(1_000, 30_000)
+"""The waits before a new start."""
 CONNECTING_STOP_WAIT_S: Final = 1.0
 """How long a stop waits for a flow that still connects: it has no transaction, and a cluster may be away."""
 
@@ -111,7 +111,7 @@ class FlowRun:
                     self._fail(error)
                     return
                 failures = 1 if self.status.records > records else failures + 1
-                wait_s = min(BACKOFF_S * 2 ** min(failures - 1, 10), BACKOFF_MAX_S)
+                wait_s = BACKOFF.seconds(failures)
                 logger.warning("%s failed and starts again in %.0f s: %s", self._flow.name, wait_s, error)
                 self.status.error = str(error)
                 self.status.restarts += 1

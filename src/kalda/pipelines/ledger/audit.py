@@ -10,7 +10,7 @@ from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.ledger.completeness import Completeness, estimate
-from kalda.pipelines.ledger.continuity import find_breaks
+from kalda.pipelines.ledger.continuity import find_breaks, of_newest_topics
 from kalda.pipelines.ledger.record import LedgerRecord
 from kalda.pipelines.value_totals import Totals, added
 
@@ -165,7 +165,7 @@ def _differences(what: str, expected: Totals | None, where: str, found: Totals |
 def _partition(
     topic_partition: TopicPartition, records: Sequence[LedgerRecord], bounds: LogBounds | None
 ) -> PartitionAudit:
-    end = max(each.account.end for each in records)
+    end = max(each.account.end for each in of_newest_topics(records))
     return PartitionAudit(
         topic_partition=topic_partition,
         start=min(each.account.start for each in records),

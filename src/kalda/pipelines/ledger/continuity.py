@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.batch import BatchAccount, RangeAccount
 from kalda.pipelines.ledger.record import LedgerRecord
 
 REFILL_PREFIX: Final = "refill-"
@@ -63,6 +63,7 @@ class Continuity:
 
     def __init__(self) -> None:
         self._ends: dict[TopicPartition, int] = {}
+        self._topic_ids: dict[TopicPartition, str] = {}
 
     @property
     def ends(self) -> dict[TopicPartition, int]:
@@ -71,14 +72,16 @@ class Continuity:
 
     def follow(self, batch: BatchAccount) -> list[Break]:
         """Take the next batch; return where it does not join the one before."""
-        return [
-            found
-            for each in batch.ranges
-            if (found := self.join(each.topic_partition, each.start, each.end, batch.batch_id)) is not None
-        ]
+        return [found for each in batch.ranges if (found := self.join(each, batch.batch_id)) is not None]
 
-    def join(self, topic_partition: TopicPartition, start: int, end: int, batch_id: int) -> Break | None:
-        """Take the next range of a partition."""
+    def join(self, account: RangeAccount, batch_id: int) -> Break | None:
+        """Take the next range of a partition. Another topic with the same name begins with any offset."""
+        topic_partition, start, end = account.topic_partition, account.start, account.end
+        topic_id = account.topic_id or self._topic_ids.get(topic_partition, "")
+        if self._topic_ids.get(topic_partition, topic_id) != topic_id:
+            del self._ends[topic_partition]
+        if topic_id:
+            self._topic_ids[topic_partition] = topic_id
         before = self._ends.get(topic_partition, start)
         self._ends[topic_partition] = max(before, end)
         if start > before:
@@ -96,9 +99,12 @@ def find_breaks(records: Iterable[LedgerRecord], *, may_repeat: bool = False) ->
     """
     continuity = Continuity()
     found = []
-    for each in sorted(records, key=_place):
-        account = each.account
-        broken = continuity.join(each.topic_partition, account.start, account.end, each.batch_id)
+    records = list(records)
+    turns = _turns(records)
+    for each in sorted(
+        records, key=lambda record: (record.topic_partition, turns[record.key], *_range(record))
+    ):
+        broken = continuity.join(each.account, each.batch_id)
         if broken is None:
             continue
         is_repeat = may_repeat and broken.kind is BreakKind.OVERLAP
@@ -107,19 +113,29 @@ def find_breaks(records: Iterable[LedgerRecord], *, may_repeat: bool = False) ->
     return found
 
 
+def of_newest_topics(records: Iterable[LedgerRecord]) -> list[LedgerRecord]:
+    """Return the records without those of topics that were deleted before another got their name."""
+    records = list(records)
+    turns = _turns(records)
+    newest: dict[TopicPartition, int] = {}
+    for each in records:
+        newest[each.topic_partition] = max(newest.get(each.topic_partition, 0), turns[each.key])
+    return [each for each in records if turns[each.key] == newest[each.topic_partition]]
+
+
 def find_uncovered(
     wanted: Mapping[TopicPartition, tuple[int, int]], records: Sequence[LedgerRecord]
 ) -> list[Uncovered]:
     """Return the wanted offsets that no record accounts for, in order.
 
     Args:
-        wanted: start and end of the offsets of each partition.
+        wanted: start and end of the offsets of each partition, in the topic that the newest records are of.
 
     Example: of [0, 100), records for [10, 30) and [30, 90) leave [0, 10) and [90, 100).
     """
     found = []
     by_partition: dict[TopicPartition, list[LedgerRecord]] = {}
-    for each in sorted(records, key=_place):
+    for each in sorted(of_newest_topics(records), key=_range):
         by_partition.setdefault(each.topic_partition, []).append(each)
     for topic_partition, (start, end) in sorted(wanted.items()):
         position = start
@@ -134,5 +150,21 @@ def find_uncovered(
     return found
 
 
-def _place(record: LedgerRecord) -> tuple[TopicPartition, int, int]:
-    return record.topic_partition, record.account.start, record.account.end
+def _range(record: LedgerRecord) -> tuple[int, int]:
+    return record.account.start, record.account.end
+
+
+def _turns(records: Iterable[LedgerRecord]) -> dict[bytes, int]:
+    """Return of each record, by its key, which topic of its name it is of: 0 for the first, by the time.
+
+    Older records have no topic id; they are of the topic of the first record that has one.
+    """
+    seen: dict[TopicPartition, list[str]] = {}
+    turns: dict[bytes, int] = {}
+    for each in sorted(records, key=lambda record: (record.committed_ms, record.batch_id)):
+        ids = seen.setdefault(each.topic_partition, [])
+        topic_id = each.account.topic_id
+        if topic_id is not None and topic_id not in ids:
+            ids.append(topic_id)
+        turns[each.key] = 0 if topic_id is None else ids.index(topic_id)
+    return turns

@@ -12,6 +12,7 @@ from kalda.clients.errors import UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
 from kalda.pipelines.ledger.audit import AuditReport, LogBounds, audit
+from kalda.pipelines.ledger.continuity import of_newest_topics
 from kalda.pipelines.ledger.record import LedgerRecord
 from kalda.pipelines.ledger.topic import LedgerContents
 from kalda.pipelines.spec.model import PipelineSpec, SqlStep, TableSpec, TopicSource, TopicTarget, WriteMode
@@ -107,7 +108,8 @@ def recount_log(
         ClientError, RecordsError: the log cannot be read.
     """
     found = []
-    for each in sorted(records, key=lambda record: (record.topic_partition, record.account.start)):
+    newest = of_newest_topics(records)
+    for each in sorted(newest, key=lambda record: (record.topic_partition, record.account.start)):
         limits = bounds.get(each.topic_partition)
         account = each.account
         if limits is None or account.start < limits.start or account.end > limits.end:

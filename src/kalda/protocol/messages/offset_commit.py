@@ -4,10 +4,13 @@ v0 wrote to ZooKeeper. v1 writes to the internal topic and adds generation, memb
 partition, which v2 replaces by a retention time. v3 adds the throttle time; v4 throttles after the response.
 v5 drops the retention time. v6 adds the leader epoch (KIP-320). v7 adds static members (KIP-345). v8 is
 flexible. v9 serves the consumer protocol and answers STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND (KIP-848).
+v10 names topics by id, not by name, and answers UNKNOWN_TOPIC_ID (KIP-848, stable in Kafka 4.2).
 """
 
+from uuid import UUID
+
 from kalda.common.api_keys import ApiKey
-from kalda.protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array, wire
+from kalda.protocol.schema import INT16, INT32, INT64, STRING, UUID_KIND, Message, Struct, array, wire
 
 
 class OffsetCommitRequestPartition(Struct):
@@ -23,11 +26,12 @@ class OffsetCommitRequestPartition(Struct):
 class OffsetCommitRequestTopic(Struct):
     """The positions in one topic."""
 
-    name: str = wire(STRING, "0+")
+    name: str = wire(STRING, "0-9", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "10+", ignorable=True)
     partitions: list[OffsetCommitRequestPartition] = wire(array(OffsetCommitRequestPartition), "0+")
 
 
-class OffsetCommitRequest(Message, api_key=ApiKey.OFFSET_COMMIT, versions="0-9", flexible="8+"):
+class OffsetCommitRequest(Message, api_key=ApiKey.OFFSET_COMMIT, versions="0-10", flexible="8+"):
     """Commits positions of a group, or of a simple consumer with generation -1 and no member id.
 
     `retention_time_ms` -1 leaves the retention to the broker.
@@ -51,11 +55,12 @@ class OffsetCommitResponsePartition(Struct):
 class OffsetCommitResponseTopic(Struct):
     """The results for the positions in one topic."""
 
-    name: str = wire(STRING, "0+")
+    name: str = wire(STRING, "0-9", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "10+", ignorable=True)
     partitions: list[OffsetCommitResponsePartition] = wire(array(OffsetCommitResponsePartition), "0+")
 
 
-class OffsetCommitResponse(Message, api_key=ApiKey.OFFSET_COMMIT, versions="0-9", flexible="8+"):
+class OffsetCommitResponse(Message, api_key=ApiKey.OFFSET_COMMIT, versions="0-10", flexible="8+"):
     """An error code for every partition of the request."""
 
     throttle_time_ms: int = wire(INT32, "3+", ignorable=True)

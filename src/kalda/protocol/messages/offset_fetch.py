@@ -3,11 +3,25 @@
 v0 read from ZooKeeper. v1 reads from the internal topic. v2 may ask for all partitions with a null list and
 adds a top-level error. v3 adds the throttle time; v4 throttles after the response. v5 adds the leader epoch
 (KIP-320). v6 is flexible. v7 can ask for stable offsets only (KIP-447). v8 asks for many groups (KIP-709).
-v9 adds member and epoch for the consumer protocol (KIP-848).
+v9 adds member and epoch for the consumer protocol (KIP-848). v10 names topics by id, not by name (KIP-848,
+stable in Kafka 4.2).
 """
 
+from uuid import UUID
+
 from kalda.common.api_keys import ApiKey
-from kalda.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, Struct, array, wire
+from kalda.protocol.schema import (
+    BOOL,
+    INT16,
+    INT32,
+    INT64,
+    STRING,
+    UUID_KIND,
+    Message,
+    Struct,
+    array,
+    wire,
+)
 
 
 class OffsetFetchRequestTopic(Struct):
@@ -20,7 +34,8 @@ class OffsetFetchRequestTopic(Struct):
 class OffsetFetchRequestTopics(Struct):
     """Partitions of one topic, from v8."""
 
-    name: str = wire(STRING, "8+")
+    name: str = wire(STRING, "8-9", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "10+", ignorable=True)
     partition_indexes: list[int] = wire(array(INT32), "8+")
 
 
@@ -33,7 +48,7 @@ class OffsetFetchRequestGroup(Struct):
     topics: list[OffsetFetchRequestTopics] | None = wire(array(OffsetFetchRequestTopics), "8+", nullable="8+")
 
 
-class OffsetFetchRequest(Message, api_key=ApiKey.OFFSET_FETCH, versions="0-9", flexible="6+"):
+class OffsetFetchRequest(Message, api_key=ApiKey.OFFSET_FETCH, versions="0-10", flexible="6+"):
     """Asks for positions: of one group up to v7, of each of `groups` from v8.
 
     With `require_stable`, partitions with offsets in a transaction under way get UNSTABLE_OFFSET_COMMIT.
@@ -75,7 +90,8 @@ class OffsetFetchResponsePartitions(Struct):
 class OffsetFetchResponseTopics(Struct):
     """The positions in one topic, from v8."""
 
-    name: str = wire(STRING, "8+")
+    name: str = wire(STRING, "8-9", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "10+", ignorable=True)
     partitions: list[OffsetFetchResponsePartitions] = wire(array(OffsetFetchResponsePartitions), "8+")
 
 
@@ -87,7 +103,7 @@ class OffsetFetchResponseGroup(Struct):
     error_code: int = wire(INT16, "8+")
 
 
-class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions="0-9", flexible="6+"):
+class OffsetFetchResponse(Message, api_key=ApiKey.OFFSET_FETCH, versions="0-10", flexible="6+"):
     """The positions: at the top up to v7, per group from v8."""
 
     throttle_time_ms: int = wire(INT32, "3+", ignorable=True)

@@ -31,6 +31,7 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.transaction_requests import TIMEOUT_NEVER_MS, TWO_PHASE_COMMIT_VERSION_MIN
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import ExponentialBackoff, Pacer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.describe_transactions import (
@@ -55,8 +56,10 @@ T = TypeVar("T")
 
 BLOCK_MS: Final = 60_000
 """As a producer's `max.block.ms`: a coordinator that moves is back long before."""
-ENDING_POLL_S: Final = 0.01
-"""The wait before the coordinator is asked again whether a transaction's markers are written."""
+ENDING_POLL_MS: Final = 10
+"""The first wait before the coordinator is asked again whether a transaction's markers are written."""
+_TURNS_FREE: Final = 1
+"""How often an identity is asked for again at once: after its creation."""
 CONCURRENT_ENDS_MAX: Final = 64
 """How many transactions are ended at a time: enough to hide round trips, few enough for a coordinator."""
 END_TXN_VERSION: Final = 5
@@ -104,6 +107,7 @@ class TransactionControl:
         self._config: Final = LogReaderConfig.from_properties(own)
         self._thread: Final = LoopThread("kalda-transaction-control")
         self._client: Final = NetworkClient(self._config, Metadata())
+        self._polls: Final = ExponentialBackoff(ENDING_POLL_MS, self._config.retry_backoff_max_ms)
         self._ends: Final = asyncio.Semaphore(CONCURRENT_ENDS_MAX)
 
     def __enter__(self) -> Self:
@@ -190,6 +194,7 @@ class TransactionControl:
         versioned = VersionedRequest(ApiKey.END_TXN, lambda _: request, version_min=END_TXN_VERSION)
 
         async def attempt() -> None:
+            polls = Pacer(self._polls, 0)
             while True:
                 response = await self._to_coordinator(handle.transactional_id, versioned, EndTxnResponse)
                 code = ErrorCode(response.error_code)
@@ -198,7 +203,7 @@ class TransactionControl:
                 if not is_repeat:
                     # It is ending already; the repeated request finds out how.
                     return
-                await asyncio.sleep(ENDING_POLL_S)
+                await asyncio.sleep(polls.seconds())
             if code is ErrorCode.NONE or (not commit and code in _REPLACED):
                 return
             # A repeated abort of a transaction that has ended finds nothing to abort.
@@ -252,14 +257,14 @@ class TransactionControl:
 
     async def _shared_identity(self, transactional_id: str) -> TransactionHandle:
         async def attempt() -> TransactionHandle:
+            turns = Pacer(self._polls, _TURNS_FREE)
             while True:
                 found = await self._describe(transactional_id)
                 if found is None:
                     await self._create(transactional_id)
-                elif found.state.startswith("Prepare"):
-                    await asyncio.sleep(ENDING_POLL_S)
-                else:
+                elif not found.state.startswith("Prepare"):
                     return TransactionHandle(transactional_id, found.producer_id, found.epoch)
+                await asyncio.sleep(turns.seconds())
 
         return await self._retry(f"identity of {transactional_id}", attempt)
 

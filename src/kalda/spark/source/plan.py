@@ -35,6 +35,11 @@ class OffsetRange:
         """How many offsets the range spans."""
         return self.end - self.start
 
+    @property
+    def topic_id_text(self) -> str | None:
+        """The topic's id as text; None if the cluster has no ids."""
+        return None if self.topic_id == ZERO_UUID else str(self.topic_id)
+
 
 @dataclass(frozen=True, slots=True)
 class ByteLimit:

@@ -14,13 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kalda.clients.metadata import Metadata
+from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.produce_results import PartitionResult, ProduceResults
 from kalda.clients.producer.producer_batch import ProducerBatch
 from kalda.clients.producer.record_accumulator import AccumulatorSettings, RecordAccumulator
 from kalda.clients.producer.record_future import RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import InitProducerId
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
 from kalda.records.batch import increment_sequence, read_header
@@ -118,12 +119,12 @@ class Simulation:
         future = self.accumulator.try_append(TOPIC, number, None, value, 1, (), None)
         if future is None:
             size = self.accumulator.memory_for(None, value, ())
-            waiter = self.accumulator.reserve(size, lambda: None)
-            if waiter is not None:
+            waiter = MemoryWaiter(size, lambda: None)
+            if not self.accumulator.reserve(waiter):
                 self.accumulator.cancel_reservation(waiter)
                 return
             future = self.accumulator.append(
-                TOPIC, number, None, value, 1, (), None, reserved=size, now=self.now, snapshot=self.metadata
+                TOPIC, number, None, value, 1, (), None, reserved=waiter, now=self.now, snapshot=self.metadata
             ).future
         self.sent[number].append((value, future))
 

@@ -1,6 +1,7 @@
 """Markers reach whoever leads, however often that changes and whatever he answers."""
 
 import asyncio
+import math
 from collections.abc import Callable, Collection
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,7 +11,7 @@ import pytest
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.broker.transactions.marker_sender import UNKNOWN_SECONDS_MAX, TransactionMarkers
-from kalda.common.clock import ManualClock
+from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
@@ -28,6 +29,7 @@ from kalda.protocol.messages.write_txn_markers import (
 from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import leadership
+from tests.virtual_time import LoopClock, run_virtual
 
 HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 NONE = ErrorCode.NONE
@@ -93,7 +95,7 @@ class FakePeer:
 class Sender:
     """A sender of broker 1 with another broker 2."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
         self.clock = ManualClock()
         self.cache = MetadataCache()
         self.appends = FakeAppends()
@@ -103,7 +105,7 @@ class Sender:
             1,
             self.cache,
             cast("Any", self.appends),
-            self.clock,
+            clock or self.clock,
             cast("Any", self.peer),
             listener="PLAINTEXT",
             timeout_ms=1000,
@@ -179,12 +181,11 @@ async def test_a_leader_that_cannot_be_reached_is_tried_again_or_his_successor(s
     sender.peer.is_down = True
     sender.send(THERE)
     await settle()
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     await settle()
     assert [] == sender.done
-    assert 2 == sender.peer.dials
     sender.lead({THERE: 1})
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert 1 == len(sender.done)
     await end(task)
 
@@ -194,7 +195,7 @@ def test_a_retriable_refusal_is_followed_by_another_attempt(sender: Sender) -> N
     work = sender.send(HERE)
     assert {HERE} == work.remaining
     sender.appends.code = NONE
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert [work] == sender.done
     assert 2 == len(sender.appends.markers)
 
@@ -204,7 +205,7 @@ def test_a_transaction_that_was_taken_over_is_given_up(sender: Sender, code: Err
     sender.appends.code = code
     sender.send(HERE)
     sender.appends.code = NONE
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert [] == sender.done
     assert 0 == sender.markers.waiting_count
 
@@ -214,7 +215,7 @@ def test_a_partition_without_a_leader_waits_for_one(sender: Sender) -> None:
     sender.send(HERE)
     assert [] == sender.appends.markers
     sender.lead({HERE: 1})
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert 1 == len(sender.done)
 
 
@@ -222,10 +223,10 @@ def test_a_deleted_partition_is_left_out_after_a_while(sender: Sender) -> None:
     """Not at once: this broker may not have been told of all partitions yet."""
     sender.lead({HERE: LEADER_DURING_DELETE})
     sender.send(HERE)
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert [] == sender.done
     sender.clock.advance(UNKNOWN_SECONDS_MAX)
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert 1 == len(sender.done)
 
 
@@ -239,11 +240,11 @@ async def test_a_partition_of_a_deleted_topic_is_left_out_at_once(sender: Sender
 
     for sender.deleted in (None, set(), {"gone", "never used"}):
         await sender.markers.leave_out_deleted()
-        sender.markers.retry_now()
+        sender.markers.retry_due(math.inf)
     assert {other} == work.remaining
 
     sender.lead({other: 1})
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert [work] == sender.done
     await end(task)
 
@@ -254,7 +255,7 @@ def test_markers_of_a_partition_that_is_coordinated_elsewhere_are_dropped(sender
     sender.send(HERE, state_partition=5)
     sender.markers.drop(4)
     sender.appends.code = NONE
-    sender.markers.retry_now()
+    sender.markers.retry_due(math.inf)
     assert [5] == [work.state_partition for work in sender.done]
 
 
@@ -303,3 +304,21 @@ async def test_work_that_piles_up_goes_out_together_and_comes_back_if_nobody_is_
         endpoints.pop(2, None)
     assert [False, True] == closed, "what is under way at a broker that is gone fails at once"
     await end(task)
+
+
+@pytest.mark.parametrize("code", [None, *(each for each in ErrorCode if each is not NONE)])
+def test_no_answer_makes_markers_follow_each_other_without_pauses(code: ErrorCode | None) -> None:
+    """A leader that refuses has a problem already; None stands for one that cannot be reached."""
+
+    async def scenario() -> int:
+        sender = Sender(LoopClock())
+        sender.peer.is_down = code is None
+        sender.peer.code = code or NONE
+        task = asyncio.get_running_loop().create_task(sender.markers.run(), name="markers of the test")
+        for state_partition in range(20):
+            sender.send(THERE, state_partition=state_partition)
+        await asyncio.sleep(5.0)
+        await end(task)
+        return max(sender.peer.dials, len(sender.peer.requests))
+
+    assert run_virtual(scenario()) <= 50

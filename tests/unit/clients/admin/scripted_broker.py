@@ -54,7 +54,7 @@ def run(
             for request in requests:
                 api_key = request.message.SCHEMA.api_key
                 assert api_key is not None
-                version = offered.latest(api_key)
+                version = offered.latest(api_key, request.version_max)
                 response = answer(through_codec(request.message, version))
                 call.received(request, through_codec(response, version), now, "broker 1 (h:9092)")
         if not dispatches:

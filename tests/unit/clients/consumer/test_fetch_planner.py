@@ -12,7 +12,7 @@ from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.records.record import RecordBatchBuilder

@@ -21,8 +21,8 @@ from kalda.clients.consumer.offset_reset import parse_offset_reset
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import BrokerConnectionError, ClientError, UnknownTopicOrPartitionError
 from kalda.clients.metadata import EMPTY, ClusterMetadata, Metadata, PartitionMetadata, TopicMetadata
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition

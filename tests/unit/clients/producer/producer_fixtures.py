@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.record_accumulator import AccumulatorSettings, Appended, RecordAccumulator
 from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.records.compression import Compression
@@ -93,7 +94,8 @@ def append(
 ) -> Appended:
     """Append a record on the slow way; fails the test if memory is missing."""
     size = accumulator.memory_for(None, value, ())
-    assert accumulator.reserve(size, lambda: None) is None, f"no {size} bytes are free"
+    reserved = MemoryWaiter(size, lambda: None)
+    assert accumulator.reserve(reserved), f"no {size} bytes are free"
     return accumulator.append(
         TOPIC,
         partition,
@@ -102,7 +104,7 @@ def append(
         TIME_MS,
         (),
         on_delivery,
-        reserved=size,
+        reserved=reserved,
         now=now,
         snapshot=metadata or snapshot(),
     )

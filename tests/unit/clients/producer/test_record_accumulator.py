@@ -8,6 +8,7 @@ import pytest
 
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.producer_batch import ProducerBatch
 from kalda.clients.producer.record_accumulator import Appended, RecordAccumulator
 from kalda.clients.producer.record_metadata import RecordMetadata
@@ -188,8 +189,8 @@ def test_memory_is_given_back_with_the_result() -> None:
     records = accumulator(buffer_memory=200)
     send(records, b"a")
     woken: list[int] = []
-    waiter = records.reserve(200, lambda: woken.append(1))
-    assert waiter is not None
+    waiter = MemoryWaiter(200, lambda: woken.append(1))
+    assert not records.reserve(waiter)
     (batch,) = drain(records, 0.1)
     assert [] == woken
     batch.complete(0, -1)
@@ -205,8 +206,8 @@ def test_waiting_callers_make_all_batches_ready() -> None:
     records = accumulator(buffer_memory=200, linger_s=30.0)
     send(records, b"a")
     assert [] == drain(records, 0.1)
-    waiter = records.reserve(200, lambda: None)
-    assert waiter is not None
+    waiter = MemoryWaiter(200, lambda: None)
+    assert not records.reserve(waiter)
     assert 1 == len(drain(records, 0.1))
     records.cancel_reservation(waiter)
 
@@ -250,8 +251,8 @@ def test_after_close_records_are_refused_and_batches_are_ready() -> None:
     records = accumulator()
     send(records, b"a")
     woken: list[int] = []
-    waiter = records.reserve(9_900, lambda: woken.append(1))
-    assert waiter is not None
+    waiter = MemoryWaiter(9_900, lambda: woken.append(1))
+    assert not records.reserve(waiter)
     records.close()
     assert [1] == woken
     with pytest.raises(IllegalStateError, match="closed"):
@@ -259,7 +260,7 @@ def test_after_close_records_are_refused_and_batches_are_ready() -> None:
     with pytest.raises(IllegalStateError, match="closed"):
         send(records, b"b")
     with pytest.raises(IllegalStateError, match="closed"):
-        records.reserve(1, lambda: None)
+        records.reserve(MemoryWaiter(1, print))
     assert 1 == len(drain(records, 0.0))
 
 
@@ -480,9 +481,11 @@ def test_a_signal_handler_that_interrupts_an_append_is_refused_instead_of_waitin
     send(records, b"first")
     refused = []
 
+    wanted = MemoryWaiter(1, print)
+
     class Interrupted(bytes):
         def __len__(self) -> int:
-            for call in (records.begin_flush, lambda: send(records, b"x"), lambda: records.reserve(1, print)):
+            for call in (records.begin_flush, lambda: send(records, b"x"), lambda: records.reserve(wanted)):
                 with pytest.raises(IllegalStateError, match="a signal handler or a finalizer"):
                     call()
                 refused.append(call)

@@ -13,9 +13,9 @@ from kalda.clients.producer.transaction_driver import TransactionDriver
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import TransactionResult
 from kalda.clients.producer.transaction_state import TransactionState
-from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse

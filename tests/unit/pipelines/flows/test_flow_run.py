@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from kalda.clients.errors import BrokerConnectionError, BrokerResponseError
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.pipelines.flows import flow_run
 from kalda.pipelines.flows.flow_file import Flow, parse_flows
@@ -67,7 +68,7 @@ class FailingMirror:
 
 def run_with(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> FlowRun:
     monkeypatch.setattr(flow_run, "Mirror", FailingMirror)
-    monkeypatch.setattr(flow_run, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(flow_run, "BACKOFF", ExponentialBackoff(0, 0))
     monkeypatch.setattr(FailingMirror, "errors", list(errors), raising=False)
     run = FlowRun(*a_flow(), is_once=True)
     run.start()
@@ -150,7 +151,7 @@ class BreakingMirror(FailingMirror):
 def test_what_a_flow_has_done_stays_over_new_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics are counters."""
     monkeypatch.setattr(flow_run, "Mirror", BreakingMirror)
-    monkeypatch.setattr(flow_run, "BACKOFF_S", 0.0)
+    monkeypatch.setattr(flow_run, "BACKOFF", ExponentialBackoff(0, 0))
     errors = [BrokerConnectionError("away"), BrokerConnectionError("away"), MirrorError("ended")]
     monkeypatch.setattr(FailingMirror, "errors", errors, raising=False)
     monkeypatch.setattr(BreakingMirror, "__enter__", lambda mirror: mirror)

@@ -2,14 +2,32 @@
 
 from kalda.common.types import TopicPartition
 from kalda.pipelines.batch import BatchAccount, RangeAccount
-from kalda.pipelines.ledger.continuity import Break, BreakKind, Continuity, find_breaks
+from kalda.pipelines.ledger.continuity import (
+    Break,
+    BreakKind,
+    Continuity,
+    Uncovered,
+    find_breaks,
+    find_uncovered,
+    of_newest_topics,
+)
 from kalda.pipelines.ledger.record import LedgerRecord
 
 ORDERS = TopicPartition("orders", 0)
 
 
-def record(batch_id: int, start: int, end: int, *, query: str = "q", committed_ms: int = 0) -> LedgerRecord:
-    account = RangeAccount("orders", 0, start, end, records=end - start, rows_out=end - start)
+def record(
+    batch_id: int,
+    start: int,
+    end: int,
+    *,
+    query: str = "q",
+    committed_ms: int = 0,
+    topic_id: str | None = None,
+) -> LedgerRecord:
+    account = RangeAccount(
+        "orders", 0, start, end, records=end - start, rows_out=end - start, topic_id=topic_id
+    )
     return LedgerRecord("bronze", "lake.orders", query, batch_id, account, committed_ms)
 
 
@@ -49,3 +67,28 @@ def test_a_running_pipeline_sees_a_gap_with_the_batch_behind_it() -> None:
     assert [] == continuity.follow(first)
     assert [Break(BreakKind.GAP, ORDERS, 10, 11, 1)] == continuity.follow(second)
     assert {ORDERS: 12} == continuity.ends
+
+
+def test_a_topic_that_was_created_again_has_offsets_of_its_own() -> None:
+    """Its offsets begin at 0 again; the records of the deleted topic account for none of them."""
+    deleted = [record(0, 0, 10), record(1, 10, 30, topic_id="a")]
+    created = [record(2, 0, 5, topic_id="b"), record(3, 8, 12, topic_id="b")]
+    assert [] == find_breaks(deleted)
+    assert [Break(BreakKind.GAP, ORDERS, 5, 8, 3)] == find_breaks([*deleted, *created])
+    assert created == of_newest_topics([*deleted, *created])
+    assert [Uncovered(ORDERS, 5, 8), Uncovered(ORDERS, 12, 30)] == find_uncovered(
+        {ORDERS: (0, 30)}, [*deleted, *created]
+    )
+
+
+def test_a_running_pipeline_begins_anew_with_a_topic_that_was_created_again() -> None:
+    continuity = Continuity()
+    for batch_id, start, end, topic_id in (
+        (0, 0, 10, None),
+        (1, 10, 20, "a"),
+        (2, 0, 5, "b"),
+        (3, 5, 6, "b"),
+    ):
+        account = record(batch_id, start, end, topic_id=topic_id).account
+        assert [] == continuity.follow(BatchAccount("q", batch_id, (account,)))
+    assert {ORDERS: 6} == continuity.ends

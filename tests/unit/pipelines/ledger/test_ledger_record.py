@@ -1,6 +1,7 @@
 """Records of the ledger as the topic has them."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,8 @@ RECORD = LedgerRecord("bronze", "lake.orders", "q-1", 7, ACCOUNT, 1_700_000_000_
 
 def test_a_record_is_the_same_behind_the_topic() -> None:
     assert RECORD == LedgerRecord.from_json(RECORD.to_json())
+    identified = replace(RECORD, account=replace(ACCOUNT, topic_id="6e0f6f0c-0d8e-4f3a-9a0c-2b1c3d4e5f60"))
+    assert identified == LedgerRecord.from_json(identified.to_json())
 
 
 def test_each_attempt_of_a_batch_has_the_same_key() -> None:

@@ -20,6 +20,7 @@ from kalda.broker.replicas.follower.fetcher_core import FetcherCore
 from kalda.broker.replicas.follower.leader_bounds import ask_leader_bounds
 from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
 from kalda.common.api_keys import ApiKey
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.peer.peer_connection import DialOptions
@@ -37,7 +38,7 @@ INTERRUPT_SECONDS: Final = 0.01
 partitions by the hundred; one abort serves them all."""
 INTERRUPT_SPACING_SECONDS: Final = 0.1
 """The least time between two aborts, so that partitions that catch up make progress."""
-FIRST_RECONNECT_SECONDS: Final = 0.05
+FIRST_RECONNECT_MS: Final = 50
 """The first pause after a connection failed; it doubles up to ``replica.fetch.backoff.ms``."""
 IDLE_SECONDS: Final = 10.0
 """How long a fetcher without partitions keeps its connection: leaders often return to their partitions."""
@@ -100,6 +101,7 @@ class ReplicaFetcher:
         self._interrupts_from = 0.0
         """The earliest time of the next abort, in the loop's time."""
         self._failures = 0
+        self._backoff: Final = ExponentialBackoff(FIRST_RECONNECT_MS, round(settings.backoff_seconds * 1000))
 
     def follow(self, partition: "Partition") -> None:
         """Fetch a partition from now on."""
@@ -244,8 +246,8 @@ class ReplicaFetcher:
         if not self.core.states:
             self.is_over = True
             return
-        pause = min(FIRST_RECONNECT_SECONDS * 2 ** min(self._failures, 30), self._settings.backoff_seconds)
         self._failures += 1
+        pause = self._backoff.seconds(self._failures)
         if self._failures == 1:
             logger.info("%s: %s; retrying", self.name, error)
         elif self._failures % 20 == 0:

@@ -6,6 +6,7 @@ from kalda.broker.requests.access.check import Call, Check, each, whole, with_ch
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
 from kalda.protocol.messages.offset_fetch import (
+    OffsetFetchRequestTopics,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
@@ -125,6 +126,9 @@ def offset_fetch(call: Call) -> Any:
             refused.append(OffsetFetchResponseGroup(group_id=group.group_id, error_code=DENIED))
             continue
         if group.topics is not None:
+            for topic in group.topics:
+                # From version 10 on, topics have ids. What has no name stays, and is unknown to the handler.
+                topic.name = topic.name or call.services.metadata_cache.topic_name(topic.topic_id) or ""
             group, denied[group.group_id] = _without_hidden(
                 call, group, OffsetFetchResponseTopics, OffsetFetchResponsePartitions
             )
@@ -157,10 +161,10 @@ def _offset_fetch_of_one(call: Call) -> Any:
 
 def _without_hidden(call: Call, asked: Any, topic_class: Any, partition_class: Any) -> tuple[Any, list[Any]]:
     """Return a request, or its part for a group, without topics that are hidden, and the answers of those."""
-    names = {topic.name for topic in asked.topics if _may_describe(call, topic.name)}
+    names = {topic.name for topic in asked.topics if not topic.name or _may_describe(call, topic.name)}
     denied = [
         topic_class(
-            name=topic.name,
+            **_identity(topic),
             partitions=[
                 partition_class(
                     partition_index=index,
@@ -178,6 +182,12 @@ def _without_hidden(call: Call, asked: Any, topic_class: Any, partition_class: A
     return with_changes(asked, topics=[topic for topic in asked.topics if topic.name in names]), denied
 
 
+def _identity(topic: Any) -> dict[str, Any]:
+    if isinstance(topic, OffsetFetchRequestTopics):
+        return {"name": topic.name, "topic_id": topic.topic_id}
+    return {"name": topic.name}
+
+
 def _may_describe(call: Call, topic: str) -> bool:
     return call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
@@ -186,5 +196,6 @@ def _visible(call: Call, topics: list[Any]) -> list[Any]:
     return [
         topic
         for topic in topics
-        if call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, is_noted=False)
+        if not topic.name
+        or call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.name, is_noted=False)
     ]

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from kalda.broker.requests.access.check import Call, Check, each, with_changes, without
+from kalda.broker.requests.requested_partitions import take_unnamed
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
@@ -17,6 +18,7 @@ from kalda.security.acl.model import CLUSTER_NAME, RESOURCE_OPERATIONS, AclOpera
 TOPIC: Final = ResourceType.TOPIC
 DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _CONFIGS_IN_ANSWER_FROM: Final = 5
+_COMMITS_BY_ID_FROM: Final = 10
 _CLUSTER_OPERATIONS: Final = range(8, 11)
 
 
@@ -25,6 +27,15 @@ def by_name(operation: AclOperation, *, results: str = "topics", field: str = "n
     return each(
         operation, TOPIC, DENIED, items="topics", results=results, name_of=lambda item: getattr(item, field)
     )
+
+
+def named(call: Call) -> Any:
+    """Name the topics of an OffsetCommit by their ids, from version 10 on; refuse unknown ids."""
+    if call.context.api_version < _COMMITS_BY_ID_FROM:
+        return None
+    topics = list(call.request.topics)
+    unknown = take_unnamed(call.services.metadata_cache, topics)
+    return without(call, "topics", "topics", unknown, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def metadata(call: Call) -> Any:

@@ -1,16 +1,22 @@
-"""OffsetCommit (key 8), versions 0-9: commits a group's offsets.
+"""OffsetCommit (key 8), versions 0-10: commits a group's offsets.
 
 v0 writes each offset to its znode, without metadata. Later versions append to the partition of the group's
 coordinator and respond when the records are committed. v1 has a timestamp per partition, v2 to v4 a retention
 time, which v5 removes. v6 adds the leader epoch (KIP-320), v7 static members (KIP-345). v8 is flexible. v9
-also accepts the member epochs of the consumer protocol (KIP-848).
+also accepts the member epochs of the consumer protocol (KIP-848). v10 names topics by id: a commit for a
+topic that was deleted since is refused, also where another one has its name.
 """
 
 from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.requested_partitions import merge_topics, take_unknown, topic_errors
+from kalda.broker.requests.requested_partitions import (
+    merge_topics,
+    take_unknown,
+    take_unnamed,
+    topic_errors,
+)
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -27,6 +33,8 @@ from kalda.protocol.messages.offset_commit import (
 from kalda.zk.client.consumer_offsets import write_offset
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
+_TOPIC_IDS_FROM: Final = 10
+
 Answer = OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]
 
 
@@ -34,7 +42,26 @@ def handle(
     services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
 ) -> Answer | Steps[Answer]:
     """Commit offsets; respond when they are committed. Each unknown partition gets its own error."""
-    return first_turn(_commit(services, request, context.api_version))
+    commit = _commit if context.api_version < _TOPIC_IDS_FROM else _commit_by_id
+    return first_turn(commit(services, request, context.api_version))
+
+
+def _commit_by_id(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
+    unknown = _errors(take_unnamed(services.metadata_cache, request.topics), ErrorCode.UNKNOWN_TOPIC_ID)
+    if not request.topics:
+        return OffsetCommitResponse(topics=unknown)
+    ids = {topic.name: topic.topic_id for topic in request.topics}
+
+    def identified(response: OffsetCommitResponse) -> OffsetCommitResponse:
+        for topic in response.topics:
+            topic.topic_id = ids[topic.name]
+        return OffsetCommitResponse(topics=[*response.topics, *unknown])
+
+    answer = yield from _commit(services, request, version)
+    if isinstance(answer, Pending):
+        return answer.then(lambda done: identified(_value(request, done)))
+    assert isinstance(answer, OffsetCommitResponse), "only version 0 uses ZooKeeper"
+    return identified(answer)
 
 
 def _commit(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
@@ -49,13 +76,16 @@ def _commit(services: BrokerServices, request: OffsetCommitRequest, version: int
         return answer
 
     def merge(done: Pending[OffsetCommitResponse]) -> OffsetCommitResponse:
-        try:
-            answered = done.value
-        except ApiError as error:
-            answered = error_response(request, error.code)
-        return OffsetCommitResponse(topics=merge_topics(answered.topics, refused))
+        return OffsetCommitResponse(topics=merge_topics(_value(request, done).topics, refused))
 
     return answer.then(merge)
+
+
+def _value(request: OffsetCommitRequest, done: Pending[OffsetCommitResponse]) -> OffsetCommitResponse:
+    try:
+        return done.value
+    except ApiError as error:
+        return error_response(request, error.code)
 
 
 async def _commit_to_zookeeper(
@@ -92,7 +122,10 @@ async def _commit_to_zookeeper(
 
 
 def _errors(topics: list[OffsetCommitRequestTopic], code: ErrorCode) -> list[OffsetCommitResponseTopic]:
-    return topic_errors(topics, code, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
+    found = topic_errors(topics, code, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
+    for topic, refused in zip(topics, found, strict=True):
+        refused.topic_id = topic.topic_id
+    return found
 
 
 def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
@@ -101,5 +134,5 @@ def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.OFFSET_COMMIT, versions=(0, 9), handle=handle, error_response=error_response
+    key=ApiKey.OFFSET_COMMIT, versions=(0, 10), handle=handle, error_response=error_response
 )

@@ -1,9 +1,9 @@
-"""OffsetFetch (key 9), versions 0-9: returns a group's committed offsets.
+"""OffsetFetch (key 9), versions 0-10: returns a group's committed offsets.
 
 v0 reads from ZooKeeper, all others from the group's coordinator. v2 may ask for all partitions and adds an
 error for the whole request. v5 adds the leader epoch (KIP-320). v7 adds require_stable, which refuses offsets
 with a pending transactional commit (KIP-447). v8 takes many groups (KIP-709). v9 checks the member's epoch
-(KIP-848).
+(KIP-848). v10 names topics by id; one that was deleted since gets UNKNOWN_TOPIC_ID.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -11,12 +11,13 @@ from typing import Any, Final, TypeVar
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.request_slices import answer_in_slices
+from kalda.broker.requests.requested_partitions import take_unnamed
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.turns import Steps, first_turn
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
 from kalda.coordinator.group.offset_records import NO_LEADER_EPOCH
 from kalda.protocol.messages.offset_fetch import (
@@ -36,6 +37,7 @@ from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
 _ERROR_FOR_ALL_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8
+_TOPIC_IDS_FROM: Final = 10
 _NO_OFFSET: Final = -1
 
 Answered = TypeVar("Answered", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
@@ -51,9 +53,10 @@ def handle(
     if context.api_version == 0:
         return _fetch_from_zookeeper(services, request)
     if context.api_version >= _MANY_GROUPS_FROM:
+        fetch = _fetch_groups if context.api_version < _TOPIC_IDS_FROM else _fetch_groups_by_id
         return answer_in_slices(
             request.groups,
-            lambda groups: _fetch_groups(services, groups, require_stable=request.require_stable),
+            lambda groups: fetch(services, groups, require_stable=request.require_stable),
             lambda groups: OffsetFetchResponse(groups=groups),
         )
     fetched = services.group_coordinator.fetch_offsets(
@@ -76,6 +79,39 @@ def _fetch_groups(
         for group in groups
     ]
     return gather(fetches, lambda done: [_group(each.value) for each in done])
+
+
+def _fetch_groups_by_id(
+    services: BrokerServices, groups: Sequence[OffsetFetchRequestGroup], *, require_stable: bool
+) -> Pending[list[OffsetFetchResponseGroup]]:
+    """Fetch of topics that are named by id; of all topics, those that have none are left out."""
+    cache = services.metadata_cache
+    unknown = [_unknown(take_unnamed(cache, group.topics or [])) for group in groups]
+    asked = [{topic.name: topic.topic_id for topic in group.topics or ()} for group in groups]
+
+    def identified(done: Pending[list[OffsetFetchResponseGroup]]) -> list[OffsetFetchResponseGroup]:
+        for group, ids, refused in zip(done.value, asked, unknown, strict=True):
+            for topic in group.topics:
+                topic.topic_id = ids.get(topic.name) or cache.topic_id(topic.name)
+            group.topics = [topic for topic in group.topics if topic.topic_id != ZERO_UUID]
+            if group.error_code == ErrorCode.NONE:
+                group.topics += refused
+        return done.value
+
+    return _fetch_groups(services, groups, require_stable=require_stable).then(identified)
+
+
+def _unknown(topics: Sequence[OffsetFetchRequestTopics]) -> list[OffsetFetchResponseTopics]:
+    return [
+        OffsetFetchResponseTopics(
+            topic_id=topic.topic_id,
+            partitions=[
+                _partition(OffsetFetchResponsePartitions, (index, None, ErrorCode.UNKNOWN_TOPIC_ID))
+                for index in topic.partition_indexes
+            ],
+        )
+        for topic in topics
+    ]
 
 
 def _wanted(
@@ -180,5 +216,5 @@ def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.OFFSET_FETCH, versions=(0, 9), handle=handle, error_response=error_response
+    key=ApiKey.OFFSET_FETCH, versions=(0, 10), handle=handle, error_response=error_response
 )

@@ -161,7 +161,8 @@ class ConsumerConnector:
 
         Raises:
             ClientError: the offsets could not be written everywhere.
-            IllegalStateError: the connector is shut down.
+            IllegalStateError: the connector is shut down, or a signal handler interrupted a stream's iterator
+                in the short time in which it cannot wait for the connector.
         """
         self._settle()
         reading = self._reading
@@ -176,7 +177,12 @@ class ConsumerConnector:
             ) from error
 
     def shutdown(self) -> None:
-        """Commit if commits are automatic, leave the group, end the streams; harmless twice."""
+        """Commit if commits are automatic, leave the group, end the streams; harmless twice.
+
+        Raises:
+            IllegalStateError: a signal handler interrupted a stream's iterator in the short time in which it
+                cannot wait for the connector, which stays open.
+        """
         if not self._thread.is_usable:
             return
         self._settle()
@@ -208,6 +214,8 @@ class ConsumerConnector:
         )
 
     def _settle(self) -> None:
+        for stream in self._streams:
+            stream.check_not_inside()
         for stream in self._streams:
             stream.settle()
 

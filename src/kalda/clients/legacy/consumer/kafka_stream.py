@@ -8,10 +8,11 @@ program's hands.
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, NoReturn, Self, TypeVar
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar, cast
 
 from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import ClientError
+from kalda.clients.held_lock import Reentrant, check_not_held
 from kalda.clients.legacy.consumer.decoder import Decode
 from kalda.clients.legacy.consumer.topic_count import ThreadId
 from kalda.clients.legacy.message_set import Message
@@ -216,6 +217,14 @@ class KafkaStream(Generic[K, V]):
         """Return the offset behind the last consumed message of each partition."""
         with self._changed:
             return dict(self._consumed)
+
+    def check_not_inside(self) -> None:
+        """Check that the caller did not interrupt a method here that holds the lock, which the loop needs.
+
+        Raises:
+            IllegalStateError: it did.
+        """
+        check_not_held(cast(Reentrant, self._changed), "connector", "the iterator of a stream")
 
     def settle(self) -> None:
         """Count the message in the hands of the calling thread as consumed: it asks for a commit itself."""

@@ -22,12 +22,16 @@ from kalda.clients.legacy.producer.partitioner import (
 from kalda.clients.legacy.producer.producer_config import ProducerConfig
 from kalda.clients.legacy.producer.producer_errors import FailedToSendMessageError, NoBrokersForPartitionError
 from kalda.clients.metadata import ClusterMetadata
+from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
+
+BACKOFF_MS_MAX: Final = 1_000
+"""The longest wait between attempts, unless `retry.backoff.ms` is longer; 0.8 always waits that long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,9 @@ class Dispatcher:
         self._broker: Final = broker
         self._clock: Final = clock
         self._random_below: Final = random_below
+        self._backoff: Final = ExponentialBackoff(
+            config.retry_backoff_ms, max(config.retry_backoff_ms, BACKOFF_MS_MAX)
+        )
         self._refreshed_at: float | None = None
         # The sorted lists of one snapshot, by topic.
         self._lists: tuple[int, dict[str, list[BrokerPartition]]] = (0, {})
@@ -108,7 +115,7 @@ class Dispatcher:
         # The first look-up may create the topic; the second finds it.
         for attempt in range(retries + 2):
             if attempt > 1:
-                await asyncio.sleep(config.retry_backoff_ms / 1000)
+                await asyncio.sleep(self._backoff.seconds(attempt - 1))
             try:
                 await self.refresh([topic])
             except ClientError as error:
@@ -140,15 +147,16 @@ class Dispatcher:
         for attempt in range(config.message_send_max_retries + 1):
             topics = {each.partition.topic for each in pending}
             if attempt:
+                wait_s = self._backoff.seconds(attempt)
                 logger.info(
                     "Sending %d messages again in %d ms, attempt %d of %d: %s",
                     len(pending),
-                    config.retry_backoff_ms,
+                    wait_s * 1000,
                     attempt,
                     config.message_send_max_retries,
                     failure,
                 )
-                await asyncio.sleep(config.retry_backoff_ms / 1000)
+                await asyncio.sleep(wait_s)
             if attempt or self._is_refresh_due():
                 await self._refresh_quietly(topics)
             if attempt:

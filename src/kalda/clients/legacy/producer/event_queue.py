@@ -2,8 +2,9 @@
 
 import threading
 from collections import deque
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
+from kalda.clients.held_lock import Reentrant, check_not_held
 from kalda.clients.legacy.producer.producer_errors import QueueClosedError
 
 T = TypeVar("T")
@@ -20,6 +21,15 @@ class EventQueue(Generic[T]):
 
     def __len__(self) -> int:
         return len(self._events)
+
+    def check_not_inside(self) -> None:
+        """Check that the caller did not interrupt a method here that holds the lock.
+
+        Raises:
+            IllegalStateError: it did; the queue's reader would wait for it.
+        """
+        # A caller that waits has released the lock, and goes on when the queue is closed.
+        check_not_held(cast(Reentrant, self._changed), "producer", "`send`")
 
     def put(self, event: T, timeout_ms: int) -> bool:
         """Add an event; return whether there was room for it.

@@ -68,7 +68,8 @@ class Producer:
         self._callbacks: Final = parts.callbacks
         self._clock: Final[Clock] = SystemClock()
         self._connections: Final = config.connections()
-        self._close_lock: Final = threading.Lock()
+        # Reentrant: a signal handler may close a producer that is being closed.
+        self._close_lock: Final = threading.RLock()
         self._is_closed = False
         self._loop_thread: Final = LoopThread(f"legacy producer {config.client_id}".rstrip())
         self._pool: Final = ProducerPool(self._new_producer)
@@ -124,12 +125,14 @@ class Producer:
         """Send what is in the queue, then close the connections; harmless twice.
 
         Raises:
-            IllegalStateError: a handler called it, in the producer's own thread, which would wait for itself.
+            IllegalStateError: a handler called it in the producer's own thread, or a signal handler that
+                interrupted `send` while it adds to the queue; it would wait for itself, and stays open.
         """
         if self._send_thread.is_current:
             raise IllegalStateError(
                 "the producer was closed by one of its own handlers; hand the call to another thread"
             )
+        self._queue.check_not_inside()
         with self._close_lock:
             if self._is_closed:
                 return

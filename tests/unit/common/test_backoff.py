@@ -1,6 +1,6 @@
 import pytest
 
-from kalda.clients.retry import ExponentialBackoff
+from kalda.common.backoff import ExponentialBackoff
 
 
 def middle(low: float, high: float) -> float:
