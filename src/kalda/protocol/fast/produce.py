@@ -74,7 +74,10 @@ class ProduceRequestFields:
     @property
     def partition_count(self) -> int:
         """How many partitions the request names, those that it names twice included."""
-        return sum(len(partitions) for _, partitions in self.topics)
+        count = 0
+        for _, partitions in self.topics:
+            count += len(partitions)
+        return count
 
     def named_twice(self) -> set[tuple[bytes, int]]:
         """Return the partitions that the request names more than once."""

@@ -304,7 +304,7 @@ def _handle_general(
     is_long = fields.partition_count > PARTITIONS_AT_ONCE
     if is_long:
         _own_records(fields)
-    steps = _append_each(services, context, fields, refusals, denied)
+    steps = _append_each(services, context, fields, refusals, denied, is_long=is_long)
     if not is_long:
         return result_of(steps)
     pending: Pending[RawReply | None] = Pending()
@@ -326,7 +326,10 @@ def _append_each(
     fields: ProduceRequestFields,
     refusals: Refusals,
     denied: Sequence[Answer],
+    *,
+    is_long: bool,
 ) -> Steps[RawResult]:
+    """Handle a request, where it is long in as many steps as there are partitions."""
     acks = fields.acks
     results = _Results(services, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
@@ -335,7 +338,8 @@ def _append_each(
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
-            yield
+            if is_long:
+                yield
             if acks not in (-1, 0, 1):
                 results.add(name, PartitionProduceResult(index, int(ErrorCode.INVALID_REQUIRED_ACKS)))
                 continue
