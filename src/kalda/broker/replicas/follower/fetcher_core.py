@@ -53,7 +53,7 @@ SETBACKS_MAX: Final = 10
 epoch that differs takes a round; a leader that sends records and takes them back would go on forever."""
 EARLY_ANSWERS_MAX: Final = 20
 """Consecutive answers before half of the wait that bring nothing, before the next request is put off. There
-are some when many partitions change their leaders. A leader that gives no others would never be left alone."""
+are some when many partitions change their leaders. A leader that gives no others would be asked forever."""
 EARLY_ANSWER_PAUSE_SECONDS: Final = 0.1
 REPORTS_MAX: Final = 10
 REPORT_SECONDS: Final = 10.0
