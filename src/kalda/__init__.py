@@ -124,6 +124,7 @@ if TYPE_CHECKING:
     from kalda.clients.consumer.subscription_state import SubscriptionPattern
     from kalda.clients.errors import (
         AuthenticationError,
+        BootstrapError,
         BrokerConnectionError,
         BrokerResponseError,
         BufferExhaustedError,
@@ -197,6 +198,7 @@ __all__ = [
     "AsyncConsumer",
     "AsyncProducer",
     "AuthenticationError",
+    "BootstrapError",
     "BrokerApiVersions",
     "BrokerConnectionError",
     "BrokerEndpoint",
@@ -346,6 +348,7 @@ _MODULES: Final = {
     "AsyncConsumer": "kalda.clients.consumer.async_consumer",
     "AsyncProducer": "kalda.clients.producer.async_producer",
     "AuthenticationError": "kalda.clients.errors",
+    "BootstrapError": "kalda.clients.errors",
     "BrokerApiVersions": "kalda.clients.admin.clusters",
     "BrokerConnectionError": "kalda.clients.errors",
     "BrokerEndpoint": "kalda.common.types",

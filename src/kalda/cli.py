@@ -82,8 +82,12 @@ def _directory_option(description: str, default: str | None = None) -> Callable[
 
 
 def _print_version(context: click.Context, _option: click.Parameter, is_asked: bool) -> None:
-    if not is_asked or context.resilient_parsing:
-        return
+    if is_asked and not context.resilient_parsing:
+        click.echo(_version_text())
+        context.exit()
+
+
+def _version_text() -> str:
     from kalda.protocol.fast import implementation as of_requests
     from kalda.records import implementation as of_records
 
@@ -93,8 +97,7 @@ def _print_version(context: click.Context, _option: click.Parameter, is_asked: b
         implementation = f"{compiled[0]} compiled, the rest pure Python"
     else:
         implementation = "compiled" if compiled else "pure Python"
-    click.echo(f"kalda {kalda.__version__} ({implementation})")
-    context.exit()
+    return f"kalda {kalda.__version__} ({implementation})"
 
 
 @click.group(name="kalda", cls=LazyGroup, no_args_is_help=True, context_settings=CONTEXT_SETTINGS)
@@ -208,6 +211,29 @@ def start(
             options=_log_arguments(log),
         )
     )
+
+
+@app.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(_version_text())
+
+
+@app.command("help")
+@click.argument("path", metavar="[COMMAND]...", nargs=-1)
+@click.pass_context
+def show_help(context: click.Context, path: tuple[str, ...]) -> None:
+    """Show the help of a command, or this list."""
+    assert context.parent is not None, "the root command has this one"
+    here, command = context.parent, context.parent.command
+    for word in path:
+        if not isinstance(command, click.Group):
+            here.fail(f"`{here.command_path}` has no command {word}")
+        _, found, _ = command.resolve_command(here, [word])
+        assert found is not None, "an unknown command is an error"
+        command = found
+        here = command.context_class(command, parent=here, info_name=word, **command.context_settings)
+    click.echo(command.get_help(here))
 
 
 def _users(file: Path | None) -> dict[str, str]:

@@ -13,7 +13,8 @@ from typing import Final
 import click
 
 from kalda.cli import app
-from kalda.tools.framework.registry import TOOLS, load_tool
+from kalda.tools.framework.examples import EXAMPLES
+from kalda.tools.framework.registry import SECTIONS, TOOLS, load_tool
 
 PAGE: Final = "cli.md"
 
@@ -39,7 +40,8 @@ scripts.
 - **Completion.** `source <(kalda completion bash)`, also for zsh and fish; names of topics and groups
   complete too.
 
-The examples assume `export KALDA_BOOTSTRAP_SERVER=localhost:9092`.
+The examples take the broker of `kalda start`, or that of `KALDA_BOOTSTRAP_SERVER`. `kalda help COMMAND`
+shows them too.
 """
 
 _SHARED: Final = frozenset(
@@ -49,9 +51,7 @@ _SHARED: Final = frozenset(
 
 def servers() -> dict[str, click.Command]:
     """Return the commands that run servers, by name."""
-    return {
-        name: command for name, command in app.commands.items() if name not in TOOLS and not command.hidden
-    }
+    return {name: app.commands[name] for name in SECTIONS["Servers"]}
 
 
 def page() -> str:
@@ -89,6 +89,9 @@ def _verbs(path: str, group: click.Group) -> Iterator[str]:
 def _details(path: str, command: click.Command) -> Iterator[str]:
     context = click.Context(command, info_name=path)
     yield f"```text\n{path} {' '.join(command.collect_usage_pieces(context))}\n```\n"
+    examples = EXAMPLES.get(path.removeprefix("kalda "), ())
+    if examples:
+        yield "```sh\n" + "\n".join(examples) + "\n```\n"
     rows = [
         record
         for parameter in command.get_params(context)

@@ -18,25 +18,33 @@ from tests.shared_broker import shared_broker
 
 JavaTool = Callable[..., str]
 
+MOVED_TOOLS = {
+    f"{package}.{name}": f"org.apache.kafka.tools.{name}"
+    for package, name in (("kafka.admin", "ConfigCommand"), ("kafka.tools", "DumpLogSegments"))
+}
+"""Main classes that have another package since Kafka 4.2 or later."""
 
-@pytest.fixture(scope="session")
-def java_tool() -> JavaTool:
+
+@pytest.fixture(scope="session", params=(KAFKA_VERSION, "4.4.0"))
+def java_tool(request: pytest.FixtureRequest) -> JavaTool:
     """Runs a main class of Apache Kafka's tools and returns what it printed; fails on a non-zero exit."""
+    version = request.param
     try:
         jars = maven_jars(
-            f"kafka-tools-{KAFKA_VERSION}",
+            f"kafka-tools-{version}",
             (
-                f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
-                f"org.apache.kafka:kafka-tools:{KAFKA_VERSION}",
+                f"org.apache.kafka:kafka_2.13:{version}",
+                f"org.apache.kafka:kafka-tools:{version}",
                 "org.slf4j:slf4j-nop:1.7.36",
             ),
         )
     except NotAvailableError as error:
         pytest.skip(str(error))
+    moved = MOVED_TOOLS if version == "4.4.0" else {}
 
     def run(main_class: str, *arguments: str, text: str = "") -> str:
         done = subprocess.run(
-            ["java", "-cp", f"{jars}/*", main_class, *arguments],
+            ["java", "-cp", f"{jars}/*", moved.get(main_class, main_class), *arguments],
             input=text,
             capture_output=True,
             text=True,

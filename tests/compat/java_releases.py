@@ -7,7 +7,7 @@ from typing import Final
 
 from benchmarks.apache_kafka import maven_jars
 
-RELEASES: Final = ("0.8.2.2", "0.10.2.2", "1.1.1", "2.8.2", "3.9.1", "4.1.1")
+RELEASES: Final = ("0.8.2.2", "0.10.2.2", "1.1.1", "2.8.2", "3.9.1", "4.1.1", "4.4.0")
 """The last ones of the lines that other documents name; all of them run on the same Java."""
 
 _SECONDS: Final = 120
@@ -39,6 +39,15 @@ class JavaRelease:
     def has_new_consumer(self) -> bool:
         """Whether groups are coordinated by brokers."""
         return self.number >= (0, 9)
+
+    @property
+    def config_command(self) -> str:
+        """The main class of ``kafka-configs.sh``."""
+        return f"{'org.apache.kafka.tools' if self.number >= (4, 4) else 'kafka.admin'}.ConfigCommand"
+
+    def config_option(self, client: str) -> str:
+        """Return the option of a console client that names its file of settings (KIP-1147)."""
+        return "--command-config" if self.number >= (4, 2) else f"--{client}.config"
 
     @property
     def has_zookeeper_tools(self) -> bool:

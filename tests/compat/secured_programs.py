@@ -110,7 +110,7 @@ class JavaTools(SecuredClient):
 
     def _configure(self, kind: str, topic: str, setting: str) -> None:
         entity = ("--entity-type", kind, "--entity-name", topic)
-        self._run("kafka.admin.ConfigCommand", "--alter", *entity, "--add-config", setting)
+        self._run(self._release.config_command, "--alter", *entity, "--add-config", setting)
 
     def administer(self, topic: str) -> None:
         is_moved = self._release.number >= (4,)
@@ -129,7 +129,7 @@ class JavaTools(SecuredClient):
         lines = "".join(f"0\t{value.decode()}\n" for value in values)
         self._release.run(
             f"{package}.ConsoleProducer",
-            *(*self._server, "--topic", topic, "--producer.config", self._file),
+            *(*self._server, "--topic", topic, self._release.config_option("producer"), self._file),
             *("--property", "parse.key=true"),
             text=lines,
         )
@@ -137,7 +137,8 @@ class JavaTools(SecuredClient):
     def read(self, topic: str, count: int) -> list[bytes]:
         text = self._release.run(
             "org.apache.kafka.tools.consumer.ConsoleConsumer",
-            *(*self._server, "--topic", topic, "--consumer.config", self._file, "--group", topic),
+            *(*self._server, "--topic", topic, "--group", topic),
+            *(self._release.config_option("consumer"), self._file),
             *("--from-beginning", "--max-messages", str(count), "--timeout-ms", "60000"),
         )
         return [line.encode() for line in text.split()]

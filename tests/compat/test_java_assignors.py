@@ -13,7 +13,7 @@ from tests.assignor_cases import ASSIGNORS, AssignorCase, random_generations, re
 from tests.golden.clients.test_assignor_vectors import VECTORS
 
 JAVA_PROGRAM = Path(__file__).parent / "java" / "Assignments.java"
-VERSIONS = ("3.9.0", "4.1.0")
+VERSIONS = ("3.9.0", "4.1.0", "4.4.0")
 
 
 def java_results(version: str, cases: Sequence[AssignorCase]) -> list[list[str]]:

@@ -15,18 +15,18 @@ __all__ = ["make_topic"]
 
 JAVA_PROGRAM = Path(__file__).parent / "java" / "GroupMember.java"
 VALUES = 300
-VERSION = "4.1.0"
+VERSIONS = ("4.1.0", "4.4.0")
 
 MakeTopic = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def java() -> list[str]:
+@pytest.fixture(scope="module", params=VERSIONS)
+def java(request: pytest.FixtureRequest) -> list[str]:
     """The command of a member with Java's consumer."""
     try:
         jars = maven_jars(
-            f"kafka-clients-{VERSION}",
-            (f"org.apache.kafka:kafka-clients:{VERSION}", "org.slf4j:slf4j-nop:1.7.36"),
+            f"kafka-clients-{request.param}",
+            (f"org.apache.kafka:kafka-clients:{request.param}", "org.slf4j:slf4j-nop:1.7.36"),
         )
     except NotAvailableError as error:
         pytest.skip(str(error))

@@ -10,13 +10,12 @@ from kalda.testing import KaldaProcess
 from tests.compat.java_releases import JavaRelease
 
 ACLS = "kafka.admin.AclCommand"
-CONFIGS = "kafka.admin.ConfigCommand"
 CONSOLE = "org.apache.kafka.tools.consumer.ConsoleConsumer"
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 TOPICS = "org.apache.kafka.tools.TopicCommand"
 
 
-@pytest.fixture(scope="module", params=["3.9.1", "4.1.1"])
+@pytest.fixture(scope="module", params=["3.9.1", "4.1.1", "4.4.0"])
 def release(request: pytest.FixtureRequest) -> JavaRelease:
     try:
         return JavaRelease(request.param)
@@ -43,17 +42,18 @@ def test_the_file_of_a_secure_start_is_all_that_javas_tools_need(
     described = (*server, "--command-config", mine)
 
     release.run(TOPICS, *described, "--create", "--topic", topic, "--partitions", "2")
-    release.run(produce, *server, "--topic", topic, "--producer.config", mine, text="one\ntwo\nthree\n")
+    producing = (*server, "--topic", topic, release.config_option("producer"), mine)
+    release.run(produce, *producing, text="one\ntwo\nthree\n")
     read = release.run(
         CONSOLE,
-        *(*server, "--topic", topic, "--consumer.config", mine, "--from-beginning"),
+        *(*server, "--topic", topic, release.config_option("consumer"), mine, "--from-beginning"),
         *("--group", "g", "--max-messages", "3"),
     )
     assert {"one", "two", "three"} == set(read.split()[:3])
     assert topic in release.run(GROUPS, *described, "--describe", "--group", "g")
 
     release.run(
-        CONFIGS,
+        release.config_command,
         *(*described, "--alter", "--entity-type", "users", "--entity-name", user),
         *("--add-config", "SCRAM-SHA-512=[iterations=4096,password=alice-secret]"),
     )

@@ -114,7 +114,8 @@ def test_java_group_tool(protocol: str, kalda: KaldaProcess, java_tool: JavaTool
             "60000",
         ),
     )
-    assert 30 == len(read.splitlines())
+    # Kafka 4.2 and later print what replaces an option first.
+    assert [str(n) for n in range(30)] == [line for line in read.splitlines() if line.isdecimal()]
 
     def group(*arguments: str) -> str:
         return java_tool("org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", *server, *arguments)

@@ -75,7 +75,7 @@ def test_go_clients(
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("way", WAYS, ids=str)
-@pytest.mark.parametrize("release", ["3.9.1", "4.1.1"])
+@pytest.mark.parametrize("release", ["3.9.1", "4.1.1", "4.4.0"])
 def test_javas_tools(
     broker: SecuredBroker, kdc: Kdc, way: Way, release: str, topic_name: Callable[[str], str]
 ) -> None:

@@ -135,7 +135,8 @@ def test_zstd_is_read_by_the_releases_that_have_it(cluster: KaldaProcess, releas
         each.produce(cluster.bootstrap, "zstd", "zstd", [f"{each.name}-{number}" for number in range(20)])
     for each in releases:
         server = ("--bootstrap-server", cluster.bootstrap)
-        assert 60 == len(set(each.consume(server, "zstd", 60, "--from-beginning")))
+        count = 20 * len(releases)
+        assert count == len(set(each.consume(server, "zstd", count, "--from-beginning")))
 
 
 @pytest.mark.timeout(300)

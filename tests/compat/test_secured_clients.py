@@ -42,7 +42,7 @@ def test_program_does_everything_as_the_user_that_it_is(
             client.program(**wrong).run("describe_group", topic=topic)
 
 
-@pytest.fixture(scope="module", params=["3.9.1", "4.1.1"])
+@pytest.fixture(scope="module", params=["3.9.1", "4.1.1", "4.4.0"])
 def release(request: pytest.FixtureRequest, secured: SecuredBroker) -> JavaRelease:
     try:
         return JavaRelease(request.param, [f"{ALLOW_TOKENS}{secured.provider.url}/token"])

@@ -28,6 +28,7 @@ def test_the_build_context_has_what_the_dockerfile_copies() -> None:
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the extensions need a C compiler")
+@pytest.mark.timeout(660)
 def test_the_copied_files_make_a_compiled_wheel(tmp_path: Path) -> None:
     """The build stage ends with an error where an extension cannot be compiled."""
     source = tmp_path / "source"

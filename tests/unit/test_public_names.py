@@ -2,13 +2,15 @@
 
 import builtins
 import inspect
+import pickle
 import re
 import subprocess
 import sys
+import traceback
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import pandas
@@ -16,6 +18,8 @@ import pyarrow
 import pytest
 
 import kalda
+import kalda.clients.legacy
+import kalda.pipelines.tables
 from kalda.records.record import Header
 
 INTERNAL = {
@@ -25,6 +29,7 @@ INTERNAL = {
     "RecordFuture.__init__",
 }
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
+PACKAGES = [kalda, kalda.testing, kalda.clients.legacy, kalda.pipelines.tables]
 NAMESPACE = {
     **{name: getattr(kalda, name) for name in kalda.__all__},
     "pa": pyarrow,
@@ -54,6 +59,40 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'kalda' has no attribute 'Kluster'"):
         kalda.Kluster  # noqa: B018
+
+
+def exported(package: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Return the classes and functions of a package's `__all__`."""
+    for name in package.__all__:
+        value = getattr(package, name)
+        if isinstance(value, type | FunctionType):
+            yield name, value
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_public_things_name_the_package_that_exports_them(package: ModuleType) -> None:
+    """Tracebacks, reprs and `help` show a name that can be imported and stays."""
+    allowed = {package.__name__, "kalda"}
+    wrong = {name: value.__module__ for name, value in exported(package) if value.__module__ not in allowed}
+    assert {} == wrong
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
+def test_public_things_are_pickled_by_their_public_name(package: ModuleType) -> None:
+    for name, value in exported(package):
+        assert pickle.loads(pickle.dumps(value)) is value, name
+
+
+def test_values_and_errors_can_be_pickled() -> None:
+    """A process that has only imported `kalda` reads them."""
+    code = "import pickle, sys; print(pickle.loads(sys.stdin.buffer.read()))"
+    error = kalda.UnknownTopicOrPartitionError("topic t", "gone")
+    values = [kalda.TopicPartition("t", 1), kalda.NewTopic("t", 3, 1), kalda.ClientConfigError("wrong")]
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=pickle.dumps(values), capture_output=True, check=True
+    )
+    assert str(values) == done.stdout.decode().strip()
+    assert "kalda.UnknownTopicOrPartitionError" in "".join(traceback.format_exception_only(error))
 
 
 def test_importing_kalda_loads_nothing_else() -> None:
@@ -132,7 +171,9 @@ def test_every_error_of_a_client_is_public() -> None:
 
     public = public_classes()
     errors: list[type] = [
-        each for each in subclasses(kalda.ClientError) if each.__module__.startswith("kalda.clients.")
+        each
+        for each in subclasses(kalda.ClientError)
+        if each.__module__ == "kalda" or each.__module__.startswith("kalda.clients.")
     ]
     # The bases of these say all that a program can use.
     internal = {"PermanentCommitError", "UnknownPartitionsError"}

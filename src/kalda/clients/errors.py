@@ -6,8 +6,10 @@ whether the same call may succeed later. The exceptions of connections are those
 
 from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
+from kalda.common.public import public
 from kalda.net.client.client_errors import (
     AuthenticationError,
+    BootstrapError,
     BrokerConnectionError,
     BrokerResponseError,
     ClientConfigError,
@@ -22,6 +24,7 @@ from kalda.net.client.client_errors import (
 
 __all__ = [
     "AuthenticationError",
+    "BootstrapError",
     "BrokerConnectionError",
     "BrokerResponseError",
     "BufferExhaustedError",
@@ -40,14 +43,17 @@ __all__ = [
 ]
 
 
+@public
 class IllegalStateError(ClientError, RuntimeError):
     """The program called a method that the client's present state does not allow, e.g. after `close`."""
 
 
+@public
 class SerializationError(ClientError):
     """A key or value could not be made bytes; chained to the serializer's own exception."""
 
 
+@public
 class RecordTooLargeError(BrokerResponseError):
     """A record is larger than the producer or the topic allows; the message names the limit."""
 
@@ -55,6 +61,7 @@ class RecordTooLargeError(BrokerResponseError):
         super().__init__(ErrorCode.MESSAGE_TOO_LARGE, what, message)
 
 
+@public
 class BufferExhaustedError(RequestTimedOutError):
     """`buffer.memory` was full for `max.block.ms`: records come faster than brokers take them."""
 
@@ -77,6 +84,7 @@ def error_for(code: ErrorCode, what: str, message: str | None = None) -> BrokerR
     return BrokerResponseError(code, what, message)
 
 
+@public
 class TransactionError(ClientError):
     """Base of the errors of transactional producers; `code` is the broker's, None if none caused it."""
 
@@ -90,17 +98,21 @@ class TransactionError(ClientError):
         return False
 
 
+@public
 class TransactionAbortableError(TransactionError):
     """The transaction cannot be committed; abort it, then begin another (KIP-1050)."""
 
 
+@public
 class FatalTransactionError(TransactionError):
     """The producer cannot continue; close it and create another (KIP-1050)."""
 
 
+@public
 class ProducerFencedError(FatalTransactionError):
     """Another producer uses the same transactional id, or the coordinator timed the transaction out."""
 
 
+@public
 class TransactionAbortedError(ClientError):
     """The record was not sent because its transaction was aborted."""

@@ -17,11 +17,13 @@ from uuid import UUID
 
 from kalda.clients.argument_checks import check_topic_name
 from kalda.common.errors import ErrorCode
+from kalda.common.public import public
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition, is_other_topic
 from kalda.net.connect import address_text
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
     """One partition; `leader_id` -1 stands for none, `leader_epoch` -1 for a broker without epochs."""
@@ -35,6 +37,7 @@ class PartitionMetadata:
     offline_replicas: tuple[int, ...] = ()
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
     """One topic, or the error that stands in its place."""

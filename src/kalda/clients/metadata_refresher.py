@@ -6,11 +6,13 @@ updates, and never ends before `close`.
 
 import asyncio
 import contextlib
+from collections.abc import Iterable
 from typing import Final, Protocol
 
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
 from kalda.clients.metadata import ClusterMetadata, Metadata
+from kalda.clients.missing_topics import MissingTopics
 from kalda.clients.retry import ExponentialBackoff
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
@@ -67,6 +69,7 @@ class MetadataRefresher:
         self._waiters: list[asyncio.Future[ClusterMetadata]] = []
         self.last_failure: ClientError | None = None
         """Why the last attempt failed; None when it succeeded."""
+        self.missing_topics: Final = MissingTopics(self._topic_names)
         self._rebootstrap_seconds: Final = config.metadata_recovery_rebootstrap_trigger_ms / 1000
         self._failing_since: float | None = None
         """When the first of the attempts in a row that failed was made."""
@@ -143,6 +146,7 @@ class MetadataRefresher:
                 continue
             began = self._clock.monotonic()
             if await self._update():
+                await self.missing_topics.updated(metadata.snapshot, self._clock.monotonic())
                 next_due = self._clock.monotonic() + self._max_age_seconds
                 attempts = attempts + 1 if metadata.has_retriable_errors() else 0
                 if attempts:
@@ -218,8 +222,16 @@ class MetadataRefresher:
         is_reliable = min(versions) >= _RELIABLE_EPOCHS_VERSION
         return self._metadata.received(response, has_reliable_epochs=is_reliable)
 
+    async def _topic_names(self) -> Iterable[str]:
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response = await self._port.send_to_any(
+            VersionedRequest(ApiKey.METADATA, lambda _: request), MetadataResponse
+        )
+        return ClusterMetadata.from_response(response).topics
+
     def _log_failure(self, error: ClientError) -> None:
-        if self.last_failure is None:
+        # While no broker has answered, `FirstContact` logs.
+        if self.last_failure is None and self._metadata.snapshot.brokers:
             logger.warning("No broker of %s answers: %s; retrying.", self._bootstrap_servers, error)
         self.last_failure = error
 

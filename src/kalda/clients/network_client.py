@@ -22,6 +22,7 @@ from kalda.clients.errors import (
     RequestTimedOutError,
     UnsupportedApiError,
 )
+from kalda.clients.first_contact import FirstContact
 from kalda.clients.first_success import first_success
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metadata_refresher import MetadataRefresher
@@ -99,6 +100,7 @@ class NetworkClient:
         self._is_closed = False
         self._refresher: Final = MetadataRefresher(self, config, metadata, self.clock)
         self._coordinators: Final = CoordinatorLookup(self)
+        self._first_contact: Final = FirstContact(config)
 
     @property
     def is_closed(self) -> bool:
@@ -177,6 +179,7 @@ class NetworkClient:
 
         Raises:
             BrokerConnectionError, RequestTimedOutError: no broker could be reached; the last failure.
+            BootstrapError: no broker has ever answered, and `bootstrap.wait.ms` is over.
             UnsupportedApiError: as `send`.
         """
         await self._resolve_bootstrap()
@@ -184,8 +187,12 @@ class NetworkClient:
             functools.partial(self.send, node_id, request, response_class, timeout_ms=timeout_ms)
             for node_id in self.candidates()
         ]
-        return await first_success(
-            attempts, next_after_seconds=HEDGE_SECONDS, passing=(BrokerConnectionError, RequestTimedOutError)
+        return await self._first_contact.attempt(
+            first_success(
+                attempts,
+                next_after_seconds=HEDGE_SECONDS,
+                passing=(BrokerConnectionError, RequestTimedOutError),
+            )
         )
 
     async def ready(self, node_id: int, *, timeout_ms: int | None = None) -> NodeApiVersions:
@@ -290,6 +297,10 @@ class NetworkClient:
         if node is None:
             self._nodes[node_id] = self._new_node(node_id, host, port)
         return node_id
+
+    def nearest_topic(self, topic: str) -> str:
+        """Return ``; did you mean `orders`?`` for a topic that does not exist, or the empty text."""
+        return self._refresher.missing_topics.hint(topic)
 
     async def refresh_metadata(self, *, timeout_ms: int) -> ClusterMetadata:
         """Wait for metadata that a broker sent after this call.

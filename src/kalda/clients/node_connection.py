@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda.clients.config.common_config import CommonClientConfig
-from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError
+from kalda.clients.errors import BrokerConnectionError, ClientError, RequestTimedOutError, TlsError
 from kalda.clients.metrics.network_metrics import ConnectionMetrics
 from kalda.clients.retry import ExponentialBackoff, Pacer
 from kalda.net.client.api_versions import NodeApiVersions
@@ -71,6 +71,8 @@ class NodeConnection:
         self._failures = 0
         """Failures since the last response: a broker that accepts connections and closes them is one that
         fails."""
+        self._asks_for_tls = True
+        """Whether to find out if a listener that ends plaintext connections speaks TLS."""
         self._not_before = 0.0
         """The loop's time before which nothing is sent: back-off, or the throttle of a response (KIP-219)."""
         self._is_closed = False
@@ -267,6 +269,8 @@ class NodeConnection:
             login=config.login,
             on_closed=self._on_closed,
             on_read=self._on_read,
+            # A listener that does not speak TLS is asked once, not with every attempt.
+            finds_tls=self._asks_for_tls,
         )
 
     def _on_connected(self, task: "asyncio.Task[PipelinedConnection]") -> None:
@@ -298,6 +302,7 @@ class NodeConnection:
         if self._is_closed:
             return
         self._failures += 1
+        self._asks_for_tls = isinstance(failure, TlsError)
         if self._failures == 1:
             logger.info("No connection to broker %s: %s; retrying with back-off.", self.peer, failure)
         self._not_before = asyncio.get_running_loop().time() + self._backoff.seconds(self._failures)

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
+from kalda.common.nearest import did_you_mean
+from kalda.common.public import public
+
 ConfigValue = bool | int | float | str | tuple[str, ...] | None
 """The parsed value of a setting; None means "not set" and is legal only where the default is None."""
 
@@ -19,6 +22,7 @@ HIDDEN: Final = "[hidden]"
 """The text that messages and logs show in place of the value of a password."""
 
 
+@public
 class ConfigType(IntEnum):
     """The type of a setting; the numbers are those of the DescribeConfigs response (KIP-569)."""
 
@@ -277,12 +281,7 @@ class ConfigDef:
         return {name: self.key(name).parse(text) for name, text in properties.items()}
 
     def _unknown(self, name: str) -> str:
-        # Imported here: only a mistake needs it, and start-up time counts.
-        import difflib
-
-        near = difflib.get_close_matches(name, self.keys, n=1, cutoff=0.6)
-        hint = f"; did you mean `{near[0]}`?" if near else ""
-        return f"`{name}` is not a setting{hint}"
+        return f"`{name}` is not a setting{did_you_mean(name, self.keys)}"
 
 
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]+")

@@ -6,7 +6,10 @@ The numbers are the protocol's. What a setting is, and which exist, is in `confi
 from dataclasses import dataclass
 from enum import IntEnum
 
+from kalda.common.public import public
 
+
+@public
 class ConfigResourceType(IntEnum):
     """The kinds of things that have settings; the numbers are the protocol's."""
 
@@ -18,6 +21,7 @@ class ConfigResourceType(IntEnum):
     GROUP = 32
 
 
+@public
 class ConfigSource(IntEnum):
     """Where a value comes from; the numbers are the protocol's."""
 
@@ -40,6 +44,7 @@ class ConfigSource(IntEnum):
             return cls.UNKNOWN
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
     """One of the settings that could supply a value."""
@@ -49,6 +54,7 @@ class ConfigSynonym:
     source: ConfigSource
 
 
+@public
 class AlterConfigOpType(IntEnum):
     """What to do with a setting; the numbers are the protocol's (KIP-339)."""
 

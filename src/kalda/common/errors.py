@@ -7,7 +7,10 @@ codecs) are not here; they are defined in those layers.
 from enum import IntEnum
 from typing import Final
 
+from kalda.common.public import public
 
+
+@public
 class ErrorCode(IntEnum):
     """An error code of a response. 0 is success, -1 an unexpected error."""
 

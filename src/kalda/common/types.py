@@ -6,11 +6,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from kalda.common.public import public
+
 NO_PARTITION_LEADER: Final = -1
 ZERO_UUID: Final = uuid.UUID(int=0)
 """The topic id of "no id": what the wire carries where a topic has none (KIP-516)."""
 
 
+@public
 class TopicPartition(NamedTuple):
     """A partition by name; prints as Kafka writes it, e.g. ``orders-3``."""
 
@@ -37,6 +40,7 @@ def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartit
     return grouped
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class BrokerEndpoint:
     """Where one broker can be reached on one listener."""

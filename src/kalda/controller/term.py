@@ -15,6 +15,7 @@ from typing import Final, assert_never
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
+from kalda.common.turns import between
 from kalda.common.types import TopicPartition, is_other_topic
 from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
@@ -340,9 +341,16 @@ class Term:
     ) -> dict[TopicPartition, ApiError | None]:
         """Start reassignments, or cancel them (None); return for each partition its error or None."""
         await self._refresh(targets)
-        errors, changes = reassignment.validate_reassignments(
-            self.context, targets, may_change_factor=may_change_factor
-        )
+        errors: dict[TopicPartition, ApiError] = {}
+        changes: dict[TopicPartition, ReplicaAssignment] = {}
+        for index, (partition, target) in enumerate(targets.items()):
+            # The owner task does nothing else meanwhile, so the context stays as it is.
+            await between(index)
+            refused, accepted = reassignment.validate_reassignments(
+                self.context, {partition: target}, may_change_factor=may_change_factor
+            )
+            errors |= refused
+            changes |= accepted
         await self.step(ReassignmentsRequested(changes))
         return {partition: errors.get(partition) for partition in targets}
 

@@ -29,6 +29,7 @@ from typing import (
 from uuid import UUID
 
 from kalda.common.api_keys import ApiKey
+from kalda.common.public import public
 from kalda.common.types import ZERO_UUID
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ VERSION_MAX: Final = 32767
 """API versions are int16 on the wire; an open range such as ``3+`` ends here."""
 
 
+@public
 class VersionRange(NamedTuple):
     """An inclusive range of versions; empty when `lowest` is above `highest`."""
 

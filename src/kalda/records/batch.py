@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
+from kalda.common.public import public
 from kalda.records.compression import Compression
 from kalda.records.crc import Checksum, crc32c
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMoreBytes
@@ -65,6 +66,7 @@ _CODEC_MAX: Final = int(Compression.ZSTD)
 _SEQUENCE_MAX: Final = 0x7FFFFFFF
 
 
+@public
 class TimestampType(IntEnum):
     """The source of a record's timestamp: the producer, the broker on append, or none (format 0)."""
 

@@ -3,10 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from kalda.common.public import public
+
 USER: Final = "User"
 """The type of the principals that Kafka's own authenticators make."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class KafkaPrincipal:
     """An identity: a type, which is ``User`` unless an authenticator of its own says otherwise, and a name.

@@ -18,6 +18,7 @@ from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.server import BrokerServer
 from kalda.common import invariants
+from kalda.common.public import public
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
 from kalda.testing.process import free_ports
@@ -44,6 +45,7 @@ class _Violations(logging.Handler):
             self.found.append(str(record.exc_info[1]))
 
 
+@public
 class Cluster(ClientConfigs):
     """Brokers 0, 1, … and their coordination server, for as long as the ``with`` block lasts.
 

@@ -14,6 +14,7 @@ from typing import Final
 from kalda.broker.config import BrokerConfig
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
+from kalda.common.public import public
 from kalda.net.event_loop import new_event_loop
 from kalda.storage.background import EventLoopExecutor
 from kalda.testing.cluster_files import CrashableFileSystem
@@ -27,6 +28,7 @@ from kalda.zk.server.listener import ZooKeeperListener
 logger: Final = logging.getLogger(__name__)
 
 
+@public
 class ClusterError(Exception):
     """A `Cluster` could not do what it was asked to; the message names the member and the reason.
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kalda.common import invariants
+from kalda.common.public import public
 
 _READY: Final = re.compile(rb"kalda ready(?: bootstrap=(?P<bootstrap>\S+))? zookeeper=(?P<zookeeper>\S+)\n")
 _VIOLATION: Final = re.compile(rb"^AssertionError.*$", re.MULTILINE)
@@ -32,6 +33,7 @@ _LAST_PORT: Final = 32_000
 """Linux assigns ports from 32768 on to outgoing connections."""
 
 
+@public
 class KaldaProcessError(Exception):
     """A process failed to start, to stop or to exist; the message ends with its last log lines, if any.
 
@@ -259,6 +261,7 @@ def setting_arguments(settings: Mapping[str, str]) -> list[str]:
     return [argument for name, value in settings.items() for argument in ("--set", f"{name}={value}")]
 
 
+@public
 class KaldaProcess(CommandProcess):
     """One `kalda start` process over a data directory; with several `brokers` it has a child for each.
 

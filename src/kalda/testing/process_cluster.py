@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kalda.broker.process.config import small_cluster_settings
+from kalda.common.public import public, public_in
 from kalda.testing.process import (
     CommandProcess,
     KaldaProcessError,
@@ -25,6 +26,7 @@ from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 _SESSION_TIMEOUT_MS: Final = 10_000
 
 
+@public_in("kalda.testing")
 class ZooKeeperProcess(CommandProcess):
     """One `kalda zookeeper` process: the coordination server alone.
 
@@ -60,6 +62,7 @@ class ZooKeeperProcess(CommandProcess):
         ]
 
 
+@public_in("kalda.testing")
 class BrokerProcess(CommandProcess):
     """One `kalda broker` process, which connects to a coordination server of another process.
 
@@ -112,6 +115,7 @@ class BrokerProcess(CommandProcess):
         ]
 
 
+@public
 class ProcessCluster(ClientConfigs):
     """A coordination server and brokers 0, 1, …, each a process over a directory of its own.
 

@@ -26,6 +26,7 @@ from kalda.broker.process.secure import (
     write_private,
 )
 from kalda.common.clock import SystemClock
+from kalda.common.public import public_in
 from kalda.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import CertificateAuthority
 from kalda.zk.client.cluster_store import ClusterStore
@@ -46,6 +47,7 @@ _USER: Final = re.compile(r"[A-Za-z0-9._-]+")
 """What stands in a common name, in the name of an option of JAAS, and in a path alike."""
 
 
+@public_in("kalda.testing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
     """How clients and brokers of a test cluster connect, and what clients may do.

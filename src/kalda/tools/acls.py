@@ -60,10 +60,16 @@ def _entry_options(function: F) -> F:
         ),
         click.option("--deny-principal", multiple=True, metavar="TYPE:NAME", help="A principal to deny."),
         click.option(
-            "--allow-host", multiple=True, metavar="ADDRESS", help="From where; everywhere unless given."
+            "--allow-host",
+            multiple=True,
+            metavar="ADDRESS",
+            help="From where, as 10.1.2.3 or 10.1.0.0/16; everywhere unless given.",
         ),
         click.option(
-            "--deny-host", multiple=True, metavar="ADDRESS", help="From where not; nowhere unless given."
+            "--deny-host",
+            multiple=True,
+            metavar="ADDRESS",
+            help="From where not, as 10.1.2.3 or 10.1.0.0/16; nowhere unless given.",
         ),
         click.option(
             "--operation", multiple=True, metavar="NAME", help="Read, Write, All, …; All unless given."

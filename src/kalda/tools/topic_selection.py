@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from kalda.common.nearest import DATA_CUTOFF, did_you_mean
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
 
@@ -85,8 +86,17 @@ async def existing_topics(
     missing = [name for name in names if name not in chosen and _LITERAL.fullmatch(name)]
     missing += [name for name in names if not _LITERAL.fullmatch(name) and not select(plain, [name])]
     if missing and not is_missing_allowed:
-        raise ToolError(f"topic {', '.join(missing)} does not exist; `kalda topics list` prints the names")
+        raise ToolError(_missing_text(missing, plain))
     return list(chosen)
+
+
+def _missing_text(missing: Sequence[str], existing: Iterable[str]) -> str:
+    remedy = "; `kalda topics list` prints the names"
+    if len(missing) > 1:
+        return f"topics {', '.join(missing)} do not exist{remedy}"
+    if not _LITERAL.fullmatch(missing[0]):
+        return f"no topic matches {missing[0]}{remedy}"
+    return f"topic {missing[0]} does not exist{did_you_mean(missing[0], existing, DATA_CUTOFF) or remedy}"
 
 
 def select(existing: Iterable[str], names: Iterable[str]) -> list[str]:

@@ -103,6 +103,16 @@ def test_records_are_deleted_up_to_an_offset(
     assert ErrorCode.OFFSET_OUT_OF_RANGE == refused.errors[some].code
 
 
+def test_a_compacted_topic_alone_refuses_to_delete_records(
+    admin: Admin, servers: str, create: CreateTopics, topic_name: TopicName
+) -> None:
+    name = topic_name("compacted")
+    create(NewTopic(name, config={"cleanup.policy": "compact"}))
+    partition = TopicPartition(name, 0)
+    refused = admin.delete_records({partition: 0})
+    assert ErrorCode.POLICY_VIOLATION == refused.errors[partition].code
+
+
 def test_leaders_that_are_the_right_ones_are_not_elected(
     admin: Admin, create: CreateTopics, topic_name: TopicName
 ) -> None:

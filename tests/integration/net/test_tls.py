@@ -173,6 +173,24 @@ def connect(bootstrap: str) -> socket.socket:
     return socket.create_connection((host, int(port)), timeout=10)
 
 
+def test_a_client_without_tls_fails_at_once(broker: KaldaProcess) -> None:
+    """Such a client would wait for its whole time: the broker closes the connection without a word."""
+    at = broker.bootstrap
+    expected = rf"{at} speaks TLS, .*: `security.protocol`=PLAINTEXT; set it to SSL"
+    with (
+        Producer(bootstrap_servers=at, max_block_ms=3_600_000) as producer,
+        pytest.raises(TlsError, match=expected),
+    ):
+        producer.send("t", b"v")
+    with Consumer("t", bootstrap_servers=at, group_id="g") as reader, pytest.raises(TlsError, match=expected):
+        reader.poll(3600)
+    with (
+        Admin(bootstrap_servers=at, default_api_timeout_ms=3_600_000) as admin,
+        pytest.raises(TlsError, match=expected),
+    ):
+        admin.list_topics()
+
+
 def test_peers_without_tls_are_closed_and_others_served(
     broker: KaldaProcess, certificates: Certificates
 ) -> None:

@@ -103,7 +103,7 @@ async def test_a_listener_that_closes_before_it_answers_may_use_tls() -> None:
     async with server:
         host, port = server.sockets[0].getsockname()
         with pytest.raises(
-            BrokerConnectionError, match=r"does the listener use TLS\? \(`security.protocol`\)"
+            BrokerConnectionError, match=r"does the listener use TLS\? \(`security.protocol`\)$"
         ):
             await PipelinedConnection.open(host, port, client_id="test", timeout_seconds=5)
 

@@ -205,6 +205,22 @@ def test_wrong_arguments(kalda: Commands, topic: str) -> None:
         assert (2, True) == (done.code, message in done.stderr), done
     done = kalda.refused("consume", "nowhere")
     assert (1, "kalda: topic nowhere does not exist\n") == (done.code, done.stderr)
+    done = kalda.refused("consume", f"{topic}x")
+    assert (1, f"kalda: topic {topic}x does not exist; did you mean `{topic}`?\n") == (
+        done.code,
+        done.stderr,
+    )
+
+
+def test_a_number_of_records_that_is_not_there_is_waited_for_and_reported(
+    kalda: Commands, topic: str, fill: Callable[[int], None]
+) -> None:
+    """Otherwise the command looks as if it did not work."""
+    fill(1)
+    done = kalda("consume", topic, "-n", 3, "--timeout-ms", 1500)
+
+    expected = [f"waiting at the end of {topic} for 2 more records; Ctrl-C ends", "1 record consumed"]
+    assert expected == done.stderr.splitlines()
 
 
 def test_ctrl_c_ends_following_in_order(kalda: Commands, topic: str, fill: Callable[[int], None]) -> None:

@@ -131,6 +131,11 @@ def test_a_topic_that_does_not_exist_is_named(kalda: Commands) -> None:
 
     assert 1 == done.code
     assert "kalda: topic nowhere does not exist; `kalda topics list` prints the names\n" == done.stderr
+    kalda("topics", "create", "some.orders")
+    done = kalda.refused("topics", "delete", "some.ordrs")
+    assert "kalda: topic some.ordrs does not exist; did you mean `some.orders`?\n" == done.stderr
+    done = kalda.refused("topics", "delete", "none-.*")
+    assert "kalda: no topic matches none-.*; `kalda topics list` prints the names\n" == done.stderr
 
 
 def test_settings_of_the_client_come_from_a_file_and_options(kalda: Commands, tmp_path: Path) -> None:

@@ -68,6 +68,12 @@ def may(made: AclRules, operation: AclOperation = READ, name: str = "orders", us
         ([("orders", LITERAL, entry(principal="User:bob"))], False),
         ([("orders", LITERAL, entry(host="10.0.0.1"))], True),
         ([("orders", LITERAL, entry(host="10.0.0.2"))], False),
+        ([("orders", LITERAL, entry(host="10.0.0.0/8"))], True),
+        ([("orders", LITERAL, entry(host="10.1.0.0/16"))], False),
+        (
+            [("orders", LITERAL, entry()), ("orders", LITERAL, entry(permission=DENY, host="10.0.0.0/24"))],
+            False,
+        ),
         ([("orders", LITERAL, entry()), ("ord", PREFIXED, entry(permission=DENY))], False),
         ([("orders", LITERAL, entry()), ("*", LITERAL, entry(ALL, DENY))], False),
         ([("orders", LITERAL, entry()), ("orders", LITERAL, entry(permission=DENY, host="10.0.0.9"))], True),

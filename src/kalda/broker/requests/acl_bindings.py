@@ -3,6 +3,7 @@
 from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.security.acl.hosts import check_host
 from kalda.security.acl.model import (
     CLUSTER_NAME,
     RESOURCE_OPERATIONS,
@@ -95,7 +96,11 @@ def _objection(binding: AclBinding) -> str | None:
     principal_type, separator, principal_name = entry.principal.partition(":")
     if not separator or not principal_type or not principal_name:
         return f"The principal {entry.principal} is not of the form TYPE:NAME, such as User:alice."
-    return None if entry.host else "The host is empty; use * for every host."
+    try:
+        check_host(entry.host)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def write_error(error: ZooKeeperError) -> ErrorCode:

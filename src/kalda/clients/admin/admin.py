@@ -14,8 +14,11 @@ from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
 from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metrics.registry import MetricValues
+from kalda.clients.reprs import client_repr
+from kalda.common.public import public
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,6 +36,8 @@ def _blocking(
     return call
 
 
+@public
+@lists_settings(AdminConfig)
 class Admin:
     """The admin client for programs without asyncio; see `AsyncAdmin` for what it does.
 
@@ -65,6 +70,11 @@ class Admin:
             ClientConfigError: as for the class.
         """
         return cls(**cast(AdminOptions, {**AdminConfig.options_of(properties_of(config)), **options}))
+
+    def __repr__(self) -> str:
+        inner = vars(self).get("_admin")
+        state = "closed" if "_finalizer" not in vars(self) or self._thread.is_closed else "open"
+        return client_repr(self, None if inner is None else inner._client.config, state)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an Admin cannot be pickled: it has connections; create one in each process")

@@ -22,6 +22,7 @@ from kalda.clients.admin.topic_methods import TopicMethods
 from kalda.clients.admin.transaction_methods import TransactionMethods
 from kalda.clients.admin.user_methods import UserMethods
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import Metadata
@@ -30,6 +31,8 @@ from kalda.clients.metrics.network_metrics import NetworkMetrics
 from kalda.clients.metrics.registry import ClientMetrics, MetricValues
 from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.reprs import client_repr
+from kalda.common.public import public
 
 if TYPE_CHECKING:
     from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
@@ -39,6 +42,8 @@ _TELEMETRY_DELAY_S: Final = 5.0
 _TELEMETRY_CLOSE_TIMEOUT_S: Final = 1.0
 
 
+@public
+@lists_settings(AdminConfig)
 class AsyncAdmin(
     TopicMethods,
     ConfigMethods,
@@ -103,6 +108,11 @@ class AsyncAdmin(
             ClientConfigError: as for the class.
         """
         return cls(**cast(AdminOptions, {**AdminConfig.options_of(properties_of(config)), **options}))
+
+    def __repr__(self) -> str:
+        client = vars(self).get("_client")
+        state = "closed" if client is None or client.is_closed else "open"
+        return client_repr(self, None if client is None else client.config, state)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncAdmin cannot be pickled: it has connections; create one in each process")

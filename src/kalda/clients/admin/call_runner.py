@@ -82,12 +82,12 @@ class AdminCallRunner:
             ClientError: no broker can be reached, none is the controller now, or the broker is not known.
         """
         metadata = self.client.metadata
+        if metadata.snapshot.version == 0:
+            await self.client.refresh_metadata(timeout_ms=timeout_ms)
         if target is Place.ANY:
             # What this client changed is known to that controller; other brokers receive it a moment later.
             last = self._last_controller_id
             return last if self.client.is_ready(last) else self.client.candidates()[0]
-        if metadata.snapshot.version == 0:
-            await self.client.refresh_metadata(timeout_ms=timeout_ms)
         snapshot = metadata.snapshot
         if target is Place.CONTROLLER:
             if snapshot.controller_id not in snapshot.brokers:

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from kalda.clients.admin.acl_operation import AclOperation
+from kalda.clients.reprs import fields_html
+from kalda.common.public import public
 from kalda.common.types import BrokerEndpoint
 from kalda.protocol.schema import VersionRange
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
     """A cluster and its live brokers."""
@@ -21,7 +24,10 @@ class ClusterDescription:
     authorized_operations: frozenset[AclOperation] | None = None
     """What this client may do with the cluster; None if that was not asked for."""
 
+    _repr_html_ = fields_html
 
+
+@public
 @dataclass(frozen=True, slots=True)
 class SupportedVersionRange:
     """The levels of a feature that a broker supports."""
@@ -30,6 +36,7 @@ class SupportedVersionRange:
     max_version: int
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class FinalizedVersionRange:
     """The levels of a feature that the whole cluster uses."""
@@ -38,6 +45,7 @@ class FinalizedVersionRange:
     max_version_level: int
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class FeatureMetadata:
     """The features of a cluster (KIP-584); all empty from brokers before 2.7."""
@@ -48,6 +56,7 @@ class FeatureMetadata:
     supported_features: Mapping[str, SupportedVersionRange]
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class BrokerApiVersions:
     """What one broker serves."""
@@ -57,6 +66,7 @@ class BrokerApiVersions:
     features: FeatureMetadata
 
 
+@public
 class UpgradeType(IntEnum):
     """In which direction the level of a feature may change; the numbers are the protocol's."""
 
@@ -67,6 +77,7 @@ class UpgradeType(IntEnum):
     """A lower level that may lose metadata."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class FeatureUpdate:
     """The new level of a feature; below 1, the feature is no longer finalized."""

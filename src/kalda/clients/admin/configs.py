@@ -9,6 +9,7 @@ from kalda.common.config_values import AlterConfigOpType as AlterConfigOpType
 from kalda.common.config_values import ConfigResourceType as ConfigResourceType
 from kalda.common.config_values import ConfigSource as ConfigSource
 from kalda.common.config_values import ConfigSynonym as ConfigSynonym
+from kalda.common.public import public
 
 ConfigText: TypeAlias = str | int | float | bool
 """The value of a setting: its text in a properties file, or the Python value that stands for it."""
@@ -25,6 +26,7 @@ def config_text(value: ConfigText) -> str:
     return str(value)
 
 
+@public
 @dataclass(frozen=True, slots=True, order=True)
 class ConfigResource:
     """One thing that has settings, e.g. ``ConfigResource.topic("flights")``."""
@@ -69,6 +71,7 @@ class ConfigResource:
         return f"{kind} {self.name}" if self.name else f"default {kind}"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
     """One setting of a resource."""
@@ -92,6 +95,7 @@ class ConfigEntry:
         return self.source is ConfigSource.DEFAULT_CONFIG
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class AlterConfigOp:
     """One change of one setting, e.g. ``AlterConfigOp.set("retention.ms", 1000)``."""

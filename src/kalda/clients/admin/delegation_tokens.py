@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 
+from kalda.common.public import public
 from kalda.security.principal import KafkaPrincipal
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class DelegationToken:
     """A delegation token with its secret. Times are milliseconds since 1970.

@@ -7,6 +7,8 @@ from typing import Final, TypeAlias
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.outcomes import Outcomes
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.reprs import fields_html
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -18,6 +20,7 @@ PartitionOutcomes: TypeAlias = Outcomes[TopicPartition, None]
 """What became of each partition of a group."""
 
 
+@public
 class GroupType(StrEnum):
     """The protocol that a group uses; the values are the protocol's words."""
 
@@ -33,6 +36,7 @@ class GroupType(StrEnum):
         return _TYPES.get(word.lower(), cls.UNKNOWN)
 
 
+@public
 class GroupState(StrEnum):
     """The state of a group; the values are the protocol's words."""
 
@@ -56,6 +60,7 @@ _TYPES: Final = {each.value.lower(): each for each in GroupType}
 _STATES: Final = {each.value.lower(): each for each in GroupState}
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class GroupListing:
     """A group that exists."""
@@ -74,6 +79,7 @@ class GroupListing:
         return not self.protocol_type and self.type in (None, GroupType.CLASSIC)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
     """A member of a group."""
@@ -96,6 +102,7 @@ class MemberDescription:
     subscribed_topic_regex: str | None = None
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupDescription:
     """A group of consumers, of the classic or of the consumer protocol (KIP-848)."""
@@ -117,7 +124,10 @@ class ConsumerGroupDescription:
     target_assignment_epoch: int | None = None
     """None in a classic group."""
 
+    _repr_html_ = fields_html
 
+
+@public
 @dataclass(frozen=True, slots=True)
 class ClassicGroupDescription:
     """A group of the classic protocol with any protocol type, e.g. one of Kafka Connect."""
@@ -138,7 +148,10 @@ class ClassicGroupDescription:
         """Whether the group only stores offsets and has no protocol for members."""
         return not self.protocol_type
 
+    _repr_html_ = fields_html
 
+
+@public
 @dataclass(frozen=True, slots=True)
 class MemberToRemove:
     """A member to remove from a group: a static one by its instance id, another one by its member id."""

@@ -4,9 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kalda.clients.errors import ClientError
+from kalda.clients.reprs import fields_html
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 
+@public
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartitionReplica:
     """The replica of a partition on one broker."""
@@ -24,6 +27,7 @@ class TopicPartitionReplica:
         return f"{self.topic}-{self.partition} on broker {self.broker_id}"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ReplicaInfo:
     """A replica in a directory."""
@@ -36,6 +40,7 @@ class ReplicaInfo:
     """Whether the replica is being copied to this directory and will replace the present one."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class LogDirDescription:
     """A directory of a broker."""
@@ -48,7 +53,10 @@ class LogDirDescription:
     usable_bytes: int | None = None
     """What is left of the volume; None from brokers before 3.3."""
 
+    _repr_html_ = fields_html
 
+
+@public
 @dataclass(frozen=True, slots=True)
 class ReplicaLogDirInfo:
     """Where a replica is, and where it moves to."""

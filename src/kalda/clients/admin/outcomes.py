@@ -4,8 +4,10 @@ Values only. An error never hides: whatever reads a failed thing as if it had su
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
+from kalda.clients.reprs import html_table, short
+from kalda.common.public import public
 from kalda.net.client.client_errors import ClientError
 
 K = TypeVar("K")
@@ -13,6 +15,7 @@ V = TypeVar("V")
 T = TypeVar("T")
 
 
+@public
 class Outcomes(Mapping[K, V], Generic[K, V]):
     """A mapping from each thing that a call was given to its result; reading one that failed raises its
     error.
@@ -49,7 +52,11 @@ class Outcomes(Mapping[K, V], Generic[K, V]):
         return key in self.results or key in self.errors
 
     def __repr__(self) -> str:
-        return f"Outcomes(results={self.results!r}, errors={self.errors!r})"
+        return f"Outcomes(results={_shown(self.results)}, errors={_shown(self.errors)})"
+
+    def _repr_html_(self) -> str:
+        rows = [*self.results.items(), *((key, str(error)) for key, error in self.errors.items())]
+        return html_table(("", "Result or error"), [(str(key), found) for key, found in rows])
 
     def raise_for_errors(self) -> None:
         """Raise the first error, with the others as notes; do nothing when all succeeded.
@@ -68,6 +75,7 @@ class Outcomes(Mapping[K, V], Generic[K, V]):
                 yield from result._all_errors()
 
 
+@public
 class Listing(Generic[T]):
     """What all brokers list together, and the errors of brokers that did not answer.
 
@@ -93,6 +101,17 @@ class Listing(Generic[T]):
 
     def __repr__(self) -> str:
         return f"Listing(results={self.results!r}, errors={self.errors!r})"
+
+    def _repr_html_(self) -> str:
+        rows = [("", each) for each in self.results]
+        return html_table(
+            ("Broker", "Result or error"),
+            [*rows, *((str(broker), str(error)) for broker, error in self.errors.items())],
+        )
+
+
+def _shown(found: Mapping[Any, object]) -> str:
+    return f"{{{', '.join(f'{key!r}: {short(value)}' for key, value in found.items())}}}"
 
 
 _NOTES_MAX: Final = 10

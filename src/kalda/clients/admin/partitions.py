@@ -5,6 +5,7 @@ from enum import IntEnum
 from typing import Final, Self
 
 from kalda.clients.errors import ClientConfigError
+from kalda.common.public import public
 from kalda.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
     EARLIEST_TIMESTAMP,
@@ -18,6 +19,7 @@ HIGH_WATERMARK: Final = -1
 """Stands for the high watermark in `delete_records`."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class OffsetSpec:
     """Which offset of a partition to look up, e.g. ``OffsetSpec.for_timestamp(1_700_000_000_000)``."""
@@ -62,6 +64,7 @@ class OffsetSpec:
         return cls(LATEST_TIERED_TIMESTAMP)
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ListOffsetsResultInfo:
     """An offset that was looked up."""
@@ -79,6 +82,7 @@ class ListOffsetsResultInfo:
         return self.offset != NO_OFFSET
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class DeletedRecords:
     """A partition whose first records were deleted."""
@@ -87,6 +91,7 @@ class DeletedRecords:
     """The first offset that is left."""
 
 
+@public
 class ElectionType(IntEnum):
     """How to elect a leader; the numbers are the protocol's."""
 
@@ -96,6 +101,7 @@ class ElectionType(IntEnum):
     """Any replica that is alive, where none is in sync; records may be lost (KIP-460)."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class PartitionReassignment:
     """A partition that moves, as broker ids."""

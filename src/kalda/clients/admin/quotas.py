@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass, field
 
+from kalda.common.public import public
+
 QuotaEntity = tuple[tuple[str, str | None], ...]
 """The parts of an entity's name, as sorted pairs of a type (``user``, ``client-id``, ``ip``) and a name; None
 is the default of the type."""
 
 
+@public
 def quota_entity(names: dict[str, str | None]) -> QuotaEntity:
     """Return the entity with these names by type.
 
@@ -16,6 +19,7 @@ def quota_entity(names: dict[str, str | None]) -> QuotaEntity:
     return tuple(sorted(names.items()))
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class QuotaFilter:
     """Selects entities by one part of their names."""
@@ -28,6 +32,7 @@ class QuotaFilter:
     """Whether every name fits, and the default too."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class QuotaAlteration:
     """The changes of one entity's quotas."""

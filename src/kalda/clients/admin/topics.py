@@ -11,12 +11,15 @@ from uuid import UUID
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.configs import ConfigEntry, ConfigText
 from kalda.clients.errors import ClientConfigError
+from kalda.clients.reprs import fields_html
+from kalda.common.public import public
 from kalda.common.types import NO_PARTITION_LEADER
 
 TopicKey: TypeAlias = str | UUID
 """A topic by name or by id."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class NewTopic:
     """A topic to create: with counts, or with brokers chosen for each partition.
@@ -52,6 +55,7 @@ class NewTopic:
             )
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
     """The new total number of a topic's partitions."""
@@ -61,6 +65,7 @@ class NewPartitions:
     """Broker ids for each added partition, the preferred leader first; None leaves it to the broker."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicMetadataAndConfig:
     """A created topic. Brokers before 2.4 return no counts and no settings, those before 2.8 no id."""
@@ -72,6 +77,7 @@ class TopicMetadataAndConfig:
     """None if the broker did not return it, for example because the client may not describe settings."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicListing:
     """A topic that exists."""
@@ -82,6 +88,7 @@ class TopicListing:
     is_internal: bool
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicPartitionInfo:
     """One partition: leader and replicas, as broker ids."""
@@ -106,6 +113,7 @@ class TopicPartitionInfo:
         return self.leader_id != NO_PARTITION_LEADER
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
     """A topic with its partitions in order of number."""
@@ -116,3 +124,5 @@ class TopicDescription:
     partitions: tuple[TopicPartitionInfo, ...]
     authorized_operations: frozenset[AclOperation] | None = None
     """What this client may do with the topic; None if that was not asked for."""
+
+    _repr_html_ = fields_html

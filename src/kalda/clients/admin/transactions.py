@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kalda.clients.reprs import fields_html
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 
+@public
 class TransactionState(StrEnum):
     """The state of a transaction; the values are the protocol's words."""
 
@@ -28,6 +31,7 @@ class TransactionState(StrEnum):
 _STATES: Final = {each.value: each for each in TransactionState}
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TransactionListing:
     """A transactional id and the state of its last transaction."""
@@ -37,6 +41,7 @@ class TransactionListing:
     state: TransactionState
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
     """The last transaction of a transactional id."""
@@ -52,7 +57,10 @@ class TransactionDescription:
     topic_partitions: frozenset[TopicPartition]
     """The partitions in the transaction; while it ends, those without a marker."""
 
+    _repr_html_ = fields_html
 
+
+@public
 @dataclass(frozen=True, slots=True)
 class ProducerState:
     """An idempotent or transactional producer that has written to a partition."""
@@ -69,6 +77,7 @@ class ProducerState:
     """The first offset of the open transaction; None without one."""
 
 
+@public
 @dataclass(frozen=True, slots=True, order=True)
 class AbortTransactionSpec:
     """A hanging transaction to abort, as `AsyncAdmin.describe_producers` describes it."""
@@ -83,6 +92,7 @@ class AbortTransactionSpec:
         return f"producer {self.producer_id} in {self.topic_partition}"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ProducerIdAndEpoch:
     """A producer id with its epoch."""

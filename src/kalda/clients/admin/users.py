@@ -4,9 +4,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from kalda.common.public import public
+
 DEFAULT_ITERATIONS: Final = 4096
 
 
+@public
 class ScramMechanism(Enum):
     """A mechanism for which a cluster keeps credentials."""
 
@@ -14,6 +17,7 @@ class ScramMechanism(Enum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ScramCredentialInfo:
     """A credential of a user, without its secret."""
@@ -22,6 +26,7 @@ class ScramCredentialInfo:
     iterations: int
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ScramCredentialUpsertion:
     """A credential to set. The password is salted and hashed here; it is never sent."""
@@ -37,6 +42,7 @@ class ScramCredentialUpsertion:
         return f"ScramCredentialUpsertion({self.user!r}, {self.mechanism}, iterations={self.iterations})"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ScramCredentialDeletion:
     """A credential to delete."""

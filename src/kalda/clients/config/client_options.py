@@ -27,6 +27,7 @@ class SecurityOptions(TypedDict, total=False):
     ssl_truststore_location: str | None
     ssl_truststore_password: str | None
     ssl_truststore_certificates: str | None
+    ssl_ca_location: str | None
     ssl_keymanager_algorithm: str
     ssl_trustmanager_algorithm: str
     ssl_endpoint_identification_algorithm: str
@@ -34,6 +35,8 @@ class SecurityOptions(TypedDict, total=False):
     ssl_engine_factory_class: str | None
     sasl_mechanism: str
     sasl_jaas_config: str | None
+    sasl_username: str | None
+    sasl_password: str | None
     sasl_client_callback_handler_class: str | None
     sasl_login_callback_handler_class: str | None
     sasl_login_class: str | None
@@ -83,6 +86,7 @@ class CommonClientOptions(SecurityOptions, total=False):
     """The settings of every client."""
 
     bootstrap_servers: str | Sequence[str]
+    bootstrap_wait_ms: int
     client_id: str
     client_dns_lookup: str
     metadata_max_age_ms: int

@@ -23,6 +23,7 @@ from kalda.common.config_def import (
     one_of,
     refuse_missing_features,
 )
+from kalda.common.nearest import did_you_mean
 from kalda.common.settings import HIGH, LOW, boolean, integer, long, string, string_list
 from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
 from kalda.net.client.client_errors import ClientConfigError
@@ -45,6 +46,14 @@ class CommonClientConfig(SecurityConfig):
         "Brokers as host:port, that the client asks for the other brokers of the cluster. One that "
         "answers is enough.",
         importance=HIGH,
+    )
+    bootstrap_wait_ms = long(
+        -1,
+        "How long a new client waits for the first answer of a broker while every bootstrap server fails; "
+        "its calls fail afterwards. 0 fails at the first failure of all, -1 waits as long as each call. A "
+        "client that a broker has answered is not concerned. Kalda's own; its command-line tools set 0.",
+        at_least(-1),
+        importance=LOW,
     )
     client_id = string("", "The name of this client in the broker's logs, metrics and quotas.")
     client_dns_lookup = string(
@@ -205,11 +214,16 @@ class CommonClientConfig(SecurityConfig):
 
 
 def _unknown(name: str, known: Iterable[str]) -> str:
+    """Say what is wrong with a name, keyword or dotted, and what takes its place."""
     # Imported here: only a mistake needs it, and start-up time counts.
-    import difflib
+    from kalda.clients.config.foreign_names import REMARKS, SETTINGS
 
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    hint = f"; did you mean `{near[0]}`?" if near else ""
+    keyword = name.replace(".", "_")
+    if keyword in REMARKS:
+        return f"`{name}` is not a setting of this client: {REMARKS[keyword]}"
+    counterpart = SETTINGS.get(keyword)
+    meant = next((each for each in known if each.replace(".", "_") == counterpart), None)
+    hint = did_you_mean(name, known) if meant is None else f"; here it is `{meant}`"
     return f"`{name}` is not a setting of this client{hint}"
 
 

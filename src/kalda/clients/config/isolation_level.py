@@ -2,7 +2,10 @@
 
 from enum import IntEnum
 
+from kalda.common.public import public
 
+
+@public
 class IsolationLevel(IntEnum):
     """Whether a reader sees records of transactions that are open or aborted; numbers are the wire's."""
 

@@ -72,6 +72,11 @@ class SecurityConfig(TokenLoginSettings):
     )
     ssl_truststore_password = password(None, "The password of the trust store.")
     ssl_truststore_certificates = password(None, "The trusted certificates in PEM.")
+    ssl_ca_location = string(
+        None,
+        "The file of the trusted certificates in PEM: short for `ssl.truststore.location` with "
+        "`ssl.truststore.type`=PEM. Kalda's own, by librdkafka's name.",
+    )
     ssl_keymanager_algorithm = string("SunX509", "The algorithm of Java's key manager.", importance=LOW)
     ssl_trustmanager_algorithm = string("PKIX", "The algorithm of Java's trust manager.", importance=LOW)
     ssl_endpoint_identification_algorithm = string(
@@ -88,6 +93,11 @@ class SecurityConfig(TokenLoginSettings):
         '`org.apache.kafka.common.security.scram.ScramLoginModule required username="…" password="…";`.',
         Validator("one login module with its options", _is_jaas),
     )
+    sasl_username = string(
+        None,
+        "The user of PLAIN and SCRAM: short for `sasl.jaas.config`. Kalda's own, by librdkafka's name.",
+    )
+    sasl_password = password(None, "The password of `sasl.username`. Kalda's own, by librdkafka's name.")
     sasl_client_callback_handler_class = string(None, "Java's SASL callback handler.", requires=SASL)
     sasl_login_class = string(None, "Java's login class.", requires=SASL)
     sasl_kerberos_service_name = string(None, "The first part of the brokers' Kerberos principal.")
@@ -179,11 +189,41 @@ class SecurityConfig(TokenLoginSettings):
         from kalda.security.tls.contexts import client_context
         from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 
+        stores: dict[str, object] = {}
+        if self.ssl_ca_location is not None:
+            if self.ssl_truststore_location is not None or self.ssl_truststore_certificates is not None:
+                raise ClientConfigError(
+                    f"`ssl.ca.location`={self.ssl_ca_location} and `ssl.truststore.*` contradict each other; "
+                    "give only one of them"
+                )
+            stores = {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ssl_ca_location}
         try:
-            settings = TlsSettings.read(lambda name: getattr(self, name.replace(".", "_"), None))
+            settings = TlsSettings.read(
+                lambda name: stores.get(name, getattr(self, name.replace(".", "_"), None))
+            )
             return TlsClient(client_context(settings))
         except TlsSettingsError as error:
             raise ClientConfigError(str(error)) from None
+
+    def _jaas(self) -> JaasConfig | None:
+        """Return the login of `sasl.jaas.config`, or the one that a name and a password stand for."""
+        text, mechanism = self.sasl_jaas_config, self.sasl_mechanism.upper()
+        if self.sasl_username is None and self.sasl_password is None:
+            return None if text is None else JaasConfig.parse(text)
+        if text is not None:
+            raise ClientConfigError(
+                "`sasl.username` and `sasl.jaas.config` contradict each other; give only one of them"
+            )
+        if self.sasl_username is None or self.sasl_password is None:
+            missing = "username" if self.sasl_username is None else "password"
+            raise ClientConfigError(f"`sasl.{missing}` is missing; a login has a name and a password")
+        if mechanism != "PLAIN" and not mechanism.startswith("SCRAM-"):
+            raise ClientConfigError(
+                f"`sasl.mechanism`={self.sasl_mechanism} has no `sasl.username`; set it to PLAIN, "
+                "SCRAM-SHA-256 or SCRAM-SHA-512"
+            )
+        module = "PlainLoginModule" if mechanism == "PLAIN" else "ScramLoginModule"
+        return JaasConfig(module, {"username": self.sasl_username, "password": self.sasl_password})
 
     @cached_property
     def login(self) -> "NewLogin | None":
@@ -197,8 +237,7 @@ class SecurityConfig(TokenLoginSettings):
         from kalda.net.client.new_login import new_login
         from kalda.security.sasl.client_login import LoginConfigError
 
-        text = self.sasl_jaas_config
-        jaas = None if text is None else JaasConfig.parse(text)
+        jaas = self._jaas()
         try:
             return new_login(
                 self.sasl_mechanism.upper(), jaas, lambda name: getattr(self, name.replace(".", "_"), None)

@@ -30,7 +30,8 @@ from kalda.clients.argument_checks import (
     checked_partitions,
 )
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
-from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.clients.config.settings_help import lists_settings
+from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
 from kalda.clients.consumer.consumer_queries import ConsumerQueries
@@ -53,7 +54,9 @@ from kalda.clients.consumer.rebalance_listener import (
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
+from kalda.clients.reprs import client_repr
 from kalda.common.extras import missing_package
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,6 +74,8 @@ CLOSE_TIMEOUT_SECONDS: Final = 30.0
 """How long `close` may take; Java's default."""
 
 
+@public
+@lists_settings(ConsumerConfig)
 class AsyncConsumer(ConsumerQueries):
     """Reads records from topics, on the running event loop.
 
@@ -183,6 +188,12 @@ class AsyncConsumer(ConsumerQueries):
                 await self._core.close(timeout_s)
             finally:
                 self._interceptors.close()
+
+    def __repr__(self) -> str:
+        if "_is_woken" not in vars(self):
+            return client_repr(self, None, "closed")
+        state = "closed" if self._is_closed else "open" if self._core is not None else "not started"
+        return client_repr(self, self._setup.config, state)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncConsumer cannot be pickled: it has connections; create one in each process")

@@ -16,9 +16,10 @@ from uuid import UUID
 
 from kalda.clients.argument_checks import check_listener, check_max_records, check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.consumer.async_consumer import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, Records
 from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
-from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
 from kalda.clients.consumer.consumer_record import (
@@ -42,7 +43,9 @@ from kalda.clients.loop_thread import (
 )
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
+from kalda.clients.reprs import client_repr
 from kalda.common.clock import monotonic
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -57,6 +60,8 @@ _POLLED_SECONDS: Final = 1.0
 """How often the group is notified of polls, at least; it bounds the error of `max.poll.interval.ms`."""
 
 
+@public
+@lists_settings(ConsumerConfig)
 class Consumer:
     """Reads records from topics; for one thread at a time.
 
@@ -149,6 +154,11 @@ class Consumer:
                 self._thread.close()
                 # A signal handler may have closed the consumer while this thread waits for records.
                 self._signal.set()
+
+    def __repr__(self) -> str:
+        inner = vars(self).get("_inner")
+        state = "closed" if inner is None or self._thread.is_closed else "open"
+        return client_repr(self, None if inner is None else inner._setup.config, state)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Consumer cannot be pickled: it has connections; create one in each process")

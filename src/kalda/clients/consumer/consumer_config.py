@@ -15,6 +15,7 @@ from kalda.clients.consumer.deserializers import DeserializerOption
 from kalda.clients.consumer.offset_reset import ALLOWED, OffsetReset, parse_offset_reset
 from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import ConfigValue, MissingFeature, Validator, at_least, one_of
+from kalda.common.public import public
 from kalda.common.settings import HIGH, LOW, boolean, integer, string, string_list
 
 CLASSIC: Final = "classic"
@@ -36,6 +37,7 @@ def _is_offset_reset(value: ConfigValue) -> bool:
     return True
 
 
+@public
 class ConsumerOptions(CommonClientOptions, total=False):
     """The keyword arguments of a consumer."""
 

@@ -43,6 +43,7 @@ from kalda.clients.metrics.consumer_metrics import FetchMetrics, PollMetrics
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import SampleConfig
+from kalda.clients.missing_topics import MissingPartitions
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
@@ -92,6 +93,7 @@ class ConsumerCore:
             read_committed=config.isolation is IsolationLevel.READ_COMMITTED,
         )
         self.metadata: Final = Metadata(allow_auto_topic_creation=config.allow_auto_create_topics)
+        self._missing_partitions: Final = MissingPartitions()
         self.network: Final = NetworkClient(
             config, self.metadata, self.clock, NetworkMetrics(self.metrics, "consumer")
         )
@@ -391,6 +393,7 @@ class ConsumerCore:
         return False
 
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
+        self._missing_partitions.updated(snapshot, self.subscription.assigned())
         self._positions_needed.set()
 
     async def _keep_positions(self) -> None:

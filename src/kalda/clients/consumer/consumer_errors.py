@@ -4,15 +4,18 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import ClientError, OffsetOutOfRangeError
 from kalda.records.record import Header
 
 
+@public
 class WakeupError(ClientError):
     """Another thread called `wakeup` while the consumer waited, or before it did."""
 
 
+@public
 class NoOffsetForPartitionError(ClientError):
     """Partitions have no committed offset, and `auto.offset.reset` is none."""
 
@@ -24,6 +27,7 @@ class NoOffsetForPartitionError(ClientError):
         )
 
 
+@public
 class OffsetsOutOfRangeError(OffsetOutOfRangeError):
     """Positions lie outside the logs of their partitions, and `auto.offset.reset` is none."""
 
@@ -37,6 +41,7 @@ class OffsetsOutOfRangeError(OffsetOutOfRangeError):
         )
 
 
+@public
 class LogTruncationError(ClientError):
     """A leader's log differs from what was consumed (KIP-320), and `auto.offset.reset` is none.
 
@@ -64,6 +69,7 @@ class LogTruncationError(ClientError):
         )
 
 
+@public
 class RecordDeserializationError(ClientError):
     """A deserializer failed for one record (KIP-334); the position stays at that record.
 
@@ -97,6 +103,7 @@ class RecordDeserializationError(ClientError):
         )
 
 
+@public
 class FetchCorruptionError(ClientError):
     """Fetched bytes are not the records that the broker stored: a wrong CRC, or an impossible layout."""
 

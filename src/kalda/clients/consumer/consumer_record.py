@@ -6,6 +6,8 @@ build from C code is cheaper; `record_decoder` depends on the order of its field
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from kalda.clients.reprs import record_repr
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+@public
 class ConsumerRecord(NamedTuple, Generic[K, V]):
     """One record as the consumer received it."""
 
@@ -41,12 +44,16 @@ class ConsumerRecord(NamedTuple, Generic[K, V]):
     leader_epoch: int | None
     """The leader epoch under which the record was appended, if the broker stored one (KIP-320)."""
 
+    def __repr__(self) -> str:
+        return record_repr(self, self._asdict())
+
     @property
     def topic_partition(self) -> TopicPartition:
         """The partition that holds the record."""
         return TopicPartition(self.topic, self.partition)
 
 
+@public
 class OffsetAndMetadata(NamedTuple):
     """An offset to commit, or a committed one: the offset of the next record that the group will read."""
 
@@ -57,6 +64,7 @@ class OffsetAndMetadata(NamedTuple):
     """The leader epoch of the last record consumed, for the detection of log truncation (KIP-320)."""
 
 
+@public
 class OffsetAndTimestamp(NamedTuple):
     """The result of a look-up by time: the first offset with a timestamp at or after the one asked for."""
 
@@ -67,6 +75,7 @@ class OffsetAndTimestamp(NamedTuple):
     """The leader epoch of the record, if the broker knows it."""
 
 
+@public
 class ConsumerGroupMetadata(NamedTuple):
     """A member's identity, with which a transactional producer commits offsets (KIP-447)."""
 

@@ -10,11 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from kalda.clients.errors import ClientConfigError
+from kalda.common.public import public
 from kalda.records.record import Header
 
 T_co = TypeVar("T_co", covariant=True)
 
 
+@public
 @runtime_checkable
 class Deserializer(Protocol[T_co]):
     """A deserializer that needs to know the topic or the headers; others are plain functions of the bytes."""

@@ -3,9 +3,11 @@
 from typing import Final
 
 from kalda.common.errors import ErrorCode
+from kalda.common.public import public
 from kalda.net.client.client_errors import BrokerResponseError, ClientError
 
 
+@public
 class CommitFailedError(ClientError):
     """Offsets cannot be committed: the member is no longer part of the group.
 
@@ -19,6 +21,7 @@ class CommitFailedError(ClientError):
         )
 
 
+@public
 class RebalanceInProgressError(ClientError):
     """Offsets cannot be committed while the group rebalances; call poll(), then commit again."""
 
@@ -26,6 +29,7 @@ class RebalanceInProgressError(ClientError):
         super().__init__(f"{reason}; call poll() to complete the rebalance, then commit again")
 
 
+@public
 class StaleMemberEpochError(ClientError):
     """The coordinator has given the member a newer epoch (KIP-848), which the next heartbeat brings."""
 
@@ -35,6 +39,7 @@ class StaleMemberEpochError(ClientError):
         return True
 
 
+@public
 class RetriableCommitFailedError(ClientError):
     """A commit without retries failed, and a later one may succeed. The cause is the chained exception."""
 
@@ -47,6 +52,7 @@ class RetriableCommitFailedError(ClientError):
         return True
 
 
+@public
 class FencedInstanceIdError(BrokerResponseError):
     """Another consumer with the same `group.instance.id` has joined the group; this one must end."""
 
@@ -54,6 +60,7 @@ class FencedInstanceIdError(BrokerResponseError):
         super().__init__(ErrorCode.FENCED_INSTANCE_ID, what)
 
 
+@public
 class InconsistentGroupProtocolError(BrokerResponseError):
     """The group's members have no assignor in common, or the group is not one of consumers."""
 
@@ -61,6 +68,7 @@ class InconsistentGroupProtocolError(BrokerResponseError):
         super().__init__(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, what)
 
 
+@public
 class RebalanceListenerError(ClientError):
     """The user's rebalance listener raised; the chained exception is what it raised.
 
@@ -73,5 +81,6 @@ class RebalanceListenerError(ClientError):
         super().__init__(f"the rebalance listener failed in {callback}: {type(cause).__name__}: {cause}")
 
 
+@public
 class AssignorError(ClientError):
     """A partition assignor failed, or its result breaks the rules of the rebalance protocol."""

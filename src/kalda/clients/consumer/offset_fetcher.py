@@ -24,7 +24,14 @@ from kalda.clients.consumer.offset_lookup import (
     read_list_offsets,
 )
 from kalda.clients.consumer.subscription_state import LogTruncation, SubscriptionState
-from kalda.clients.errors import ClientError, RequestTimedOutError, UnsupportedApiError, error_for
+from kalda.clients.errors import (
+    ClientError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+    UnsupportedApiError,
+    error_for,
+)
+from kalda.clients.missing_topics import CREATION_SECONDS, absent_partition
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
@@ -63,7 +70,8 @@ class OffsetFetcher:
             RequestTimedOutError: the time is up; chained to the last failure.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_ms / 1000
+        began = loop.time()
+        deadline = began + timeout_ms / 1000
         wanted = dict(timestamps)
         found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
         failures = 0
@@ -85,6 +93,11 @@ class OffsetFetcher:
                 wanted.pop(partition, None)
             if not wanted:
                 break
+            if loop.time() - began >= CREATION_SECONDS:
+                for partition in wanted:
+                    absent = absent_partition(self._network.metadata.snapshot, partition)
+                    if absent is not None:
+                        raise UnknownTopicOrPartitionError(f"offset of {partition}", absent)
             failures += 1
             self._network.metadata.request_update()
             delay = self._network.retry_backoff.seconds(failures)

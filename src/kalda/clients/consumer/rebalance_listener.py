@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from kalda.clients.consumer.consumer_record import ConsumerRecord, OffsetAndMetadata
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 
@@ -20,6 +21,7 @@ class RebalanceEvent(Enum):
     LOST = "on_partitions_lost"
 
 
+@public
 class ConsumerRebalanceListener:
     """Base of listeners to changes of the assignment; override what you need.
 
@@ -50,6 +52,7 @@ class RebalanceCallbacks(Protocol):
         ...
 
 
+@public
 class ConsumerInterceptor:
     """Base of interceptors, which see records before the user and offsets after a commit (KIP-42).
 

@@ -21,6 +21,7 @@ from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.consumer.partition_state import FetchState, PartitionState
 from kalda.clients.errors import IllegalStateError
+from kalda.common.public import public
 from kalda.common.types import ZERO_UUID, TopicPartition
 
 
@@ -34,6 +35,7 @@ class SubscriptionType(Enum):
     ASSIGNED = "partitions"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class SubscriptionPattern:
     """A regular expression in RE2's syntax that the broker evaluates (KIP-848).

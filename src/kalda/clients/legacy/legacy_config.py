@@ -4,7 +4,6 @@ Release 0.8 renamed most settings of 0.7. Both names are taken, and both at once
 names a Java class in a properties file takes a Python object, class or function in a program.
 """
 
-import difflib
 from collections.abc import Mapping
 from enum import Enum
 from numbers import Real
@@ -13,6 +12,7 @@ from typing import ClassVar, Final
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import ConfigError, ConfigKey, ConfigType
+from kalda.common.nearest import did_you_mean
 from kalda.common.settings import Settings
 
 
@@ -76,8 +76,7 @@ class LegacyConfig(Settings):
         for name, value in given.items():
             own = cls.RENAMED.get(name, name)
             if own not in keys:
-                near = difflib.get_close_matches(name, [*keys, *cls.RENAMED], n=1, cutoff=0.6)
-                hint = f"; did you mean `{near[0]}`?" if near else ""
+                hint = did_you_mean(name, [*keys, *cls.RENAMED])
                 raise ClientConfigError(f"`{name}` is not a setting of this client{hint}")
             if own in found:
                 raise ClientConfigError(f"`{found[own][0]}` and `{name}` are one setting; give one of them")

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from kalda.common.public import public_in
 from kalda.records.batch import Buffer, TimestampType, iter_headers, validate
 from kalda.records.format_conversion import iter_any_records
 
 
+@public_in("kalda.clients.legacy")
 class Message(NamedTuple):
     """One message."""
 
@@ -18,6 +20,7 @@ class Message(NamedTuple):
     timestamp_type: TimestampType = TimestampType.NO_TIMESTAMP_TYPE
 
 
+@public_in("kalda.clients.legacy")
 class MessageAndOffset(NamedTuple):
     """A message with its place in the partition."""
 
@@ -30,6 +33,7 @@ class MessageAndOffset(NamedTuple):
         return self.offset + 1
 
 
+@public_in("kalda.clients.legacy")
 class ByteBufferMessageSet:
     """The messages of one fetch, from the offset that was asked for on; each iteration begins again.
 

@@ -15,6 +15,7 @@ from kalda.clients.loop_thread import LoopThread
 from kalda.clients.node_connection import NodeConnection
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.public import public_in
 from kalda.common.settings import INT_MAX
 from kalda.common.types import TopicPartition, by_topic
 from kalda.net.connect import address_text
@@ -38,6 +39,7 @@ FETCH_BY_NAME_MAX: Final = 12
 M = TypeVar("M", bound=WireMessage)
 
 
+@public_in("kalda.clients.legacy")
 class OffsetRequest:
     """The special times of `SimpleConsumer.getOffsetsBefore`."""
 
@@ -47,6 +49,7 @@ class OffsetRequest:
     """The first offset that is there."""
 
 
+@public_in("kalda.clients.legacy")
 class FetchRequest(NamedTuple):
     """A request for messages of one partition, from an offset on, at most `max_size` bytes of them."""
 
@@ -56,6 +59,7 @@ class FetchRequest(NamedTuple):
     max_size: int
 
 
+@public_in("kalda.clients.legacy")
 class MultiFetchResponse:
     """The message sets of `SimpleConsumer.multifetch`, in the order of its requests."""
 
@@ -72,6 +76,7 @@ class MultiFetchResponse:
         return self._sets[index]
 
 
+@public_in("kalda.clients.legacy")
 class SimpleConsumer:
     """A connection to one broker.
 

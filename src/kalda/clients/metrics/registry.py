@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from kalda.clients.metrics.sensor import SampleConfig, Sensor
 from kalda.common.clock import Clock, SystemClock
+from kalda.common.public import public
 
 Tags = tuple[tuple[str, str], ...]
 """Pairs of name and value, sorted by name."""
@@ -20,6 +21,7 @@ Measure = Callable[[float], float]
 """Returns a value at a monotonic second."""
 
 
+@public
 class MetricName(NamedTuple):
     """The key of a metric; equal to the plain tuple ``(group, name, tags)``."""
 
@@ -61,6 +63,7 @@ def tags_of(tags: Mapping[str, str]) -> Tags:
     return tuple(sorted(tags.items()))
 
 
+@public
 class MetricValues(dict[MetricName, float]):
     """The values of all metrics at one moment, by `MetricName`; `texts` has those that are not numbers."""
 

@@ -10,8 +10,10 @@ from typing import Final, NamedTuple
 from kalda.clients.producer.flush import wait_for_results
 from kalda.clients.producer.record_future import BatchResult, set_from_any_thread
 from kalda.common.clock import monotonic
+from kalda.common.public import public
 
 
+@public
 class OffsetRange(NamedTuple):
     """Rows that are next to each other in a partition."""
 
@@ -21,6 +23,7 @@ class OffsetRange(NamedTuple):
     record_count: int
 
 
+@public
 class ArrowMetadata(NamedTuple):
     """Where the rows of a `send_arrow` are."""
 
@@ -30,6 +33,7 @@ class ArrowMetadata(NamedTuple):
     """Rows of a partition are in the order of the batch."""
 
 
+@public
 class ArrowFuture:
     """The future of the rows: ``future.result(10)`` in a thread, ``await future`` on an event loop."""
 

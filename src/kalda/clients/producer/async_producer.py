@@ -18,6 +18,7 @@ from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import PartitionMetadata
@@ -33,6 +34,8 @@ from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import AsyncTransactionalProducer
+from kalda.clients.reprs import client_repr
+from kalda.common.public import public
 from kalda.records.record import Header
 
 if TYPE_CHECKING:
@@ -43,6 +46,8 @@ if TYPE_CHECKING:
 CLOSE_TIMEOUT_S: Final = 30.0
 
 
+@public
+@lists_settings(ProducerConfig)
 class AsyncProducer(AsyncTransactionalProducer):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
 
@@ -266,6 +271,11 @@ class AsyncProducer(AsyncTransactionalProducer):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
+
+    def __repr__(self) -> str:
+        core = vars(self).get("_core")
+        state = "closed" if core is None or self._is_closed else "open"
+        return client_repr(self, None if core is None else core.client.config, state)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an AsyncProducer cannot be pickled: it has connections; create one in each process")

@@ -14,10 +14,13 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Final, Protocol
 
+from kalda.common.public import public
+
 PartitionChoice = Callable[[str, bytes | None, int, Sequence[int]], int]
 """A partitioner that is a function of topic, serialised key, partition count and available partitions."""
 
 
+@public
 class Partitioner(Protocol):
     """A custom partitioner: returns the partition of each record that names none."""
 
@@ -37,6 +40,7 @@ class Partitioner(Protocol):
         ...
 
 
+@public
 class RoundRobinPartitioner:
     """Sends the records of each topic to its partitions in turn, also those with a key.
 

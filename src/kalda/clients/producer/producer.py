@@ -21,6 +21,7 @@ from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
@@ -37,7 +38,9 @@ from kalda.clients.producer.sender import Sender
 from kalda.clients.producer.serializers import Serializer, SerializerFunction
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import TransactionalProducer
+from kalda.clients.reprs import client_repr
 from kalda.common.clock import monotonic
+from kalda.common.public import public
 from kalda.records.record import Header
 
 if TYPE_CHECKING:
@@ -58,6 +61,8 @@ _TrySend = Callable[
 ]
 
 
+@public
+@lists_settings(ProducerConfig)
 class Producer(TransactionalProducer):
     """Sends records to the partitions of topics, in batches; thread-safe.
 
@@ -305,6 +310,11 @@ class Producer(TransactionalProducer):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def __repr__(self) -> str:
+        core = vars(self).get("_core")
+        state = "closed" if core is None or self._is_closed else "open"
+        return client_repr(self, None if core is None else core.client.config, state)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Producer cannot be pickled: it has connections; create one in each process")

@@ -13,6 +13,7 @@ from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import NON_EMPTY, at_least, between, one_of
+from kalda.common.public import public
 from kalda.common.settings import HIGH, INT_MAX, LOW, boolean, integer, long, string
 from kalda.net.loop_logger import loop_logger
 from kalda.records.compression import Compression
@@ -216,6 +217,7 @@ class ProducerConfig(CommonClientConfig):
         self.enable_idempotence = False
 
 
+@public
 class ProducerOptions(CommonClientOptions, total=False):
     """The settings as keyword arguments; `ProducerConfig` documents them."""
 

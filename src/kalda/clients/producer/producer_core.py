@@ -38,6 +38,7 @@ from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_threa
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import SampleConfig
+from kalda.clients.missing_topics import absent_partition
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner, as_partitioner
@@ -612,11 +613,10 @@ class ProducerCore:
         return [number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers]
 
     def _absent_partition(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
-        count = len(self.metadata.snapshot.topics[topic].partitions)
+        known = absent_partition(self.metadata.snapshot, TopicPartition(topic, partition))
         return UnknownTopicOrPartitionError(
             f"partition {partition} of topic {topic}",
-            f"the topic has {count} partition{'s' if count != 1 else ''}, 0 to {count - 1}; name one of "
-            "them, or leave the partition out",
+            f"{known}; name one of them, or leave the partition out",
         )
 
     def _metadata_timeout(
@@ -631,7 +631,7 @@ class ProducerCore:
         elif found.error is ErrorCode.NONE:
             reason = "it has no partitions"
         else:
-            reason = f"{found.error.name}: {found.error.message}"
+            reason = f"{found.error.name}: {found.error.message}{self.client.nearest_topic(topic)}"
         what = f"topic {topic}" if partition is None else f"partition {TopicPartition(topic, partition)}"
         return RequestTimedOutError(
             f"{what} is not in the metadata after {round(timeout_s * 1000)} ms; {reason}"

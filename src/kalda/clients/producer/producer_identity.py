@@ -7,6 +7,8 @@ the wire; do not use None for it.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
+from kalda.common.public import public
+
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
@@ -49,6 +51,7 @@ def is_later_sequence(sequence: int, other: int) -> bool:
     return 0 < ((sequence - other) & SEQUENCE_MAX) <= SEQUENCE_MAX // 2
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class PreparedTxnState:
     """The token of a prepared transaction (KIP-939): store it with the decision of the other resource.

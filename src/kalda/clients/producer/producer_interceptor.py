@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_metadata import RecordMetadata
+from kalda.common.public import public
 from kalda.net.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
@@ -17,6 +18,7 @@ _IGNORED: Final = "%s.%s of a producer interceptor raised an exception; it is ig
 _NOT_A_RECORD: Final = "%s.on_send of a producer interceptor returned %r, not a ProducerRecord; it is ignored"
 
 
+@public
 class ProducerInterceptor(Protocol):
     """Sees each record before it is serialised, and each result."""
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
 from kalda.common.clock import monotonic
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 
@@ -197,6 +198,7 @@ class BatchResult:
             _run(callback)
 
 
+@public
 class RecordFuture:
     """The future of one record: ``future.result(10)`` in a thread, ``await future`` on an event loop.
 

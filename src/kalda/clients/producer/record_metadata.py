@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 NO_OFFSET = -1
 
 
+@public
 class RecordMetadata(NamedTuple):
     """Where a record is, and when it was written."""
 

@@ -9,6 +9,7 @@ from typing import Final, Protocol, TypeVar
 from uuid import UUID
 
 from kalda.clients.errors import ClientConfigError, SerializationError
+from kalda.common.public import public
 from kalda.records.record import Header
 
 T = TypeVar("T")
@@ -17,6 +18,7 @@ SerializerFunction = Callable[..., bytes | None]
 """A serializer that looks only at the key or value, e.g. ``lambda value: json.dumps(value).encode()``."""
 
 
+@public
 class Serializer(Protocol):
     """A serializer that also looks at the topic and the headers."""
 

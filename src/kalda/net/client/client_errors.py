@@ -5,8 +5,10 @@ cannot be reached, a time-out, a request in no shared version, an error code in 
 """
 
 from kalda.common.errors import ErrorCode
+from kalda.common.public import public
 
 
+@public
 class ClientError(Exception):
     """Base of all exceptions of clients."""
 
@@ -19,10 +21,12 @@ class ClientError(Exception):
         return self.code is not None and self.code.retriable
 
 
+@public
 class ClientConfigError(ClientError, ValueError):
     """A setting is unknown, malformed or not supported; the message names it and what is allowed."""
 
 
+@public
 class BrokerConnectionError(ClientError):
     """A broker refused the connection, closed it, or could not be found. Safe to retry on another one."""
 
@@ -32,18 +36,27 @@ class BrokerConnectionError(ClientError):
         return True
 
 
+@public
+class BootstrapError(ClientError):
+    """No bootstrap server has ever answered this client, and `bootstrap.wait.ms` is over."""
+
+
+@public
 class AuthenticationError(ClientError):
     """A broker and this client did not accept each other; trying again with the same settings is useless."""
 
 
+@public
 class TlsError(AuthenticationError):
     """The TLS handshake with a broker failed; the message gives OpenSSL's reason."""
 
 
+@public
 class SaslAuthenticationError(AuthenticationError):
     """A broker refused the login, or offers no such mechanism; the message is the broker's own."""
 
 
+@public
 class RequestTimedOutError(ClientError):
     """An operation did not end within its time; the message includes the last failure before that."""
 
@@ -53,10 +66,12 @@ class RequestTimedOutError(ClientError):
         return True
 
 
+@public
 class UnsupportedApiError(ClientError):
     """The broker and this client share no version of a request."""
 
 
+@public
 class BrokerResponseError(ClientError):
     """A broker answered with an error that retrying does not cure, or did not cure in time.
 
@@ -70,6 +85,7 @@ class BrokerResponseError(ClientError):
         super().__init__(f"{what}: {code.name}: {message or code.message}")
 
 
+@public
 class UnknownTopicOrPartitionError(BrokerResponseError):
     """A topic or partition does not exist, or is hidden from this client."""
 
@@ -77,6 +93,7 @@ class UnknownTopicOrPartitionError(BrokerResponseError):
         super().__init__(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what, message)
 
 
+@public
 class OffsetOutOfRangeError(BrokerResponseError):
     """A fetch asked for an offset that the log no longer holds, or does not hold yet."""
 

@@ -27,6 +27,7 @@ from kalda.net.client.client_errors import (
 from kalda.net.client.frame_receiver import FrameReceiver
 from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import PiecewiseStream, TlsBrokenError, connect_stream, has_input
+from kalda.net.client.tls_probe import speaks_tls
 from kalda.net.connect import address_text
 from kalda.net.event_loop import readers_of
 from kalda.protocol.client_connection import ClientConnection
@@ -46,6 +47,9 @@ READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 
 JOINED_BYTES_MAX: Final = 64 * 1024
 """Requests up to this size are copied into one piece: that costs less than to pass several to the kernel."""
+
+_TLS_PROBE_SECONDS: Final = 0.5
+"""How long a listener may take for the first byte of TLS; it was there a moment ago."""
 
 _PARTS_MAX: Final = 1024
 """Pieces that one system call takes (IOV_MAX of Linux)."""
@@ -127,12 +131,16 @@ class PipelinedConnection:
         login: NewLogin | None = None,
         on_closed: Callable[["PipelinedConnection"], None] | None = None,
         on_read: Callable[[], None] | None = None,
+        finds_tls: bool = False,
     ) -> Self:
         """Connect, with TLS and a login if they are given, and agree on versions within `timeout_seconds`.
 
+        With `finds_tls`, a listener that ends a plaintext connection before it answers is asked once more
+        whether it speaks TLS.
+
         Raises:
             BrokerConnectionError: the name is not known, or the broker refuses or closes the connection.
-            TlsError: the TLS handshake failed.
+            TlsError: the TLS handshake failed, or the listener speaks TLS and `tls` is None.
             SaslAuthenticationError: the login failed.
             RequestTimedOutError: the time is up.
             BrokerResponseError: the broker answers with an error.
@@ -155,8 +163,10 @@ class PipelinedConnection:
                     if login is not None:
                         connection._new_login = partial(login, host)
                         await connection._log_in(timeout_seconds)
-                except BaseException:
+                except BaseException as error:
                     connection.close()
+                    if finds_tls and tls is None and not connection.bytes_received:
+                        await _check_tls(error, host, port, has_login=login is not None)
                     raise
         except TimeoutError:
             raise RequestTimedOutError(f"no connection to {peer} within {timeout_seconds:g} s") from None
@@ -382,7 +392,10 @@ class PipelinedConnection:
     def _remedy(self) -> str:
         """A broker closes without a word where the client's `security.protocol` is not the listener's."""
         if not self.bytes_received and isinstance(self._socket, socket.socket):
-            return " before it answered; does the listener use TLS? (`security.protocol`)"
+            return (
+                " before it answered; is this a listener of Kafka's protocol, and does the listener use TLS? "
+                "(`security.protocol`)"
+            )
         answered = self._protocol.last_correlation_id - self._negotiated_id - len(self._in_flight)
         if answered == 0 and self._new_login is None:
             return " at the first request; does the listener require a login? (`security.protocol`)"
@@ -434,6 +447,18 @@ class PipelinedConnection:
 
     def _lost(self, what: str) -> None:
         self.close(BrokerConnectionError(f"connection to {self.peer} lost: {what}"))
+
+
+async def _check_tls(failure: BaseException, host: str, port: int, *, has_login: bool) -> None:
+    """Raise `TlsError` if the listener that ended a plaintext connection speaks TLS."""
+    if not isinstance(failure, BrokerConnectionError):
+        return
+    if await speaks_tls(host, port, timeout_seconds=_TLS_PROBE_SECONDS):
+        found, needed = ("SASL_PLAINTEXT", "SASL_SSL") if has_login else ("PLAINTEXT", "SSL, or SASL_SSL")
+        raise TlsError(
+            f"{address_text(host, port)} speaks TLS, but this client does not: `security.protocol`={found}; "
+            f"set it to {needed}, and `ssl.truststore.location` to the file of the authority's certificate"
+        ) from failure
 
 
 def _deadline_of(request: _InFlight) -> float:

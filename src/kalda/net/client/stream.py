@@ -111,7 +111,7 @@ async def _shake_hands(sock: socket.socket, channel: TlsChannel) -> None:
             if not received:
                 raise TlsChannelError(
                     "the broker closed the connection; does this listener use TLS, and accept this client's "
-                    "certificate?"
+                    "certificate? (`security.protocol`, `ssl.keystore.location`)"
                 )
             channel.receive(received)
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeAlias
 
 import pyarrow as pa
 
+from kalda.common.public import public_in
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.tables.fitting import RowFit
@@ -18,6 +19,7 @@ PartitionValue: TypeAlias = object
 """A partition's value as Python gives it: str, int, bool, float, Decimal, date, datetime, bytes or None."""
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class TaskId:
     """The task that writes: query, batch, and its number in the batch. File names follow from it."""
@@ -27,6 +29,7 @@ class TaskId:
     part: int
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class ColumnStats:
     """Bounds of one column in a file; None where the file does not say."""
@@ -36,6 +39,7 @@ class ColumnStats:
     nulls: int | None
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class DataFile:
     """One Parquet file that a task has written and no reader sees before the commit.
@@ -58,6 +62,7 @@ class DataFile:
     event_time_max: int | None = None
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
     """What `prepare_schema` did: created the table, added or widened columns, or nothing."""
@@ -70,6 +75,7 @@ class SchemaChange:
         return self.created or bool(self.added) or bool(self.widened)
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class CommitResult:
     """The outcome of a commit.
@@ -87,6 +93,7 @@ class CommitResult:
     rows: int
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class CompactPolicy:
     """Which files a compaction joins, and how long it keeps the files that it replaced.
@@ -105,6 +112,7 @@ class CompactPolicy:
     bytes_max: int = 64 * 1024 * 1024 * 1024
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class CompactResult:
     """What a compaction did: files joined, files written instead, bytes rewritten, files deleted for good."""
@@ -116,6 +124,7 @@ class CompactResult:
     files_deleted: int
 
 
+@public_in("kalda.pipelines.tables")
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
     """Rows that a version added to a table, or took from it.
@@ -131,6 +140,7 @@ class ChangeSet:
     rows: pa.RecordBatch
 
 
+@public_in("kalda.pipelines.tables")
 class TableWriter(Protocol):
     """Writes the rows of one task as Parquet files. Picklable; it holds no open file."""
 
@@ -143,6 +153,7 @@ class TableWriter(Protocol):
         ...
 
 
+@public_in("kalda.pipelines.tables")
 class Table(Protocol):
     """A table as the driver of a pipeline sees it. One thread at a time."""
 

@@ -1,9 +1,11 @@
 """Opens a table by its spec. Imports the library of the format alone, so that executors load no other."""
 
+from kalda.common.public import public_in
 from kalda.pipelines.spec.model import TableFormat, TableSpec
 from kalda.pipelines.tables.model import Table
 
 
+@public_in("kalda.pipelines.tables")
 def open_table(spec: TableSpec) -> Table:
     """Return the table of a spec, which need not exist yet.
 

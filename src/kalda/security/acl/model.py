@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, Self
 
+from kalda.common.public import public
+
 WILDCARD: Final = "*"
 """The name of the literal pattern for every resource of its type, and the host that is every host."""
 
@@ -46,6 +48,7 @@ class _Named(IntEnum):
         raise ValueError(f"{text} is not one of {', '.join(each.title for each in cls if each > 1)}")
 
 
+@public
 class ResourceType(_Named):
     """The kind of a resource."""
 
@@ -59,6 +62,7 @@ class ResourceType(_Named):
     USER = 7
 
 
+@public
 class PatternType(_Named):
     """How a pattern's name stands for the names of resources (KIP-290)."""
 
@@ -69,6 +73,7 @@ class PatternType(_Named):
     PREFIXED = 4
 
 
+@public
 class PermissionType(_Named):
     """Whether an entry allows or denies."""
 
@@ -78,6 +83,7 @@ class PermissionType(_Named):
     ALLOW = 3
 
 
+@public
 class AclOperation(_Named):
     """An operation on a resource."""
 
@@ -132,6 +138,7 @@ RESOURCE_OPERATIONS: Final[dict[ResourceType, frozenset[AclOperation]]] = {
 """The operations that make sense for each type, as in Kafka's ``AclEntry.supportedOperations``."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class ResourcePattern:
     """A resource, all resources whose names begin alike, or all of a type."""
@@ -144,6 +151,7 @@ class ResourcePattern:
         return f"{self.pattern_type.title} {self.resource_type.title} {self.name}"
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class AccessControlEntry:
     """Allows or denies an operation to a principal from a host."""
@@ -151,11 +159,12 @@ class AccessControlEntry:
     principal: str
     """As ``User:alice``; ``User:*`` is everybody."""
     host: str
-    """An address, or ``*``."""
+    """An address, a range of addresses such as ``10.1.0.0/16``, or ``*``."""
     operation: AclOperation
     permission: PermissionType
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class AclBinding:
     """An entry and the resources that it is about."""
@@ -164,6 +173,7 @@ class AclBinding:
     entry: AccessControlEntry
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class AclFilter:
     """Matches bindings; ANY and None match everything."""

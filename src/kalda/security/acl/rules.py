@@ -9,6 +9,7 @@ implies DESCRIBE_CONFIGS, but only for what allows: a denied DESCRIBE does not d
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
+from kalda.security.acl import hosts
 from kalda.security.acl.model import (
     WILDCARD,
     WILDCARD_PRINCIPAL,
@@ -151,6 +152,6 @@ def _has(
         entry.permission is permission
         and entry.principal in (principal, WILDCARD_PRINCIPAL)
         and (entry.operation is AclOperation.ALL or entry.operation in operations)
-        and entry.host in (host, WILDCARD)
+        and hosts.applies(entry.host, host)
         for entry in entries
     )

@@ -7,6 +7,7 @@ from typing import Any, Final
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_record import ConsumerRecord
+from kalda.common.nearest import DATA_CUTOFF, did_you_mean
 from kalda.common.types import TopicPartition
 from kalda.tools.console.byte_formats import ByteFormatError
 from kalda.tools.console.consume_plan import ConsumePlan, StartKind
@@ -17,6 +18,9 @@ from kalda.tools.framework.output import Form
 
 _POLL_S: Final = 0.1
 """How long a poll waits before the end is looked at; also the longest delay of Ctrl-C."""
+
+_NOTICE_S: Final = 1.0
+"""How long a run with a number of records waits at the end before it says so."""
 
 _DEFAULTS: Final = {"client.id": "kalda-consume", "default.api.timeout.ms": "15000"}
 """A person waits for the result: a wrong address must not take a minute."""
@@ -88,7 +92,8 @@ class _Run:
         for topic in topics:
             numbers = [each.topic_partition.partition for each in self._consumer.partitions_for(topic)]
             if not numbers:
-                raise ToolError(f"topic {topic} does not exist")
+                hint = did_you_mean(topic, self._consumer.topics(), DATA_CUTOFF)
+                raise ToolError(f"topic {topic} does not exist{hint}")
             missing = [each for each in plan.partitions if each not in numbers]
             if missing:
                 raise ToolError(f"topic {topic} has no partition {missing[0]}; it has {len(numbers)}")
@@ -119,6 +124,7 @@ class _Run:
         """Print records until the end, a limit, or for ever."""
         plan, consumer = self._plan, self._consumer
         last_s = time.monotonic()
+        has_reported = plan.max_messages is None or not plan.is_endless
         while True:
             remaining = None if plan.max_messages is None else plan.max_messages - self.count
             records = consumer.poll(_POLL_S, remaining)
@@ -130,8 +136,14 @@ class _Run:
             # Positions are asked for only where they can have reached the ends.
             if (not records or self._is_behind_end(records[-1])) and self._is_at_end():
                 return
-            if plan.timeout_ms is not None and (time.monotonic() - last_s) * 1000 >= plan.timeout_ms:
+            idle_s = time.monotonic() - last_s
+            if plan.timeout_ms is not None and idle_s * 1000 >= plan.timeout_ms:
                 return
+            if remaining is not None and not has_reported and idle_s >= _NOTICE_S:
+                has_reported = True
+                topics = ", ".join(sorted({each.topic for each in consumer.assignment()}))
+                more = "1 more record" if remaining == 1 else f"{remaining} more records"
+                self._tool.output.note(f"waiting at the end of {topics} for {more}; Ctrl-C ends")
 
     def _is_behind_end(self, record: ConsumerRecord[Any, Any]) -> bool:
         end = self._ends.get(record.topic_partition)

@@ -16,6 +16,7 @@ functions, so that help and completion stay quick.
 """
 
 import inspect
+import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -27,7 +28,7 @@ from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, rep
 from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError, ToolUsageError
 from kalda.tools.framework.option_types import Integer
 from kalda.tools.framework.output import Output
-from kalda.tools.framework.registry import CONTEXT_SETTINGS, SuggestingGroup
+from kalda.tools.framework.registry import CONTEXT_SETTINGS, HelpCommand, SuggestingGroup
 from kalda.tools.framework.tables import printable
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ BOOTSTRAP_VARIABLE: Final = "KALDA_BOOTSTRAP_SERVER"
 BOOTSTRAP_DEFAULT: Final = "127.0.0.1:9092"
 """Where `kalda start` listens by default."""
 
+
+_CLIENT_DEFAULTS: Final = {"bootstrap.wait.ms": "0"}
+"""A person at a terminal mistypes an address more often than they are ahead of a broker."""
 
 _ADMIN_DEFAULTS: Final = {"client.id": "kalda", "default.api.timeout.ms": "15000"}
 """A person waits for the result: a wrong address must not take a minute."""
@@ -98,7 +102,7 @@ class Tool:
         """Return the properties that concern a kind of client; see `client_settings`."""
         from kalda.tools.framework.client_settings import settings_for
 
-        return settings_for(kind, self.properties)
+        return {**_CLIENT_DEFAULTS, **settings_for(kind, self.properties)}
 
 
 def noun(description: str) -> click.Group:
@@ -154,7 +158,7 @@ def command(
             return exit_code_of(run)
 
         own = list(reversed(getattr(function, "__click_params__", [])))  # click collects them in reverse
-        made = click.Command(
+        made = HelpCommand(
             name,
             callback=callback,
             params=[
@@ -291,3 +295,6 @@ def _configure_logging(context: click.Context, level: LogLevel) -> None:
     given = context.find_root().obj
     options = given if isinstance(given, LogOptions) else LogOptions()
     configure(options.level or level, options.form or LogFormat.TEXT, process="kalda")
+    if options.level is None:
+        # A person has to see what a command waits for.
+        logging.getLogger("kalda.clients.first_contact").setLevel(logging.WARNING)

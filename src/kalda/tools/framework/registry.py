@@ -4,6 +4,8 @@
 costs one module. This module must not import a tool.
 """
 
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Final
@@ -81,7 +83,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         f"{_TOOLS}.features:features", "Describe, upgrade, downgrade and disable the features of a cluster."
     ),
     "cluster": ToolEntry(
-        f"{_TOOLS}.cluster:cluster", "Show the brokers, controller, versions and health of a cluster."
+        f"{_TOOLS}.cluster:cluster", "Show a cluster's brokers, versions and health; take a broker out of it."
     ),
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."
@@ -110,8 +112,103 @@ TOOLS: Final[dict[str, ToolEntry]] = {
 """The tools by command name, in the order of the list of commands."""
 
 
+SECTIONS: Final[dict[str, tuple[str, ...]]] = {
+    "Servers": ("start", "broker", "zookeeper"),
+    "Data": (
+        "topics",
+        "produce",
+        "consume",
+        "groups",
+        "offsets",
+        "delete-records",
+        "transactions",
+        "verify-replicas",
+        "perf",
+    ),
+    "Cluster": (
+        "cluster",
+        "configs",
+        "acls",
+        "users",
+        "quotas",
+        "delegation-tokens",
+        "client-metrics",
+        "features",
+        "reassign",
+        "elect-leaders",
+        "log-dirs",
+        "dump-log",
+        "state",
+        "zk",
+    ),
+    "Pipelines": ("pipeline", "mirror"),
+    "More": ("help", "version", "completion", "legacy"),
+}
+"""The commands as the list of all of them shows them."""
+
+
+class _HelpFormatter(click.HelpFormatter):
+    """Colours headings and names; click takes the colours out where the output is no terminal."""
+
+    def write_heading(self, heading: str) -> None:
+        """Write a heading."""
+        super().write_heading(_styled(heading, bold=True))
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write names with their descriptions."""
+        super().write_dl([(_styled(name, fg="cyan"), text) for name, text in rows], col_max, col_spacing)
+
+
+def _styled(text: str, *, fg: str | None = None, bold: bool | None = None) -> str:
+    return text if os.environ.get("NO_COLOR") else click.style(text, fg=fg, bold=bold)
+
+
+class HelpContext(click.Context):
+    """A context whose help is coloured on a terminal."""
+
+    formatter_class = _HelpFormatter
+
+
+class HelpCommand(click.Command):
+    """A command whose help ends with examples."""
+
+    context_class = HelpContext
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the examples."""
+        from kalda.tools.framework.examples import EXAMPLES
+
+        super().format_epilog(ctx, formatter)
+        examples = EXAMPLES.get(ctx.command_path.removeprefix("kalda "), ())
+        if examples:
+            with formatter.section("Example" if len(examples) == 1 else "Examples"):
+                for line in examples:
+                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
 class SuggestingGroup(click.Group):
     """A group whose error for an unknown command names the nearest match."""
+
+    context_class = HelpContext
+    command_class = HelpCommand
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with the first line of their help, whole."""
+        self.write_commands(ctx, formatter, "Commands", self.list_commands(ctx))
+
+    def write_commands(
+        self, ctx: click.Context, formatter: click.HelpFormatter, heading: str, names: Iterable[str]
+    ) -> None:
+        """Write one section of the list."""
+        commands = [(name, self.get_command(ctx, name)) for name in names]
+        rows = [
+            (name, (command.help or "").partition("\n")[0])
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
+        if rows:
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -129,6 +226,11 @@ class SuggestingGroup(click.Group):
 
 class LazyGroup(SuggestingGroup):
     """The root command: its own commands, then every tool, each loaded when it is resolved."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by section."""
+        for heading, names in SECTIONS.items():
+            self.write_commands(ctx, formatter, heading, names)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

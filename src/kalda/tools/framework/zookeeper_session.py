@@ -1,9 +1,11 @@
 """Opens the ZooKeeper session of a tool, with errors that name the tool's option."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from kalda.common.logging import report_failure
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.zookeeper_security import security_of_options
 
@@ -11,6 +13,12 @@ if TYPE_CHECKING:
     from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
 
 _SESSION_TIMEOUT_MS: Final = 30_000
+
+_PROBE_AFTER_SECONDS: Final = 0.1
+"""How long a server may take for a session before the tool looks why; it takes some milliseconds."""
+
+_NOTICE_SECONDS: Final = 0.5
+"""How long the tool then waits in silence."""
 
 
 @asynccontextmanager
@@ -59,14 +67,15 @@ async def connect_zookeeper(
     from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
     security = security_of_options(restricts_access=restricts_access)
+    opening = EnsembleClient.connect(
+        servers,
+        session_timeout_ms=_SESSION_TIMEOUT_MS,
+        connection_timeout_ms=connection_timeout_ms,
+        security=security,
+        creates_chroot=False,  # a typing error in an address must not leave znodes behind
+    )
     try:
-        client = await EnsembleClient.connect(
-            servers,
-            session_timeout_ms=_SESSION_TIMEOUT_MS,
-            connection_timeout_ms=connection_timeout_ms,
-            security=security,
-            creates_chroot=False,  # a typing error in an address must not leave znodes behind
-        )
+        client = await _watched(opening, option, servers, uses_tls=security.tls is not None)
     except ZooKeeperError as error:
         raise ToolError(_with_options(str(error), option, timeout_option)) from error
     try:
@@ -76,6 +85,28 @@ async def connect_zookeeper(
         await client.close()
         raise
     return client
+
+
+async def _watched(
+    opening: Coroutine[None, None, "EnsembleClient"], option: str, servers: str, *, uses_tls: bool
+) -> "EnsembleClient":
+    """Wait for the session; fail early where it cannot come, and report a wait that a person notices."""
+    connecting = asyncio.create_task(opening, name="open a ZooKeeper session")
+    try:
+        await asyncio.wait((connecting,), timeout=_PROBE_AFTER_SECONDS)
+        if not connecting.done():
+            from kalda.tools.framework.zookeeper_probe import no_session_reason
+
+            reason = await no_session_reason(servers, option, uses_tls=uses_tls)
+            if reason is not None and not connecting.done():
+                raise ToolError(reason)
+            await asyncio.wait((connecting,), timeout=_NOTICE_SECONDS)
+            if not connecting.done():
+                report_failure(f"waiting for a ZooKeeper session at {option}={servers}")
+        return await connecting
+    finally:
+        connecting.cancel()
+        await asyncio.wait((connecting,))
 
 
 def _with_options(message: str, option: str, timeout_option: str | None) -> str:

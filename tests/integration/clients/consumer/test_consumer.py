@@ -26,7 +26,12 @@ from kalda import (
     TopicPartition,
     WakeupError,
 )
-from kalda.clients.errors import IllegalStateError, OffsetOutOfRangeError, RequestTimedOutError
+from kalda.clients.errors import (
+    IllegalStateError,
+    OffsetOutOfRangeError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+)
 from tests.integration.clients.consumer.records import TIMEOUT_SECONDS, create_topic, produce, read
 
 TopicName = Callable[[str], str]
@@ -458,6 +463,10 @@ def test_errors_say_what_to_do(bootstrap: str, topic_name: TopicName) -> None:
         missing = TopicPartition(topic_name("missing"), 3)
         with pytest.raises(RequestTimedOutError, match=f"no offsets of {missing} within 300 ms"):
             consumer.end_offsets([missing], timeout_s=0.3)
+        create_topic(bootstrap, existing := topic_name("existing"))
+        absent = TopicPartition(existing, 99)
+        with pytest.raises(UnknownTopicOrPartitionError, match=f"{absent}.*the topic has .* partition"):
+            consumer.end_offsets([absent], timeout_s=3600)
     with pytest.raises(IllegalStateError, match="is closed"):
         consumer.poll(0)
     consumer.close()

@@ -65,6 +65,12 @@ def test_a_topics_own_setting_wins() -> None:
     assert (2000, 5) == (config.segment_bytes, config.retention_ms)
 
 
+def test_an_empty_cleanup_policy_keeps_every_segment() -> None:
+    """KIP-1161."""
+    config = log_config({}, cleanup_policy="")
+    assert (False, False) == (config.is_deleted, config.is_compacted)
+
+
 def test_the_older_timestamp_bound_counts_where_the_newer_ones_are_untouched() -> None:
     older = log_config({}, message_timestamp_difference_max_ms="10")
     assert (10, 10) == (older.message_timestamp_before_max_ms, older.message_timestamp_after_max_ms)

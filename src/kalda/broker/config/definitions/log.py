@@ -99,7 +99,7 @@ class ServerLogConfig(Settings):
     )
     log_cleanup_policy = string_list(
         ("delete",),
-        "What happens to old segments: deletion by time and size, compaction by key, or both.",
+        "What happens to old segments: deletion by time and size, compaction by key, both, or nothing.",
         list_of("compact", "delete"),
         update_mode=UpdateMode.CLUSTER_WIDE,
     )

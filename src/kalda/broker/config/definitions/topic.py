@@ -12,7 +12,7 @@ class TopicConfig(Settings):
 
     cleanup_policy = string_list(
         ("delete",),
-        "What happens to old segments: `delete` by time and size, `compact` by key, or both.",
+        "What happens to old segments: `delete` by time and size, `compact` by key, both, or nothing.",
         list_of("compact", "delete"),
     )
     compression_gzip_level = integer(

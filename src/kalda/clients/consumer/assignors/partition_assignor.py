@@ -11,6 +11,7 @@ from enum import IntEnum
 from typing import ClassVar
 
 from kalda.clients.consumer.assignors.java_order import hash_order, sort_key
+from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
 NO_GENERATION = -1
@@ -20,6 +21,7 @@ GroupTopics = Mapping[str, Sequence[frozenset[str]]]
 """The subscribed topics that exist, each with the racks of the replicas of every partition, in order."""
 
 
+@public
 class RebalanceProtocol(IntEnum):
     """How members hand over partitions; the higher of two common protocols is used (KIP-429)."""
 
@@ -29,6 +31,7 @@ class RebalanceProtocol(IntEnum):
     """Members keep their partitions while they join and revoke what the assignment takes away."""
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Subscription:
     """What one member sends to the leader: its topics, the partitions that it owns and who it is."""
@@ -42,6 +45,7 @@ class Subscription:
     group_instance_id: str | None = None
 
 
+@public
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """What the leader gives to one member."""
@@ -50,6 +54,7 @@ class Assignment:
     user_data: bytes | None = None
 
 
+@public
 class PartitionAssignor(ABC):
     """Divides the partitions of the subscribed topics among the members of a group.
 

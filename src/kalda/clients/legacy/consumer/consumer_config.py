@@ -7,6 +7,7 @@ from kalda.clients.errors import ClientConfigError
 from kalda.clients.legacy.legacy_config import LegacyConfig
 from kalda.clients.legacy.simple_consumer import KAFKA, ZOOKEEPER
 from kalda.common.config_def import NON_EMPTY, Validator, at_least, one_of
+from kalda.common.public import public_in
 from kalda.common.settings import HIGH, LOW, boolean, integer, string
 from kalda.zk.client.path_validation import check_path
 from kalda.zk.client.zookeeper_errors import BadArgumentsError
@@ -31,6 +32,7 @@ def _is_znode_name(value: object) -> bool:
 _ZNODE_NAME: Final = Validator("a name that a znode can have, without `/`", _is_znode_name)
 
 
+@public_in("kalda.clients.legacy")
 class ConsumerConfig(LegacyConfig):
     """The settings of a `ConsumerConnector`."""
 

@@ -25,6 +25,7 @@ from kalda.clients.legacy.consumer.topic_count import (
 )
 from kalda.clients.loop_thread import LoopThread
 from kalda.common.clock import Clock, SystemClock
+from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
@@ -35,6 +36,7 @@ logger: Final = loop_logger(__name__)
 Stream = KafkaStream[Any, Any]
 
 
+@public_in("kalda.clients.legacy")
 class ConsumerConnector:
     """One consumer of a group that shares partitions through ZooKeeper.
 
@@ -340,6 +342,7 @@ class ConsumerConnector:
             self._thread.call_soon(self._reading.on_room, stream)
 
 
+@public_in("kalda.clients.legacy")
 class Consumer:
     """Where the documents' programs get their connectors from."""
 

@@ -5,10 +5,12 @@ from typing import Any, Final
 
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.legacy.class_names import object_of
+from kalda.common.public import public_in
 
 Decode = Callable[[bytes], Any]
 
 
+@public_in("kalda.clients.legacy")
 class DefaultDecoder:
     """Returns the bytes as they are."""
 
@@ -17,6 +19,7 @@ class DefaultDecoder:
         return data
 
 
+@public_in("kalda.clients.legacy")
 class StringDecoder:
     """Decodes texts; what is none becomes the replacement character, as in a Java String.
 

@@ -15,6 +15,7 @@ from kalda.clients.errors import ClientError
 from kalda.clients.legacy.consumer.decoder import Decode
 from kalda.clients.legacy.consumer.topic_count import ThreadId
 from kalda.clients.legacy.message_set import Message
+from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 
 K = TypeVar("K")
@@ -23,10 +24,12 @@ V = TypeVar("V")
 RawRecord = ConsumerRecord[bytes | None, bytes | None]
 
 
+@public_in("kalda.clients.legacy")
 class ConsumerTimeoutError(ClientError):
     """No message came within `consumer.timeout.ms`; the stream can be asked again."""
 
 
+@public_in("kalda.clients.legacy")
 class MessageAndMetadata(Generic[K, V]):
     """A message of a stream with its place; key and value are decoded when they are asked for."""
 
@@ -83,6 +86,7 @@ class MessageAndMetadata(Generic[K, V]):
         return f"MessageAndMetadata({record.topic}-{record.partition}, offset {record.offset})"
 
 
+@public_in("kalda.clients.legacy")
 class KafkaStream(Generic[K, V]):
     """The messages of the partitions that one thread of the group owns; made by a `ConsumerConnector`.
 

@@ -20,6 +20,7 @@ from kalda.clients.legacy.consumer.group_registry import GroupRegistry
 from kalda.clients.legacy.consumer.partition_assignment import ASSIGNORS, AssignmentError, GroupView
 from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
 from kalda.common.clock import Clock
+from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 from kalda.zk.client.cluster_store import ClusterStore
@@ -33,6 +34,7 @@ _RETRY_S_MIN: Final = 1.0
 """The shortest wait after a rebalance that failed with all its retries."""
 
 
+@public_in("kalda.clients.legacy")
 class ConsumerRebalanceFailedError(ClientError):
     """A consumer got no partitions within `rebalance.max.retries`."""
 

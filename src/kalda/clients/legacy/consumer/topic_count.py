@@ -9,6 +9,7 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Final, NamedTuple
 
+from kalda.common.public import public_in
 from kalda.common.regex import Pattern, RegexError, compile_regex
 
 STATIC: Final = "static"
@@ -20,6 +21,7 @@ STREAMS_MAX: Final = 1_000
 """Streams of one topic in one consumer; more than partitions have nothing to do."""
 
 
+@public_in("kalda.clients.legacy")
 class TopicFilter:
     """Topics by a regular expression, in which a comma separates alternatives: ``white-.*,orders``.
 
@@ -49,6 +51,7 @@ class TopicFilter:
         return f"{type(self).__name__}({self.regex!r})"
 
 
+@public_in("kalda.clients.legacy")
 class Whitelist(TopicFilter):
     """The topics whose whole name matches."""
 
@@ -58,6 +61,7 @@ class Whitelist(TopicFilter):
         return is_match
 
 
+@public_in("kalda.clients.legacy")
 class Blacklist(TopicFilter):
     """All other topics."""
 

@@ -6,8 +6,10 @@ from typing import Final, Protocol
 from kalda.clients.errors import ClientConfigError, SerializationError
 from kalda.clients.legacy.class_names import object_of
 from kalda.clients.legacy.message_set import Message
+from kalda.common.public import public_in
 
 
+@public_in("kalda.clients.legacy")
 class Encoder(Protocol):
     """Makes the message of one datum; a class may also spell the method ``toMessage``, as in Java."""
 
@@ -19,6 +21,7 @@ class Encoder(Protocol):
 Encode = Callable[[object], Message]
 
 
+@public_in("kalda.clients.legacy")
 class DefaultEncoder:
     """Takes messages as they are, and bytes as payloads."""
 
@@ -33,6 +36,7 @@ class DefaultEncoder:
         raise TypeError("it takes bytes or a Message; for texts set `serializer.class` to StringEncoder")
 
 
+@public_in("kalda.clients.legacy")
 class StringEncoder:
     """Encodes texts.
 
@@ -52,6 +56,7 @@ class StringEncoder:
         return Message(data.encode(self._encoding))
 
 
+@public_in("kalda.clients.legacy")
 class NullEncoder:
     """Drops what it is given: as `key.serializer.class` it lets keys choose partitions only."""
 

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from kalda.clients.legacy.message_set import Message
 from kalda.clients.legacy.producer.sync_producer import SyncProducer
+from kalda.common.public import public_in
 
 
+@public_in("kalda.clients.legacy")
 @dataclass(frozen=True, slots=True)
 class QueueItem:
     """One event in the queue of an async producer."""
@@ -23,6 +25,7 @@ class QueueItem:
     key: object = None
 
 
+@public_in("kalda.clients.legacy")
 class EventHandler:
     """Sends batches to brokers in place of the producer's own dispatch. A subclass overrides `handle`."""
 
@@ -47,6 +50,7 @@ class EventHandler:
         """Clean up, after the last batch."""
 
 
+@public_in("kalda.clients.legacy")
 class CallbackHandler:
     """Sees and changes events on their way through the async producer. A subclass overrides what it needs."""
 

@@ -14,6 +14,7 @@ from kalda.clients.errors import ClientConfigError
 from kalda.clients.legacy.class_names import object_of
 from kalda.clients.legacy.producer.producer_errors import InvalidPartitionError, NoBrokersForPartitionError
 from kalda.clients.metadata import TopicMetadata
+from kalda.common.public import public_in
 
 _INT32_MAX: Final = 2**31 - 1
 _INT64_MAX: Final = 2**63 - 1
@@ -26,6 +27,7 @@ class BrokerPartition(NamedTuple):
     partition: int
 
 
+@public_in("kalda.clients.legacy")
 class Partitioner(Protocol):
     """Chooses the place of messages with a key."""
 
@@ -37,6 +39,7 @@ class Partitioner(Protocol):
 PartitionFunction = Callable[[object, int], int]
 
 
+@public_in("kalda.clients.legacy")
 class DefaultPartitioner:
     """``abs(hash(key)) % num_partitions`` with Java's hash, so that old programs chose the same index."""
 

@@ -31,6 +31,7 @@ from kalda.clients.legacy.producer.sync_producer import ProducerPool, SyncProduc
 from kalda.clients.loop_thread import LoopThread
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock, SystemClock
+from kalda.common.public import public_in
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -40,6 +41,7 @@ logger: Final = loop_logger(__name__)
 H = TypeVar("H")
 
 
+@public_in("kalda.clients.legacy")
 class Producer:
     """Sends messages to the partitions of topics; safe for many threads.
 

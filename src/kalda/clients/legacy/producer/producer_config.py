@@ -11,6 +11,7 @@ from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.legacy.legacy_config import LegacyConfig
 from kalda.common.config_def import NON_EMPTY, at_least, between, one_of
+from kalda.common.public import public_in
 from kalda.common.settings import HIGH, INT_MAX, LOW, integer, string, string_list
 from kalda.net.client.bootstrap_servers import parse_bootstrap_servers
 from kalda.records.compression import Compression
@@ -22,6 +23,7 @@ _SOCKET_TIMEOUT_MS: Final = 30_000
 """Kafka 0.7's default of `socket.timeout.ms`."""
 
 
+@public_in("kalda.clients.legacy")
 class ProducerConfig(LegacyConfig):
     """The settings of a `Producer`."""
 

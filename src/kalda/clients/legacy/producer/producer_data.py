@@ -1,6 +1,9 @@
 """Holds what a program sends with one call: a topic, a key, and one message or several."""
 
+from kalda.common.public import public_in
 
+
+@public_in("kalda.clients.legacy")
 class ProducerData:
     """Messages for one partition of a topic: ``ProducerData(topic, data)`` or ``(topic, key, data)``.
 

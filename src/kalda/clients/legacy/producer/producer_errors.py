@@ -1,8 +1,10 @@
 """Defines the exceptions of the old producer, under the names of Kafka's."""
 
 from kalda.clients.errors import ClientError
+from kalda.common.public import public_in
 
 
+@public_in("kalda.clients.legacy")
 class FailedToSendMessageError(ClientError):
     """Messages were not acknowledged after every attempt; brokers may have appended some of them.
 
@@ -14,6 +16,7 @@ class FailedToSendMessageError(ClientError):
         self.count = count
 
 
+@public_in("kalda.clients.legacy")
 class QueueFullError(ClientError):
     """The queue of an async producer is full, and `queue.enqueue.timeout.ms` does not let the caller wait."""
 
@@ -23,10 +26,12 @@ class QueueFullError(ClientError):
         return True
 
 
+@public_in("kalda.clients.legacy")
 class QueueClosedError(ClientError):
     """The async producer was closed."""
 
 
+@public_in("kalda.clients.legacy")
 class NoBrokersForPartitionError(ClientError):
     """No live broker leads the partition that a message is for, or the topic has no partitions."""
 
@@ -36,9 +41,11 @@ class NoBrokersForPartitionError(ClientError):
         return True
 
 
+@public_in("kalda.clients.legacy")
 class InvalidPartitionError(ClientError, ValueError):
     """A partitioner returned a number that is not an index of the partition list."""
 
 
+@public_in("kalda.clients.legacy")
 class MessageSizeTooLargeError(ClientError, ValueError):
     """A message is larger than `max.message.size`."""

@@ -18,6 +18,7 @@ from kalda.clients.node_connection import NodeConnection
 from kalda.common.api_keys import ApiKey
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
+from kalda.common.public import public_in
 from kalda.common.types import BrokerEndpoint, TopicPartition, by_topic
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
@@ -34,6 +35,7 @@ _TIMESTAMPS: Final = 2
 """The first version of Produce that carries messages of magic 1."""
 
 
+@public_in("kalda.clients.legacy")
 class ProducerRequest(NamedTuple):
     """Messages for one partition."""
 
@@ -42,6 +44,7 @@ class ProducerRequest(NamedTuple):
     messages: Sequence[Message]
 
 
+@public_in("kalda.clients.legacy")
 class SyncProducer:
     """The connection to one broker.
 
