@@ -4,6 +4,7 @@ The controller moves between both. What was acknowledged stays visible, and the 
 becoming strays.
 """
 
+import asyncio
 import shutil
 import subprocess
 import time
@@ -18,6 +19,8 @@ from kalda import Admin, Consumer, NewTopic, Producer
 from kalda.clients.admin.partitions import ElectionType
 from kalda.clients.admin.topics import TopicPartitionInfo
 from kalda.common.types import TopicPartition
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.testing.process_cluster import BrokerProcess, ZooKeeperProcess
 from tests.integration.cluster.helpers import wait_until
 
@@ -122,7 +125,9 @@ class MixedCluster:
         wait_until(is_in_sync, WAIT_SECONDS)
 
     def produce(self) -> None:
-        """Produce to every partition with acks=all."""
+        """Produce to every partition with acks=all; each broker has producer ids."""
+        for port in (self._port, self.kalda.port):
+            asyncio.run(_init_producer_id(port))
         with Producer(bootstrap_servers=self.bootstrap, acks="all") as producer:
             futures = []
             for partition in PARTITIONS:
@@ -153,6 +158,23 @@ class MixedCluster:
         with Admin(bootstrap_servers=self.bootstrap) as admin:
             found = admin.describe_topics(["both"]).results.get("both")
         return () if found is None else found.partitions
+
+
+async def _init_producer_id(port: int) -> None:
+    """Wait for a producer id of one broker: a client asks any, and waits for it as long as it may."""
+    options = DialOptions(client_id="test", timeout_seconds=WAIT_SECONDS)
+    connection = await PeerConnection.open("127.0.0.1", port, options)
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            while True:
+                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=1000)
+                answer = await connection.request(request, timeout_seconds=WAIT_SECONDS)
+                assert isinstance(answer, InitProducerIdResponse)
+                if not answer.error_code:
+                    return
+                await asyncio.sleep(0.1)
+    finally:
+        connection.close()
 
 
 pytestmark = pytest.mark.timeout(600)  # Five starts of a Java virtual machine.
