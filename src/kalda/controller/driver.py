@@ -161,6 +161,10 @@ class ControllerDriver:
         """
         return await self._ask(lambda term: term.shut_down(broker_id, broker_epoch))
 
+    async def check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        """Raise `ApiError`, as `controlled_shutdown` does, unless the broker is live and did not restart."""
+        await self._ask(lambda term: term.check_registration(broker_id, broker_epoch))
+
     async def alter_in_sync_replicas(
         self, broker_id: int, broker_epoch: int, requests: Mapping[TopicPartition, IsrRequest]
     ) -> dict[TopicPartition, PartitionState | ErrorCode]:

@@ -278,7 +278,7 @@ class Term:
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leaderships off a broker; return the partitions it still leads, or raise `ApiError`."""
-        await self._check_registration(broker_id, broker_epoch)
+        await self.check_registration(broker_id, broker_epoch)
         logger.info("broker %d shuts down", broker_id)
         await self._refresh(self.context.partitions_on(broker_id))
         await self.step(ControlledShutdownRequested(broker_id))
@@ -288,7 +288,7 @@ class Term:
         self, broker_id: int, broker_epoch: int, requests: Mapping[TopicPartition, IsrRequest]
     ) -> dict[TopicPartition, PartitionState | ErrorCode]:
         """Store the in-sync replicas that a leader asks for; return each stored state or error."""
-        await self._check_registration(broker_id, broker_epoch)
+        await self.check_registration(broker_id, broker_epoch)
         await self._refresh(requests)
         context = self.context
         outcomes = {p: isr_requests.decide(context, broker_id, p, each) for p, each in requests.items()}
@@ -304,7 +304,7 @@ class Term:
             await self.step(PartitionStatesRead(self._own(stored)))
         return outcomes
 
-    async def _check_registration(self, broker_id: int, broker_epoch: int) -> None:
+    async def check_registration(self, broker_id: int, broker_epoch: int) -> None:
         """Raise `ApiError` unless the broker is live, and in this registration; -1 is any."""
         known = self.context.live_brokers.get(broker_id)
         if known is None or known.epoch < broker_epoch:

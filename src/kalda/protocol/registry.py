@@ -69,6 +69,7 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_PRODUCERS,

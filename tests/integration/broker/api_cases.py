@@ -617,6 +617,10 @@ CASES: dict[ApiKey, Case] = {
         lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": -1},
         _always({"broker_id": 99, "broker_epoch": -1}),
     ),
+    ApiKey.ALLOCATE_PRODUCER_IDS: Case(
+        lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": -1},
+        _always({"broker_id": 99, "broker_epoch": -1}),
+    ),
     ApiKey.OFFSET_COMMIT: Case(
         lambda site, _: _commit(GROUP, 0, site.topic_id), lambda site, _: _commit(GROUP, 99, site.topic_id)
     ),

@@ -5,6 +5,10 @@ from pathlib import Path
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.allocate_producer_ids import (
+    AllocateProducerIdsRequest,
+    AllocateProducerIdsResponse,
+)
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kalda.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -60,12 +64,31 @@ async def test_apis_of_the_controller_are_listed_as_kafka_lists_them(tmp_path: P
         request = ApiVersionsRequest(client_software_name="test", client_software_version="1")
         answer = await cluster.ask(cluster.controller, request, ApiVersionsResponse)
         served = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        assert [(0, 7), (0, 4), (0, 8), (0, 3)] == [
+        assert [(0, 7), (0, 4), (0, 8), (0, 3), (0, 3), (0, 0)] == [
             served[key]
             for key in (
                 ApiKey.LEADER_AND_ISR,
                 ApiKey.STOP_REPLICA,
                 ApiKey.UPDATE_METADATA,
                 ApiKey.CONTROLLED_SHUTDOWN,
+                ApiKey.ALTER_PARTITION,
+                ApiKey.ALLOCATE_PRODUCER_IDS,
             )
         ]
+
+
+async def test_a_broker_of_apache_kafka_gets_producer_ids_of_its_own(tmp_path: Path) -> None:
+    """Blocks of two brokers, and those that Kalda's take themselves, have no id in common (KIP-730)."""
+    async with peer_cluster(tmp_path, count=2) as cluster:
+        blocks = []
+        for broker_id in (0, 1, 1):
+            request = AllocateProducerIdsRequest(broker_id=broker_id)
+            answer = await cluster.ask(cluster.controller, request, AllocateProducerIdsResponse)
+            assert 0 == answer.error_code
+            blocks.append(range(answer.producer_id_start, answer.producer_id_start + answer.producer_id_len))
+        ids = {each for block in blocks for each in block}
+        assert sum(map(len, blocks)) == len(ids)
+        assert await cluster.controller.services.producer_ids.take() not in ids
+        (other,) = cluster.others
+        refused = await cluster.ask(other, AllocateProducerIdsRequest(), AllocateProducerIdsResponse)
+        assert ErrorCode.NOT_CONTROLLER == refused.error_code

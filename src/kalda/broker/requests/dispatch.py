@@ -60,6 +60,7 @@ _NEVER_QUEUED: Final = frozenset(
         ApiKey.UPDATE_METADATA,
         ApiKey.CONTROLLED_SHUTDOWN,
         ApiKey.ALTER_PARTITION,
+        ApiKey.ALLOCATE_PRODUCER_IDS,
     )
 )
 """Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion

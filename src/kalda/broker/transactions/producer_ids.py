@@ -8,6 +8,7 @@ import asyncio
 from typing import Final
 
 from kalda.zk.client.cluster_store import ClusterStore
+from kalda.zk.client.schema import ProducerIdBlock
 
 
 class ProducerIds:
@@ -28,6 +29,14 @@ class ProducerIds:
         producer_id = self._next
         self._next += 1
         return producer_id
+
+    async def block_for(self, broker_id: int) -> ProducerIdBlock:
+        """Allocate a block for another broker.
+
+        Raises:
+            ZooKeeperError: ZooKeeper did not answer.
+        """
+        return await self._cluster.allocate_producer_ids(broker_id)
 
     async def take(self) -> int:
         """Return an unused id; allocate a block if the present one is used up.
