@@ -1,4 +1,4 @@
-"""Builds Go programs: those of this folder, and franz-go's own tests.
+"""Builds Go programs: those of this folder, franz-go's own tests, and the one that renders charts.
 
 Modules and builds come from Go's caches the second time.
 """
@@ -11,6 +11,8 @@ from pathlib import Path
 from benchmarks.apache_kafka import CACHE_DIRECTORY, NotAvailableError, last_line
 
 _SOURCE = Path(__file__).parent / "go"
+_CHART_SOURCE = Path(__file__).parent / "chart"
+"""A module of its own: Helm's and Kubernetes' modules take minutes to build, and clients do not need them."""
 _BUILD_SECONDS = 900
 """The first build takes minutes on a small machine."""
 KGO_PACKAGE = "github.com/twmb/franz-go/pkg/kgo"
@@ -40,10 +42,22 @@ def kgo_tests() -> Path:
     return program
 
 
-def _built() -> Path:
+def chart_program() -> Path:
+    """Return the program of `tests/compat/chart`.
+
+    Raises:
+        NotAvailableError: there is no Go, or the modules cannot be fetched.
+    """
+    program = _built(_CHART_SOURCE) / "chart"
+    done = _go("build", "-o", str(program), ".", source=_CHART_SOURCE)
+    assert 0 == done.returncode, done.stderr
+    return program
+
+
+def _built(source: Path = _SOURCE) -> Path:
     if shutil.which("go") is None:
-        raise NotAvailableError("the Go clients need 'go' 1.26 or newer and there is none on the PATH")
-    done = _go("mod", "download")
+        raise NotAvailableError("programs in Go need 'go' 1.26 or newer and there is none on the PATH")
+    done = _go("mod", "download", source=source)
     if done.returncode != 0:
         raise NotAvailableError(f"the Go modules could not be fetched: {last_line(done.stderr)}")
     built = CACHE_DIRECTORY / "compat-go"
@@ -51,10 +65,10 @@ def _built() -> Path:
     return built
 
 
-def _go(*arguments: str) -> subprocess.CompletedProcess[str]:
+def _go(*arguments: str, source: Path = _SOURCE) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["go", *arguments],
-        cwd=_SOURCE,
+        cwd=source,
         env={**os.environ, "CGO_ENABLED": "0"},
         capture_output=True,
         text=True,

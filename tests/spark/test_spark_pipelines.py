@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("sqlglot")
 
+from kalda import Producer
 from kalda.common.types import TopicPartition
 from kalda.pipelines.engine.passed import PassedRecords
 from kalda.pipelines.spec.model import PipelineFile, TopicSource
@@ -205,3 +206,81 @@ def test_every_field_of_a_batch_is_a_column_either_way(
     expected = sorted(map(repr, [ada, ada, grace, third]))
     for name in names:
         assert expected == sorted(repr({key: row[key] for key in ada}) for row in rows_of(file, name))
+
+
+def test_names_that_differ_by_case_alone_are_one_column_either_way(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
+) -> None:
+    """Spark has one column for both, and so have tables; one record with both stopped the pipeline."""
+    topic = topics.create("case")
+    topics.fill(topic, [b'{"id":1,"v":"a"}', b'{"id":2,"ID":20}', b'{"ID":3,"v":"c"}', b'{"Offset":4}'])
+    values = {"inferred": "json", "declared": '{format: json, schema: "id bigint, ID bigint, v string"}'}
+    each_way = [(kind, execution) for kind in values for execution in ("auto", "spark")]
+    text = ["name: case", "storage: ${STORAGE}", "defaults: {breaker: {bad_max: 100%}, restart: {tries: 1}}"]
+    text += ["pipelines:"]
+    text += [
+        f"""\
+  - name: {kind}_{execution}
+    from: {{topic: {topic}, value: {values[kind]}, keep: [offset]}}
+    transform: [where iD is not null, "select id, v, offset"]
+    to: {{table: lake.{kind}_{execution}}}
+    execution: {execution}"""
+        for kind, execution in each_way
+    ]
+    file = read_pipelines("\n".join(text), topics.bootstrap, tmp_path)
+
+    found = run_once(spark, file)
+
+    for kind, execution in each_way:
+        name = f"{kind}_{execution}"
+        assert ("direct" if execution == "auto" else "spark") == found[name].execution
+        expected = [{"id": 1, "v": "a", "offset": 0}, {"id": 3, "v": "c", "offset": 2}]
+        assert expected == sorted(rows_of(file, name), key=lambda row: str(row["id"])), name
+        letters = records_of(topics.bootstrap, f"{name}.dlq", found[name].dlq)
+        classes = [dict(each.headers)["dlq.error.class"] for each in letters]
+        assert ([b"AmbiguousName", b"ReservedName"] if kind == "inferred" else [b"AmbiguousName"]) == classes
+
+
+def test_a_record_whose_timestamp_the_topic_refuses_is_a_dead_letter_either_way(
+    spark: "SparkSession", topics: "Topics", tmp_path: Path
+) -> None:
+    """The broker alone knows its clock; the refusal stopped the pipeline, and so did that of the letter."""
+    source = topics.create("timed", config={"message.timestamp.after.max.ms": str(2**63 - 1)})
+    with Producer(bootstrap_servers=topics.bootstrap) as producer:
+        for value, time_ms in ((b"good", None), (b"late", 4_102_444_800_000), (b"good", None)):
+            producer.send(source, value=value, timestamp_ms=time_ms).result(30)
+    bounded = {"message.timestamp.after.max.ms": "3600000"}
+    each_way = {
+        execution: topics.create(f"timed-{execution}", config=bounded) for execution in ("auto", "spark")
+    }
+    text = ["name: timed", "storage: ${STORAGE}", "defaults: {breaker: {bad_max: 100%}, restart: {tries: 1}}"]
+    text += ["pipelines:"]
+    text += [
+        f"""\
+  - name: {target}
+    from: {{topic: {source}, value: raw, keep: [timestamp]}}
+    transform: ["select value, timestamp"]
+    to: {{topic: {target}}}
+    execution: {execution}"""
+        for execution, target in each_way.items()
+    ]
+    file = read_pipelines("\n".join(text), topics.bootstrap, tmp_path)
+    for target in each_way.values():
+        topics.create_named(f"{target}.dlq", config=bounded)
+
+    found = run_once(spark, file)
+
+    for execution, target in each_way.items():
+        assert ("direct" if execution == "auto" else "spark") == found[target].execution
+        assert [b"good"] * 2 == [each.value for each in records_of(topics.bootstrap, target, 2)]
+        (letter,) = records_of(topics.bootstrap, f"{target}.dlq", 1)
+        headers = dict(letter.headers)
+        assert (b"late", b"target", b"RecordRefused") == (
+            letter.value,
+            headers["dlq.stage"],
+            headers["dlq.error.class"],
+        )
+        assert b"4102444800000 ms is later than `message.timestamp.after.max.ms`" in (
+            headers["dlq.error.message"] or b""
+        )
+        assert (b"1", b"4102444800000") == (headers["dlq.offset"], headers["dlq.timestamp"])

@@ -172,6 +172,7 @@ class BrokerServer:
         services.internal_topics.close()
         conversions = services.log_manager.resources.conversions
         conversions.close()
+        parts.dispatcher.begin_to_close()
         drain_seconds = _SILENT_DRAIN_SECONDS if silent.done() else DRAIN_SECONDS
         await parts.server.close(0.0 if hurried.is_set() else drain_seconds)
         parts.dispatcher.close()

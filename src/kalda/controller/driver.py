@@ -21,6 +21,7 @@ from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import BrokerRequest
 from kalda.controller.events import ElectionType
+from kalda.controller.isr_requests import IsrRequest
 from kalda.controller.ports import BrokerChannel
 from kalda.controller.request_queue import RequestQueue
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts
@@ -31,7 +32,7 @@ from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
 from kalda.zk.client.port import SessionState
-from kalda.zk.client.schema import BrokerInfo, ReplicaAssignment, SchemaError
+from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, SchemaError
 from kalda.zk.client.zookeeper_errors import (
     ConnectionLossError,
     NoNodeError,
@@ -159,6 +160,16 @@ class ControllerDriver:
             live.
         """
         return await self._ask(lambda term: term.shut_down(broker_id, broker_epoch))
+
+    async def alter_in_sync_replicas(
+        self, broker_id: int, broker_epoch: int, requests: Mapping[TopicPartition, IsrRequest]
+    ) -> dict[TopicPartition, PartitionState | ErrorCode]:
+        """Change in-sync replicas for the leader of the partitions; return each stored state or error.
+
+        Raises:
+            ApiError: as `controlled_shutdown` does.
+        """
+        return await self._ask(lambda term: term.alter_in_sync_replicas(broker_id, broker_epoch, requests))
 
     async def elect_leaders(
         self, election: ElectionType, partitions: Collection[TopicPartition] | None

@@ -71,7 +71,8 @@ def _replicas_error(
         message = f"The replica list {list(target)} holds a broker id below 0."
     elif must_live:
         live = context.live_brokers.keys() - context.shutting_down
-        dead = [replica for replica in current.reassigned_to(target).adding if replica not in live]
+        known = live.union(current.original)
+        dead = [replica for replica in target if replica not in known]
         if dead:
             message = f"Brokers {dead}, which are to be added, are not live; live brokers are {sorted(live)}."
     return None if message is None else ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

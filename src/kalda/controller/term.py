@@ -15,8 +15,9 @@ from typing import Final, assert_never
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
+from kalda.common.turns import between
 from kalda.common.types import TopicPartition, is_other_topic
-from kalda.controller import elections, reassignment
+from kalda.controller import elections, isr_requests, reassignment
 from kalda.controller.brokers import led_partitions
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.context import ControllerContext
@@ -59,6 +60,7 @@ from kalda.controller.events import (
     TopicsDeleted,
     UncleanElectionChanged,
 )
+from kalda.controller.isr_requests import IsrRequest
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts, statistics_of
 from kalda.controller.term_session import TermSession
 from kalda.controller.znode_watches import Signal, ZnodeWatches
@@ -276,6 +278,34 @@ class Term:
 
     async def shut_down(self, broker_id: int, broker_epoch: int) -> list[TopicPartition]:
         """Move leaderships off a broker; return the partitions it still leads, or raise `ApiError`."""
+        await self._check_registration(broker_id, broker_epoch)
+        logger.info("broker %d shuts down", broker_id)
+        await self._refresh(self.context.partitions_on(broker_id))
+        await self.step(ControlledShutdownRequested(broker_id))
+        return led_partitions(self.context, broker_id)
+
+    async def alter_in_sync_replicas(
+        self, broker_id: int, broker_epoch: int, requests: Mapping[TopicPartition, IsrRequest]
+    ) -> dict[TopicPartition, PartitionState | ErrorCode]:
+        """Store the in-sync replicas that a leader asks for; return each stored state or error."""
+        await self._check_registration(broker_id, broker_epoch)
+        await self._refresh(requests)
+        context = self.context
+        outcomes = {p: isr_requests.decide(context, broker_id, p, each) for p, each in requests.items()}
+        wanted = {
+            partition: state
+            for partition, state in outcomes.items()
+            if isinstance(state, PartitionState) and state != context.states[partition]
+        }
+        if wanted:
+            written = await self._reliably(lambda: self.store.update_partition_states(wanted))
+            outcomes |= written.updated | isr_requests.outcomes(wanted, written.conflicts)
+            stored = {p: state for p, state in outcomes.items() if isinstance(state, PartitionState)}
+            await self.step(PartitionStatesRead(self._own(stored)))
+        return outcomes
+
+    async def _check_registration(self, broker_id: int, broker_epoch: int) -> None:
+        """Raise `ApiError` unless the broker is live, and in this registration; -1 is any."""
         known = self.context.live_brokers.get(broker_id)
         if known is None or known.epoch < broker_epoch:
             # It has registered, but the watch has not fired yet.
@@ -288,10 +318,6 @@ class Term:
                 ErrorCode.STALE_BROKER_EPOCH,
                 f"Broker {broker_id} has restarted: its epoch is {known.epoch}, not {broker_epoch}.",
             )
-        logger.info("broker %d shuts down", broker_id)
-        await self._refresh(self.context.partitions_on(broker_id))
-        await self.step(ControlledShutdownRequested(broker_id))
-        return led_partitions(self.context, broker_id)
 
     async def complete_deletions(self, topics: Collection[str]) -> None:
         """Complete deletions of topics that wait for dead brokers only."""
@@ -315,9 +341,16 @@ class Term:
     ) -> dict[TopicPartition, ApiError | None]:
         """Start reassignments, or cancel them (None); return for each partition its error or None."""
         await self._refresh(targets)
-        errors, changes = reassignment.validate_reassignments(
-            self.context, targets, may_change_factor=may_change_factor
-        )
+        errors: dict[TopicPartition, ApiError] = {}
+        changes: dict[TopicPartition, ReplicaAssignment] = {}
+        for index, (partition, target) in enumerate(targets.items()):
+            # The owner task does nothing else meanwhile, so the context stays as it is.
+            await between(index)
+            refused, accepted = reassignment.validate_reassignments(
+                self.context, {partition: target}, may_change_factor=may_change_factor
+            )
+            errors |= refused
+            changes |= accepted
         await self.step(ReassignmentsRequested(changes))
         return {partition: errors.get(partition) for partition in targets}
 

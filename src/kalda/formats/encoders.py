@@ -20,6 +20,7 @@ from kalda.formats.avro_schema import TIMESTAMP_MICROS, AvroSchema, parse_avro
 from kalda.formats.decoded import EncodeError
 from kalda.formats.framing import HEADER_BYTES
 from kalda.formats.json_rows import EPOCH_MICROS, NumberText, json_text
+from kalda.formats.moments import day_text
 from kalda.formats.protobuf_schema import WRAPPERS, ProtobufSchema, compile_proto, is_map, message_type
 from kalda.formats.registry import OPTIONS as REGISTRY_OPTIONS
 from kalda.formats.registry import RegistryClient, registry_settings
@@ -108,7 +109,7 @@ def json_value(kind: pa.DataType, timestamps: str, keeps_nulls: bool) -> Convert
         factor = EPOCH_MICROS[timestamps]
         return lambda micros: micros // factor
     if types.is_date32(kind):
-        return _iso_date
+        return day_text
     if types.is_decimal(kind):
         return lambda number: NumberText(f"{number:f}")
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
@@ -125,19 +126,10 @@ def json_value(kind: pa.DataType, timestamps: str, keeps_nulls: bool) -> Convert
 def _iso(micros: int, is_utc: bool) -> str:
     seconds, fraction = divmod(micros, 1_000_000)
     days, rest = divmod(seconds, 86_400)
-    text = f"{_iso_date(days)}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
+    text = f"{day_text(days)}T{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"
     if fraction:
         text += f".{fraction:06}".rstrip("0")
     return text + ("Z" if is_utc else "")
-
-
-def _iso_date(days: int) -> str:
-    from datetime import date
-
-    try:
-        return date.fromordinal(days + 719_163).isoformat()
-    except (ValueError, OverflowError) as error:
-        raise EncodeError(f"day {days} since 1970 is outside the years 1 to 9999") from error
 
 
 def _has_decimal(kind: pa.DataType) -> bool:

@@ -1,29 +1,34 @@
-"""Parses the texts of dates and timestamps; one definition for JSON, CSV and casts.
+"""Parses and writes the texts of dates and timestamps; one definition for JSON, CSV and casts.
 
 A timestamp is ISO 8601: ``2026-11-22T20:15:30.123456Z``, with ``T`` or a blank, with optional seconds, a
 fraction of up to nine digits (what is finer than a microsecond is cut off) and an optional zone; without one
-it is UTC.
+it is UTC. A year beyond 9999 or before 0 has a sign and up to seven digits, as Java and Spark write it:
+``+10000-01-01``.
 """
 
 import base64
 import binascii
 import re
-from datetime import UTC, date, datetime
+from datetime import date
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 _TIMESTAMP: Final = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:(Z)|([+-])(\d\d):?(\d\d)?)?)?",
+    r"(\d{4}|[+-]\d{4,7})-(\d\d)-(\d\d)"
+    r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:(Z)|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII,
 )
-_DATE: Final = re.compile(r"(\d{4})-(\d\d)-(\d\d)", re.ASCII)
+_DATE: Final = re.compile(r"(\d{4}|[+-]\d{4,7})-(\d\d)-(\d\d)", re.ASCII)
 YEARS_SECONDS: Final = (-62_135_596_800, 253_402_300_799)
 """Seconds since 1970 of the years 1 to 9999, which Python has."""
 _CYCLE_DAYS: Final = 146_097
 """Days of 400 years, after which the calendar repeats itself."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_EPOCH_ORDINAL: Final = 719_163
+_MICROS_END: Final = 1 << 63
+_DAYS_END: Final = 1 << 31
+"""The bounds of Arrow's timestamps and dates."""
 
 
 def timestamp_micros(text: str) -> int | None:
@@ -32,14 +37,11 @@ def timestamp_micros(text: str) -> int | None:
     if match is None:
         return None
     year, month, day, hour, minute, second, fraction, _, sign, zone_hours, zone_minutes = match.groups()
-    try:
-        moment = datetime(
-            int(year), int(month), int(day), int(hour or 0), int(minute or 0), int(second or 0), tzinfo=UTC
-        )
-    except ValueError:
+    days = _days(int(year), int(month), int(day))
+    hours, minutes, seconds = int(hour or 0), int(minute or 0), int(second or 0)
+    if days is None or hours > 23 or minutes > 59 or seconds > 59:
         return None
-    delta = moment - _EPOCH
-    micros = (delta.days * 86_400 + delta.seconds) * 1_000_000
+    micros = (days * 86_400 + hours * 3_600 + minutes * 60 + seconds) * 1_000_000
     if fraction:
         micros += int(fraction[:6].ljust(6, "0"))
     if sign:
@@ -47,7 +49,7 @@ def timestamp_micros(text: str) -> int | None:
             return None
         shift = (int(zone_hours) * 60 + int(zone_minutes or 0)) * 60_000_000
         micros += -shift if sign == "+" else shift
-    return micros
+    return micros if -_MICROS_END <= micros < _MICROS_END else None
 
 
 def date_days(text: str) -> int | None:
@@ -55,17 +57,31 @@ def date_days(text: str) -> int | None:
     match = _DATE.fullmatch(text)
     if match is None:
         return None
+    days = _days(int(match[1]), int(match[2]), int(match[3]))
+    return days if days is not None and -_DAYS_END <= days < _DAYS_END else None
+
+
+def _days(year: int, month: int, day: int) -> int | None:
+    """Return the days since 1970 of a date in any year, or None when there is no such date."""
+    cycles, within = divmod(year - 1, 400)
     try:
-        return date(int(match[1]), int(match[2]), int(match[3])).toordinal() - 719_163
+        return date(within + 1, month, day).toordinal() + cycles * _CYCLE_DAYS - _EPOCH_ORDINAL
     except ValueError:
         return None
 
 
+def day_text(days: int) -> str:
+    """Return the ISO 8601 text of a date, which `date_days` reads: of days since 1970, in any year."""
+    text = far_day(days * 86_400)
+    return f"+{text}" if days * 86_400 > YEARS_SECONDS[1] else text
+
+
 def far_day(second: int) -> str:
     """Return the day of a second since 1970 as ``yyyy-mm-dd``, in any year."""
-    cycles, days = divmod(second // 86_400 + 719_162, _CYCLE_DAYS)
+    cycles, days = divmod(second // 86_400 + _EPOCH_ORDINAL - 1, _CYCLE_DAYS)
     day = date.fromordinal(days + 1)
-    return f"{day.year + 400 * cycles:04}-{day.month:02}-{day.day:02}"
+    year = day.year + 400 * cycles
+    return f"{'-' if year < 0 else ''}{abs(year):04}-{day.month:02}-{day.day:02}"
 
 
 def base64_bytes(text: str) -> bytes | None:
@@ -81,8 +97,6 @@ def parse_moments(texts: pa.StringArray, kind: pa.DataType) -> pa.Array | None:
 
     What this returns is what `timestamp_micros` and `date_days` return; these take more forms.
     """
-    if pc.any(pc.starts_with(texts, "0000")).as_py():
-        return None  # a year that only Arrow has
     try:
         if pa.types.is_date(kind):
             return texts.cast(kind)

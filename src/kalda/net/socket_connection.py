@@ -67,6 +67,10 @@ class SocketConnection(Connection):
     def _on_readable(self) -> None:
         if (self._out or self._outstanding or self._draining) and not self._may_handle():
             # Checked only here, because a peer that waits for its reply sends nothing and needs no pausing.
+            if self._is_held and self._has_ended():
+                # Its request may take seconds, which are saved.
+                self.close("the peer closed the connection", logging.DEBUG)
+                return
             self._pause()
             return
         self.received_at = self.last_active = monotonic()
@@ -99,6 +103,14 @@ class SocketConnection(Connection):
             self._received(self._shared, kept + count)
         except Exception as error:
             self._handler_failed(error)
+
+    def _has_ended(self) -> bool:
+        """Return whether the peer has closed the connection and sent nothing before; reads nothing."""
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except OSError:
+            # Nothing to read, or an error that the next read meets too.
+            return False
 
     def _read_large(self, buffer: mmap) -> None:
         end = min(len(buffer), self._large_size)

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.common.json_text import float_word
+from kalda.formats.decoded import EncodeError
+from kalda.pipelines.sql import calendar
 
 RECORD_COLUMNS: Final = ("headers", "partition", "timestamp", "topic")
 """Columns of rows that a record takes as they are, beside `key` and `value`."""
@@ -77,13 +79,14 @@ class TopicRows:
 
         Raises:
             TopicRowError: a column is missing.
+            EncodeError: a key has a part that no text is known for.
         """
         if not self.key:
             return _binary(rows.column("key"), "key") if "key" in rows.schema.names else None
         if len(self.key) == 1:
             return _as_text(self._column(rows, self.key[0]))
         columns = [self._column(rows, name) for name in self.key]
-        rows_of_keys = zip(*(map(_named, column.to_pylist()) for column in columns), strict=True)
+        rows_of_keys = zip(*(map(_named, _plain(column)) for column in columns), strict=True)
         texts = [
             json.dumps(dict(zip(self.key, values, strict=True)), separators=(",", ":"), default=str).encode()
             for values in rows_of_keys
@@ -101,6 +104,40 @@ class TopicRows:
         if name not in rows.schema.names:
             raise TopicRowError(_absent(name, rows.schema.names))
         return rows.column(name)
+
+
+def _plain(column: pa.Array) -> list[object]:
+    """Return the values of a part of a key; times in years that Python does not have are texts."""
+    texts = _texts_of_years_beyond(1, 9999, column, "+00:00")
+    if texts is not None:
+        column = pc.if_else(texts.is_valid(), pa.scalar(None, column.type), column)
+    try:
+        found: list[object] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise EncodeError(f"a key has a value that Python does not have: {error}") from error
+    if texts is None:
+        return found
+    return [value if text is None else text for value, text in zip(found, texts.to_pylist(), strict=True)]
+
+
+def _texts_of_years_beyond(first: int, last: int, column: pa.Array, zone: str) -> pa.StringArray | None:
+    """Return the texts of dates and timestamps in other years than some, null for the rest.
+
+    Without such a value the result is None.
+    """
+    kind = column.type
+    if not (pa.types.is_date32(kind) or pa.types.is_timestamp(kind)) or calendar.is_plain(column):
+        return None
+    if pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", kind.tz), safe=False)
+    factor = 1 if pa.types.is_date(kind) else calendar.DAY_MICROS
+    low, high = calendar.days_of(first, 1, 1) * factor, (calendar.days_of(last, 12, 31) + 1) * factor
+    numbers = column.cast(pa.int32() if factor == 1 else pa.int64())
+    beyond = pc.fill_null(pc.or_(pc.less(numbers, low), pc.greater_equal(numbers, high)), False)
+    texts = calendar.text(column)
+    if getattr(kind, "tz", None):
+        texts = pc.binary_join_element_wise(texts, zone, "")
+    return pc.if_else(beyond, texts, None)
 
 
 def _named(value: object) -> object:
@@ -128,4 +165,10 @@ def _binary(column: pa.Array, name: str) -> pa.Array:
 def _as_text(column: pa.Array) -> pa.BinaryArray:
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
         return column.cast(pa.binary())
-    return pc.cast(column, pa.string()).cast(pa.binary())
+    texts = pc.cast(column, pa.string())
+    beyond = _texts_of_years_beyond(*_YEARS_OF_ARROW, column, "Z")
+    return (texts if beyond is None else pc.coalesce(beyond, texts)).cast(pa.binary())
+
+
+_YEARS_OF_ARROW: Final = (-32_767, 32_767)
+"""Years that Arrow writes as they are; it shows others as one of these."""

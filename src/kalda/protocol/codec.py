@@ -7,11 +7,11 @@ as bytes remain; all arrays of structs and strings of one message together have 
 """
 
 import struct
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar
 
-from kalda.protocol.codec_decoder import compile_decoder
-from kalda.protocol.codec_encoder import Parts, compile_encoder
+from kalda.protocol.codec_decoder import compile_decoder, compile_stepped_decoder
+from kalda.protocol.codec_encoder import Parts, compile_encoder, compile_stepped_encoder
 from kalda.protocol.codec_source import has_records
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import Message, SizedRecords
@@ -19,11 +19,15 @@ from kalda.protocol.wire_format import Buffer
 
 M = TypeVar("M", bound=Message)
 
+_MALFORMED: Final = (struct.error, IndexError, ProtocolError, UnicodeDecodeError)
+_UNFIT: Final = (struct.error, TypeError, AttributeError, OverflowError, UnicodeEncodeError)
 _BYTES_LIKE = frozenset((bytes, bytearray, memoryview))
 
 _encoders: dict[tuple[type[Message], int], Callable[[Message], Parts]] = {}
 _decoders: dict[tuple[type[Message], int], tuple[Callable[..., tuple[Any, int]], bool]] = {}
 """With each decoder, whether it must be given a view because the message carries records."""
+_stepped_encoders: dict[tuple[type[Message], int], Callable[[Message], Generator[None, None, Parts]]] = {}
+_stepped_decoders: dict[tuple[type[Message], int], Callable[..., Generator[None, None, tuple[Any, int]]]] = {}
 
 
 def encode(message: Message, version: int) -> bytes:
@@ -66,7 +70,27 @@ def encode_chunks(message: Message, version: int) -> list[bytes | SizedRecords]:
     Raises:
         MessageError: as `encode`.
     """
-    parts = _encode_parts(message, version)
+    return _chunks(_encode_parts(message, version))
+
+
+def encode_in_steps(message: Message, version: int) -> Generator[None, None, list[bytes | SizedRecords]]:
+    """Do what `encode_chunks` does in steps of at most `wire_format.STEP_ELEMENTS` elements.
+
+    Raises:
+        MessageError: as `encode`.
+    """
+    message_class = type(message)
+    encoder = _stepped_encoders.get((message_class, version))
+    if encoder is None:
+        encoder = _stepped_encoders[message_class, version] = compile_stepped_encoder(message_class, version)
+    try:
+        parts = yield from encoder(message)
+    except _UNFIT as error:
+        raise _unfit(message_class, version, error) from error
+    return _chunks(parts)
+
+
+def _chunks(parts: Parts) -> list[bytes | SizedRecords]:
     try:
         return [b"".join(parts)] if parts else []
     except TypeError:
@@ -117,13 +141,40 @@ def decode(
     try:
         message: M
         message, position = decoder(data, position, end)
-    except (struct.error, IndexError):
-        raise ProtocolError(f"{message_class.__name__} v{version}: truncated at {end} bytes") from None
-    except (ProtocolError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"{message_class.__name__} v{version}: {error}") from None
+    except _MALFORMED as error:
+        raise _malformed(message_class, version, end, error) from None
     if position != end and not allow_excess:
         raise ProtocolError(f"{message_class.__name__} v{version}: {end - position} bytes left over")
     return message
+
+
+def decode_in_steps(
+    message_class: type[M], version: int, data: bytes, elements_max: int
+) -> Generator[None, None, M]:
+    """Read the body of a message in steps of at most `wire_format.STEP_ELEMENTS` elements.
+
+    Bytes behind the message are allowed. All arrays together may have `elements_max` elements, numbers in
+    arrays of 16 or more included.
+
+    Raises:
+        ProtocolError: the bytes are not such a message.
+        MessageError: the message has no such version.
+    """
+    decoder = _stepped_decoders.get((message_class, version))
+    if decoder is None:
+        decoder = _stepped_decoders[message_class, version] = compile_stepped_decoder(message_class, version)
+    try:
+        message: M
+        buffer = memoryview(data) if has_records(message_class) else data
+        message, _ = yield from decoder(buffer, 0, len(data), elements_max)
+    except _MALFORMED as error:
+        raise _malformed(message_class, version, len(data), error) from None
+    return message
+
+
+def _malformed(message_class: type[Message], version: int, end: int, error: Exception) -> ProtocolError:
+    reason = f"truncated at {end} bytes" if isinstance(error, (struct.error, IndexError)) else str(error)
+    return ProtocolError(f"{message_class.__name__} v{version}: {reason}")
 
 
 def _encode_parts(message: Message, version: int) -> Parts:
@@ -133,5 +184,9 @@ def _encode_parts(message: Message, version: int) -> Parts:
         encoder = _encoders[message_class, version] = compile_encoder(message_class, version)
     try:
         return encoder(message)
-    except (struct.error, TypeError, AttributeError, OverflowError, UnicodeEncodeError) as error:
-        raise MessageError(f"{message_class.__name__} v{version} cannot carry a value: {error}") from error
+    except _UNFIT as error:
+        raise _unfit(message_class, version, error) from error
+
+
+def _unfit(message_class: type[Message], version: int, error: Exception) -> MessageError:
+    return MessageError(f"{message_class.__name__} v{version} cannot carry a value: {error}")

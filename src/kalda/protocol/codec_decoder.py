@@ -11,7 +11,8 @@ Input that ends too early raises `struct.error` or `IndexError`, which `codec.de
 `ProtocolError`. Slices would silently be short, so they are checked against `end`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from struct import Struct as Packing
 from struct import calcsize, unpack_from
 from typing import Any, NoReturn
@@ -41,6 +42,7 @@ from kalda.protocol.wire_format import (
     ELEMENTS_MAX,
     NULL_IN_PLACE,
     NULL_IN_TAG,
+    STEP_ELEMENTS,
     STRING_BYTES_MAX,
     read_uvarint,
     skip_tagged_fields,
@@ -58,19 +60,35 @@ def compile_decoder(message_class: type[Message], version: int) -> Callable[...,
     return _emit(message_class, version).function("decode")
 
 
+def compile_stepped_decoder(
+    message_class: type[Message], version: int
+) -> Callable[..., Generator[None, None, tuple[Any, int]]]:
+    """Make the generator function that does the same in steps of at most `STEP_ELEMENTS` elements.
+
+    It takes one argument more: how many elements the message may have. Arrays of numbers count too.
+
+    Raises:
+        MessageError: there is no such version.
+    """
+    return _emit(message_class, version, in_steps=True).function("decode")
+
+
 def decoder_source(message_class: type[Message], version: int) -> str:
     """The text of that function, for a reader."""
     return _emit(message_class, version).source
 
 
-def _emit(message_class: type[Message], version: int) -> SourceWriter:
+def _emit(message_class: type[Message], version: int, *, in_steps: bool = False) -> SourceWriter:
     source = SourceWriter(message_class, version)
     source.bind("new", object.__new__)
     source.bind("refuse", _refuse)
     source.bind("read_uvarint", read_uvarint)
-    with source.block("def decode(data, position, end):"):
-        source.line(f"room = {ELEMENTS_MAX}")
-        emitter = _DecoderEmitter(source, is_view=has_records(message_class))
+    arguments = "data, position, end, elements_max" if in_steps else "data, position, end"
+    with source.block(f"def decode({arguments}):"):
+        source.line(f"room = {'elements_max' if in_steps else ELEMENTS_MAX}")
+        if in_steps:
+            source.line("yield")
+        emitter = _DecoderEmitter(source, is_view=has_records(message_class), in_steps=in_steps)
         variable = emitter.read_struct(message_class)
         emitter.flush()
         source.line(f"return {variable}, position")
@@ -96,8 +114,9 @@ class _DecoderEmitter:
     in; `_after` the statements that finish them. Both must be empty wherever control flow forks or joins.
     """
 
-    def __init__(self, source: SourceWriter, is_view: bool) -> None:
+    def __init__(self, source: SourceWriter, *, is_view: bool, in_steps: bool) -> None:
         self._source = source
+        self._in_steps = in_steps
         self._is_view = is_view
         self._run: list[tuple[str, str]] = []
         self._after: list[str] = []
@@ -251,7 +270,7 @@ class _DecoderEmitter:
             self._check_fits(count, element)
             self._take_elements(count)
             self._source.line(f"{target} = {items} = []")
-            with self._source.block(f"for _ in range({count}):"):
+            with self._elements(count):
                 if isinstance(element, Kind):
                     item = self._source.local("v")
                     self._read_sized(item, element, nullable=False)
@@ -261,9 +280,19 @@ class _DecoderEmitter:
                 self._source.line(f"{items}.append({item})")
         self._read_null(target, count, nullable)
 
+    @contextmanager
+    def _elements(self, count: str) -> Iterator[None]:
+        """Open the loop over the elements of an array."""
+        index = self._source.local("i") if self._in_steps else "_"
+        with self._source.block(f"for {index} in range({count}):"):
+            if self._in_steps:
+                with self._source.block(f"if not {index} % {STEP_ELEMENTS}:"):
+                    self._source.line("yield")
+            yield
+
     def _take_elements(self, count: str) -> None:
         take = self._source.bind("take_elements", take_elements)
-        self._source.line(f"room = {take}(room, {count})")
+        self._source.line(f"room = {take}(room, {count}{', elements_max' * self._in_steps})")
 
     def _check_fits(self, count: str, element: "Kind[Any] | type[Struct]") -> None:
         smallest = size_min(element, self._source.version, self._source.flexible)
@@ -297,10 +326,28 @@ class _DecoderEmitter:
                     self._source.line(f"{count}, position = read_uvarint(data, position - 1)")
                 self._source.line(f"{count} -= 1")
             self._check_fits(count, element)
-            unpack = self._source.bind("unpack_from", unpack_from)
-            self._store_array(target, f"{unpack}({general}, data, position)", element)
-            self._source.line(f"position += {count} * {element.size}")
+            if self._in_steps:
+                self._read_numbers(target, count, element)
+            else:
+                unpack = self._source.bind("unpack_from", unpack_from)
+                self._store_array(target, f"{unpack}({general}, data, position)", element)
+                self._source.line(f"position += {count} * {element.size}")
         self._read_null(target, count, nullable)
+
+    def _read_numbers(self, target: str, count: str, element: FixedKind[Any]) -> None:
+        """Emit the steps in which a large array of numbers or ids is read."""
+        self._take_elements(count)
+        unpack = self._source.bind("unpack_from", unpack_from)
+        items, left, step = self._source.local("v"), self._source.local("n"), self._source.local("n")
+        self._source.line(f"{target} = {items} = []")
+        with self._source.block(f"for {left} in range({count}, 0, -{STEP_ELEMENTS}):"):
+            self._source.line("yield")
+            self._source.line(f"{step} = min({left}, {STEP_ELEMENTS})")
+            values = f'{unpack}(">" + {element.code!r} * {step}, data, position)'
+            if element is UUID_KIND:
+                values = f"map({self._source.bind('uuid_from_bytes', uuid_from_bytes)}, {values})"
+            self._source.line(f"{items} += {values}")
+            self._source.line(f"position += {step} * {element.size}")
 
     def _store_array(self, target: str, values: str, element: FixedKind[Any]) -> None:
         if element is UUID_KIND:

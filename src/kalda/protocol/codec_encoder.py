@@ -8,7 +8,7 @@ with the length of the field after them, become one `struct` call:
     if n3 < 128: add(pack_0(v1.error_code, n3) + v2)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from struct import Struct as Packing
 from struct import pack
 from typing import Any, Final
@@ -33,7 +33,13 @@ from kalda.protocol.schema import (
     Message,
     Struct,
 )
-from kalda.protocol.wire_format import NULL_IN_PLACE, NULL_IN_TAG, STRING_BYTES_MAX, encode_uvarint
+from kalda.protocol.wire_format import (
+    NULL_IN_PLACE,
+    NULL_IN_TAG,
+    STEP_ELEMENTS,
+    STRING_BYTES_MAX,
+    encode_uvarint,
+)
 
 Parts = list[Any]
 """Bytes-like objects and sized records, in order."""
@@ -56,17 +62,30 @@ def compile_encoder(message_class: type[Message], version: int) -> Callable[[Mes
     return _emit(message_class, version).function("encode")
 
 
+def compile_stepped_encoder(
+    message_class: type[Message], version: int
+) -> Callable[[Message], Generator[None, None, Parts]]:
+    """Make the generator function that does the same in steps of at most `STEP_ELEMENTS` elements.
+
+    Raises:
+        MessageError: there is no such version.
+    """
+    return _emit(message_class, version, in_steps=True).function("encode")
+
+
 def encoder_source(message_class: type[Message], version: int) -> str:
     """The text of that function, for a reader."""
     return _emit(message_class, version).source
 
 
-def _emit(message_class: type[Message], version: int) -> SourceWriter:
+def _emit(message_class: type[Message], version: int, *, in_steps: bool = False) -> SourceWriter:
     source = SourceWriter(message_class, version)
     with source.block("def encode(message):"):
         source.line("parts = []")
         source.line("add = parts.append")
-        emitter = _EncoderEmitter(source, "add")
+        if in_steps:
+            source.line("yield")
+        emitter = _EncoderEmitter(source, "add", in_steps=in_steps)
         emitter.write_struct("message", message_class)
         emitter.flush()
         source.line("return parts")
@@ -95,8 +114,9 @@ class _EncoderEmitter:
     them. It must be empty wherever control flow forks or joins.
     """
 
-    def __init__(self, source: SourceWriter, add: str) -> None:
+    def __init__(self, source: SourceWriter, add: str, *, in_steps: bool) -> None:
         self._source = source
+        self._in_steps = in_steps
         self._add = add
         self._run: list[tuple[str, str]] = []
 
@@ -263,7 +283,12 @@ class _EncoderEmitter:
             self._source.line(f"{count} = len({items}){plus}")
         self._write_length(count)
         item = self._source.local("v")
-        with self._source.block(f"for {item} in {items}:"):
+        index = self._source.local("i") if self._in_steps else ""
+        loop = f"for {index}, {item} in enumerate({items}):" if self._in_steps else f"for {item} in {items}:"
+        with self._source.block(loop):
+            if self._in_steps:
+                with self._source.block(f"if not {index} % {STEP_ELEMENTS}:"):
+                    self._source.line("yield")
             if not isinstance(element, Kind):
                 self.write_struct(item, element)
             elif isinstance(element, FixedKind):
@@ -358,7 +383,7 @@ class _EncoderEmitter:
         assert isinstance(field.kind, Kind) or not has_records(field.kind), "records cannot be tagged"
         body, add = self._source.local("parts"), self._source.local("add")
         self._lines(f"{body} = []", f"{add} = {body}.append")
-        nested = _EncoderEmitter(self._source, add)
+        nested = _EncoderEmitter(self._source, add, in_steps=self._in_steps)
         nested._write_field(value, field)
         nested.flush()
         uvarint = self._source.bind("encode_uvarint", encode_uvarint)

@@ -68,6 +68,7 @@ _MODULES: Final[dict[ApiKey, str]] = {
         ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
         ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        ApiKey.ALTER_PARTITION,
         ApiKey.UPDATE_FEATURES,
         ApiKey.DESCRIBE_CLUSTER,
         ApiKey.DESCRIBE_PRODUCERS,

@@ -56,15 +56,19 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     raise ProtocolError(f"a varint before byte {position} has more than 5 bytes")
 
 
-def take_elements(room: int, count: int) -> int:
+def take_elements(room: int, count: int, elements_max: int = ELEMENTS_MAX) -> int:
     """Return how many more elements a message may have after `count`, of the `room` that it had before.
 
     Raises:
-        ProtocolError: these are more than `ELEMENTS_MAX` with those before.
+        ProtocolError: these are more than `elements_max` with those before.
     """
     if count > room:
-        raise ProtocolError(f"more than {ELEMENTS_MAX} elements")
+        raise ProtocolError(f"more than {elements_max} elements")
     return room - count
+
+
+STEP_ELEMENTS: Final = 64
+"""Elements after which the codecs that work in steps let other work come in between; some 30 microseconds."""
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, end: int, room: int = ELEMENTS_MAX) -> tuple[int, int]:

@@ -4,7 +4,7 @@ A follower's batches are compared with the end of its own log, all of them befor
 an append that fails leaves nothing behind. This module writes and patches nothing.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kalda.common.types import TopicPartition
 from kalda.records.batch import (
@@ -15,8 +15,12 @@ from kalda.records.batch import (
     iter_headers,
     validate,
 )
+from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
 from kalda.storage.errors import UnexpectedAppendOffsetError
 from kalda.storage.log_types import LogAppendInfo
+
+OFFSET_MAX: Final = 2**63 - 1
+"""The largest offset that a request or a file can name."""
 
 
 class LogEnd(NamedTuple):
@@ -40,6 +44,18 @@ class CheckedBatches(NamedTuple):
     timestamp: int
     """The largest timestamp, and the last offset of its batch."""
     timestamp_offset: int
+
+    def read_markers(self, records: WritableBuffer) -> dict[int, EndTransactionMarker | None]:
+        """Return what the control batches in `records` contain, by position.
+
+        Raises:
+            RecordsError: a subclass for a marker that is not whole.
+        """
+        return {
+            position: read_end_transaction_marker(records, position, header)
+            for position, header in self.headers
+            if header.producer_id >= 0 and header.is_control
+        }
 
     def appended(self, append_time_ms: int, log_start_offset: int) -> LogAppendInfo:
         """Return the result of their append."""
@@ -74,6 +90,10 @@ def read_follower_batches(
             raise UnexpectedAppendOffsetError(
                 f"{end.topic_partition}: batch [{base}, {header.last_offset}] does not follow offset "
                 f"{expected - 1}"
+            )
+        if header.last_offset >= OFFSET_MAX:
+            raise UnexpectedAppendOffsetError(
+                f"{end.topic_partition}: batch [{base}, {header.last_offset}] leaves no offset for the next"
             )
         if header.partition_leader_epoch != epoch:
             epoch = _check_epoch(end.topic_partition, header, epoch, leader_epoch)

@@ -255,6 +255,7 @@ class UnifiedLog:
         self, records: memoryview, batches: CheckedBatches, append_time_ms: int = -1
     ) -> LogAppendInfo:
         """Append batches that have their offsets and leader epochs."""
+        markers = batches.read_markers(records)
         try:
             for _, header in batches.headers:
                 epoch = header.partition_leader_epoch
@@ -274,8 +275,7 @@ class UnifiedLog:
             raise self.disk_errors.error("append to", error) from error
         for position, header in batches.headers:
             if header.producer_id >= 0:
-                marker = read_end_transaction_marker(records, position, header) if header.is_control else None
-                self._update_producer(header, marker, header.base_offset, header.last_offset)
+                self._update_producer(header, markers.get(position), header.base_offset, header.last_offset)
         self._note_appended()
         return batches.appended(append_time_ms, self.log_start_offset)
 

@@ -1,6 +1,6 @@
-"""`kalda cluster`: brokers, controller, versions and health of a cluster in one screen; its id; served APIs.
+"""`kalda cluster`: brokers, versions and health in one screen; id; served APIs; taking a broker out.
 
-`kalda.tools.cluster_health` judges what is read here.
+`kalda.tools.cluster_health` judges what is read here; `kalda.tools.decommission` moves replicas.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ import click
 from kalda.tools.cluster_health import partition_health, problems, spoken_release
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.option_types import INT32_MAX, Integer
-from kalda.tools.framework.output import Json
+from kalda.tools.framework.output import Json, json_line
 from kalda.tools.framework.results import raise_for
 from kalda.tools.framework.tables import Table
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kalda.clients.admin.clusters import BrokerApiVersions
     from kalda.clients.admin.log_dirs import LogDirDescription
 
-cluster = noun("Show the brokers, controller, versions and health of a cluster.")
+cluster = noun("Show a cluster's brokers, versions and health; take a broker out of it.")
 
 _BROKER_FIELDS = (
     "id",
@@ -148,6 +148,42 @@ async def api_versions(tool: Tool, broker: tuple[int, ...]) -> None:
         {"apis": [dict(zip(names, row, strict=True)) for row in rows]}, Table(_headings(names), rows)
     )
     raise_for(tool.output, described.errors.values())
+
+
+@command("decommission", cluster)
+@click.argument("broker_id", metavar="ID", type=Integer(0, INT32_MAX))
+@click.option(
+    "--throttle", type=Integer(1), metavar="BYTES", help="At most this many bytes a second between brokers."
+)
+@click.option(
+    "--dry-run", is_flag=True, help="Print the moves as a file for `kalda reassign execute`; move nothing."
+)
+async def decommission(tool: Tool, broker_id: int, throttle: int | None, dry_run: bool) -> None:
+    """Move all replicas off a broker, so that it can be stopped for good.
+
+    Nothing else moves. The command waits until the broker has no replica; interrupt it and the moves go on,
+    repeat it and it waits for them. The broker may be down, if other replicas of its partitions are in sync.
+    """
+    from kalda.tools.decommission import carry_out, plan_drain
+    from kalda.tools.reassignment_plan import reassignment_json
+
+    async with tool.admin() as admin:
+        plan = await plan_drain(admin, broker_id)
+        plan.check_broker(broker_id)
+        if dry_run:
+            document = reassignment_json(plan.changed)
+            tool.output.result(document, json_line(document).rstrip())
+            return
+        if plan.current:
+            tool.output.note(
+                "Save the current assignment to be able to go back: "
+                + json_line(reassignment_json(plan.current)).rstrip()
+            )
+        moved = await carry_out(tool, admin, broker_id, plan, rate=throttle)
+    tool.output.result(
+        {"broker": broker_id, **reassignment_json(moved)},
+        f"Moved {len(moved)} partitions. Broker {broker_id} has no replicas: stop it, and delete its data.",
+    )
 
 
 def _headings(names: "Mapping[str, object] | tuple[str, ...]") -> tuple[str, ...]:

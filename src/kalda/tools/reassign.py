@@ -14,7 +14,7 @@ import click
 
 from kalda.common.types import TopicPartition
 from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolError
+from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.framework.output import Json, json_line
@@ -37,8 +37,10 @@ from kalda.tools.reassignment_plan import (
     propose,
     reassignment_json,
     throttles,
+    usable_racks,
 )
 from kalda.tools.reassignment_progress import Progress, read_progress
+from kalda.tools.replica_balance import changes, check_all_run, moved_replicas, rebalance
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
@@ -70,44 +72,62 @@ _preserve_option = click.option(
     help='The topics, in Kafka\'s form: {"topics": [{"topic": "flights"}], "version": 1}.',
 )
 @click.option(
-    "--broker-list", required=True, metavar="ID,...", help="The brokers that shall have the partitions."
+    "--all-topics", is_flag=True, help="Balance all topics, internal ones too, with as few moves as possible."
+)
+@click.option(
+    "--broker-list",
+    metavar="ID,...",
+    help="The brokers that shall have the partitions. With --all-topics all brokers, unless they are given.",
 )
 @click.option("--disable-rack-aware", is_flag=True, help="Ignore the racks of brokers.")
 async def generate(
     tool: Tool,
     topics: tuple[str, ...],
     topics_to_move_json_file: Path | None,
-    broker_list: str,
+    all_topics: bool,
+    broker_list: str | None,
     disable_rack_aware: bool,
 ) -> None:
     """Propose an assignment of topics to brokers; nothing is moved.
 
-    Replicas are spread as for new topics, from a start at random. stdout has only the proposal, ready to be
-    saved for `execute`; the present assignment, to go back to, is on stderr.
+    Replicas are spread as for new topics, from a start at random. With --all-topics only as many are moved
+    as it takes for brokers to have equally many, and the proposal has the partitions that change. stdout has
+    only the proposal, ready to be saved for `execute`; the present assignment, to go back to, is on stderr.
     """
-    wanted = parse_ids("--broker-list", broker_list)
     named = list(topics)
     if topics_to_move_json_file is not None:
         option = "--topics-to-move-json-file"
         named += parse_topics_to_move(
             read_json(option, topics_to_move_json_file), str(topics_to_move_json_file)
         )
-    chosen = distinct("--topics-to-move-json-file", named)
+    if all_topics and named:
+        raise ToolUsageError("--all-topics excludes names of topics; use one of the two")
+    if broker_list is None and not all_topics:
+        raise ToolUsageError(
+            "--broker-list is missing: the ids of the brokers, or --all-topics for all of them"
+        )
+    chosen = [] if all_topics else distinct("--topics-to-move-json-file", named)
     async with tool.admin() as admin:
-        current = await _current(admin, chosen)
-        racks = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
-    missing = [broker_id for broker_id in wanted if broker_id not in racks]
+        if all_topics:
+            chosen = list(await admin.list_topics(include_internal=True))
+        current = await read_current(admin, chosen)
+        found = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
+    wanted = sorted(found) if broker_list is None else parse_ids("--broker-list", broker_list)
+    missing = [broker_id for broker_id in wanted if broker_id not in found]
     if missing:
         raise ToolError(
             f"the cluster has no broker {', '.join(map(str, missing))}; its brokers are "
-            f"{', '.join(map(str, sorted(racks)))}"
+            f"{', '.join(map(str, sorted(found)))}"
         )
-    proposed = propose(
-        current,
-        {broker_id: racks[broker_id] for broker_id in wanted},
-        is_rack_aware=not disable_rack_aware,
-        chance=random.Random(),
-    )
+    racks = usable_racks({broker_id: found[broker_id] for broker_id in wanted}, not disable_rack_aware)
+    if all_topics:
+        if broker_list is None:
+            check_all_run(current, found)
+        current, proposed = changes(current, rebalance(current, racks))
+        moved = moved_replicas(current, proposed)
+        tool.output.note(f"{len(proposed)} partitions change; {moved} replicas are copied to another broker.")
+    else:
+        proposed = propose(current, racks, chance=random.Random())
     before, after = reassignment_json(current), reassignment_json(proposed)
     tool.output.note(
         f"Current partition replica assignment:\n{json_line(before)}".replace("\n", " ").rstrip()
@@ -172,7 +192,7 @@ async def execute(
         if not altered.errors and file.log_dirs:
             await _move_directories(admin, file.log_dirs, timeout_ms=timeout)
         if wait and not altered.errors:
-            await _wait(tool, admin, file)
+            await wait_for_moves(tool, admin, file)
             await clear_throttles(admin, file)
     if bounded.brokers and not wait:
         tool.output.note("Run `kalda reassign verify` until the moves are done; it lifts the throttle.")
@@ -222,7 +242,7 @@ async def cancel(tool: Tool, reassignment_json_file: Path, preserve_throttles: b
     """
     file = _read(reassignment_json_file)
     async with tool.admin() as admin:
-        ongoing = await _ongoing(admin, file.assignment)
+        ongoing = await read_ongoing(admin, file.assignment)
         cancelled = await admin.alter_partition_reassignments(dict.fromkeys(ongoing))
         progress = await read_progress(admin, file)
         back = {each.replica: each.current_dir for each in progress.directories if each.is_ongoing}
@@ -262,7 +282,7 @@ async def cancel(tool: Tool, reassignment_json_file: Path, preserve_throttles: b
 async def list_reassignments(tool: Tool) -> None:
     """List the partitions that are being reassigned."""
     async with tool.admin() as admin:
-        ongoing = await _ongoing(admin, None)
+        ongoing = await read_ongoing(admin, None)
     rows = [
         (each.topic, each.partition, found.replicas, found.adding, found.removing)
         for each, found in sorted(ongoing.items())
@@ -329,19 +349,24 @@ async def _check(
     Raises:
         ToolError: the plan names what does not exist, or others are under way.
     """
-    ongoing = await _ongoing(admin, None)
+    ongoing = await read_ongoing(admin, None)
     if ongoing and not is_additional:
         raise ToolError(
             f"partitions are being reassigned already: {partitions_text(ongoing)}; wait for them, cancel "
             "them, or use --additional, which also changes the throttle of what is under way"
         )
-    current = await _current(admin, file.topics)
+    current = await read_current(admin, file.topics)
     brokers = sorted(broker.id for broker in (await admin.describe_cluster()).nodes)
     check_current(file.assignment, current, brokers)
     return {each: current[each] for each in sorted(file.assignment)}, ongoing
 
 
-async def _current(admin: "AsyncAdmin", topics: Iterable[str]) -> Assignment:
+async def read_current(admin: "AsyncAdmin", topics: Iterable[str]) -> Assignment:
+    """Return the replicas of the topics' partitions.
+
+    Raises:
+        ClientError: a topic cannot be described.
+    """
     described = await admin.describe_topics(topics)
     described.raise_for_errors()
     return {
@@ -351,9 +376,10 @@ async def _current(admin: "AsyncAdmin", topics: Iterable[str]) -> Assignment:
     }
 
 
-async def _ongoing(
+async def read_ongoing(
     admin: "AsyncAdmin", partitions: Iterable[TopicPartition] | None
 ) -> dict[TopicPartition, OngoingReassignment]:
+    """Return the reassignments of some partitions, None for all, that the controller works on."""
     found = await admin.list_partition_reassignments(partitions)
     return {
         each: OngoingReassignment(one.replicas, one.adding_replicas, one.removing_replicas)
@@ -396,7 +422,12 @@ async def _move_directories(admin: "AsyncAdmin", log_dirs: Mapping[Replica, str]
         await asyncio.sleep(0.1)
 
 
-async def _wait(tool: Tool, admin: "AsyncAdmin", file: ReassignmentFile) -> None:
+async def wait_for_moves(tool: Tool, admin: "AsyncAdmin", file: ReassignmentFile) -> None:
+    """Show progress until no move of the file is under way.
+
+    Raises:
+        ToolError: a partition or a directory is not where the file wants it.
+    """
     total = len(file.assignment) + len(file.log_dirs)
     with tool.output.progress("Moving", total, "partitions and directories") as bar:
         while True:

@@ -122,23 +122,11 @@ def reassignment_json(
     }
 
 
-def propose(
-    current: Mapping[TopicPartition, Sequence[int]],
-    racks: Mapping[int, str | None],
-    *,
-    is_rack_aware: bool,
-    chance: random.Random,
-) -> Assignment:
-    """Return an assignment of the partitions to brokers, by the rule for new topics, as Kafka's tool does.
-
-    Args:
-        current: the partitions with their replicas; a topic keeps the replication factor of its first one.
-        racks: the brokers to use, with their racks.
-        is_rack_aware: whether replicas of a partition go to different racks.
-        chance: chooses where to start.
+def usable_racks(racks: Mapping[int, str | None], is_rack_aware: bool) -> dict[int, str | None]:
+    """Return the racks that an assignment heeds: those of the brokers, or none for each of them.
 
     Raises:
-        ToolError: only some brokers have a rack, or there are fewer brokers than replicas.
+        ToolError: only some brokers have a rack.
     """
     without = [broker_id for broker_id, rack in racks.items() if rack is None]
     if is_rack_aware and 0 < len(without) < len(racks):
@@ -146,11 +134,26 @@ def propose(
             f"brokers {', '.join(map(str, sorted(without)))} have no rack and others have one; set "
             "broker.rack on all brokers, or use --disable-rack-aware"
         )
-    known = racks if is_rack_aware else dict.fromkeys(racks)
+    return dict(racks) if is_rack_aware else dict.fromkeys(racks)
+
+
+def propose(
+    current: Mapping[TopicPartition, Sequence[int]], racks: Mapping[int, str | None], *, chance: random.Random
+) -> Assignment:
+    """Return an assignment of the partitions to brokers, by the rule for new topics, as Kafka's tool does.
+
+    Args:
+        current: the partitions with their replicas; a topic keeps the replication factor of its first one.
+        racks: the brokers to use, with their racks: all have one, or none has (see `usable_racks`).
+        chance: chooses where to start.
+
+    Raises:
+        ToolError: there are fewer brokers than replicas.
+    """
     proposed: Assignment = {}
     for topic, partitions in _by_topic(current).items():
         try:
-            replicas = assign_replicas(known, len(partitions), len(current[partitions[0]]), chance=chance)
+            replicas = assign_replicas(racks, len(partitions), len(current[partitions[0]]), chance=chance)
         except ApiError as error:
             raise ToolError(f"topic {topic}: {error.message}") from error
         proposed |= {TopicPartition(topic, number): brokers for number, brokers in replicas.items()}

@@ -612,6 +612,10 @@ CASES: dict[ApiKey, Case] = {
         lambda site, _: {"broker_id": site.brokers[-1], "broker_epoch": -1},
         _always({"broker_id": 99, "broker_epoch": -1}),
     ),
+    ApiKey.ALTER_PARTITION: Case(
+        lambda site, _: {"broker_id": site.brokers[0], "broker_epoch": -1},
+        _always({"broker_id": 99, "broker_epoch": -1}),
+    ),
     ApiKey.OFFSET_COMMIT: Case(_always(_commit(GROUP, 0)), _always(_commit(GROUP, 99))),
     ApiKey.OFFSET_FETCH: Case(_always(_offset_fetch(GROUP)), _offset_fetch_bad),
     ApiKey.FIND_COORDINATOR: Case(

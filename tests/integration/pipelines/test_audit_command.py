@@ -49,6 +49,9 @@ def commit(
         ledger.publish(records_of(pipeline, table.table, batch, batch_id))
 
 
+UPSERT = "{table: lake.upserts, mode: upsert, keys: [id]}"
+
+
 def test_an_audit_agrees_or_names_what_is_wrong(
     bootstrap: str, topic_name: Callable[[str], str], tmp_path: Path
 ) -> None:
@@ -110,5 +113,12 @@ pipelines:
     with LedgerTopic({"bootstrap.servers": bootstrap}) as ledger:
         ledger.publish(records_of(f"{topic}-sums", "lake.sums", batch, 0))
     done = kalda("pipeline", "audit", file, f"{topic}-sums")
-    assert f"{topic}-sums → lake.sums: everything agrees" in done.stdout
+    assert f"{topic}-sums → lake.sums: everything agrees; the table is not compared" in done.stdout
+
+    # What rows that replace each other leave in a table depends on their order, which the ledger has not.
+    upserts = file.read_text().replace("{table: lake.rows, format: parquet}", UPSERT)
+    file.write_text(upserts)
+    (report,) = kalda.run("pipeline", "audit", file, topic, "--values", "--json").json
+    assert "its rows replace each other by key" in report["not_compared"]
+    assert report["table_rows"] is None
     close_readers()

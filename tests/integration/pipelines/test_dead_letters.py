@@ -160,6 +160,26 @@ def test_a_record_too_large_for_the_topic_has_a_letter(
     assert (2, 0) == dataclasses.astuple(drop(properties, topic, LetterFilter()))
 
 
+def test_a_timestamp_that_the_topic_refuses_is_a_header(
+    servers: str, letters: DeadLetterOutput, topic: str
+) -> None:
+    """Its batch is decided: the pipeline would stop for good. Old formats have records without a time."""
+    with Admin(bootstrap_servers=servers) as admin:
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        changes = {resource: [AlterConfigOp.set("message.timestamp.after.max.ms", 3_600_000)]}
+        assert not admin.incremental_alter_configs(changes).errors
+    task = letters.open("query", 1, 0)
+    times = pa.array([-1, 1_700_000_000_000, 2**62], pa.int64())
+    found = dataclasses.replace(records(0, 3), timestamps_ms=times)
+    task.add(found, TopicPartition("orders", 0), failures(3), DECODE)
+
+    letters.publish("query", 1, [str(each) for each in task.finish().files])
+
+    rows = read(servers, topic, 3)
+    assert [True, False, True] == ["dlq.timestamp" in names for _, _, _, names in rows]
+    assert 1_700_000_000_000 == rows[1][2]
+
+
 def test_a_task_that_fails_leaves_no_letter(letters: DeadLetterOutput) -> None:
     task = letters.open("query", 1, 0)
     task.add(records(0, 5), TopicPartition("orders", 0), failures(5), DECODE)

@@ -9,6 +9,7 @@ import confluent_kafka.admin
 import pyarrow as pa
 import pytest
 
+from kalda.formats import FormatSpec, open_encoder
 from kalda.pipelines.batch import BatchAccount, RangeAccount
 from kalda.pipelines.publish import table_publisher
 from kalda.pipelines.publish.position import PositionError
@@ -173,6 +174,29 @@ def test_every_format_can_be_published(bootstrap: str, topic: str, tmp_path: Pat
     first = 5 if keys else 10
     expected = {b"%d" % number: b"%c%d" % (b"v" if number < first else b"w", number) for number in range(15)}
     assert expected == dict(committed(bootstrap, topic))
+
+
+def test_times_of_far_years_are_published(bootstrap: str, topic: str, tmp_path: Path) -> None:
+    """A table has no dead letters: a row that could not be written would stop the pipeline for good."""
+    directory = tmp_path / "far"
+    columns = {
+        "id": pa.array([1, 2], pa.int64()),
+        "at": pa.array([253_402_300_800_000_000, -100_000_000_000_000_000], pa.timestamp("us", "UTC")),
+        "day": pa.array([2_932_897, -1_000_000], pa.date32()),
+    }
+    deltalake.write_deltalake(str(directory), pa.table(columns))
+    table = open_table(TableSpec(table="far", path=directory.as_uri(), format=TableFormat.DELTA))
+    schema = table.schema()
+    assert schema is not None
+    encoder = open_encoder(FormatSpec("json"), schema)
+    given = replace(options(bootstrap, topic, directory.as_uri()), rows=TopicRows(("id", "at"), encoder))
+
+    with TablePublisher(given, table) as publisher:
+        assert 2 == publisher.run_once().records
+
+    key, value = committed(bootstrap, topic)[0]
+    assert b'{"id":1,"at":"+10000-01-01 00:00:00+00:00"}' == key
+    assert b'{"id":1,"at":"+10000-01-01T00:00:00Z","day":"+10000-01-01"}' == value
 
 
 def test_a_pipeline_does_not_go_on_with_another_table(bootstrap: str, topic: str, tmp_path: Path) -> None:

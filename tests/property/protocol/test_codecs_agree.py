@@ -1,6 +1,7 @@
 """The compiled codec does what the reference codec does: for every message, version and any bytes."""
 
-from typing import Any
+from collections.abc import Generator
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import given, settings
@@ -8,8 +9,11 @@ from hypothesis import strategies as st
 
 from kalda.protocol import codec
 from kalda.protocol.codec_reference import decode_reference, encode_reference
+from kalda.protocol.messages.delete_topics import DeleteTopicsRequest
+from kalda.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestTopic
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
+from kalda.protocol.wire_format import ELEMENTS_MAX, STEP_ELEMENTS
 from tests.property.protocol.declared_messages import (
     MESSAGE_VERSION_IDS,
     MESSAGE_VERSIONS,
@@ -17,11 +21,28 @@ from tests.property.protocol.declared_messages import (
     structs,
 )
 
+T = TypeVar("T")
+
 every_message_version = pytest.mark.parametrize(
     ("message_class", "version"), MESSAGE_VERSIONS, ids=MESSAGE_VERSION_IDS
 )
 quick = settings(max_examples=8, deadline=None, database=None)
 quick_junk = settings(max_examples=14, deadline=None, database=None)
+
+
+def in_steps(message_class: type[Message], version: int, data: bytes) -> Message:
+    """Read a message with the codec that works in steps."""
+    return finished(codec.decode_in_steps(message_class, version, data, ELEMENTS_MAX))
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """Run steps to their end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            value: T = end.value
+            return value
 
 
 def decoded_or_none(decoder: Any, message_class: type[Message], version: int, data: bytes) -> Message | None:
@@ -46,7 +67,10 @@ def test_both_codecs_write_the_same_bytes_and_read_them_back(
         assert data == encode_reference(message, version)
         assert message == codec.decode(message_class, version, data)
         assert message == decode_reference(message_class, version, data)
-        assert data == b"".join(codec.encode_chunks(message, version))  # type: ignore[arg-type]  # all are bytes
+        chunks = codec.encode_chunks(message, version)
+        assert data == b"".join(chunks)  # type: ignore[arg-type]  # all are bytes
+        assert message == in_steps(message_class, version, data)
+        assert chunks == finished(codec.encode_in_steps(message, version))
 
     check()
 
@@ -56,7 +80,7 @@ def test_a_message_cut_anywhere_is_refused(message_class: type[Message], version
     """A truncated request must end in our error, wherever it was cut, and never in a half-read message."""
     data = codec.encode(filled(message_class, version), version)
     for size in range(len(data)):
-        for decoder in (codec.decode, decode_reference):
+        for decoder in (codec.decode, decode_reference, in_steps):
             with pytest.raises(ProtocolError):
                 decoder(message_class, version, data[:size])
     for decoder in (codec.decode, decode_reference):
@@ -79,8 +103,30 @@ def test_junk_is_refused_or_read_alike(message_class: type[Message], version: in
         for data in (junk, bytes(damaged)):
             read = decoded_or_none(codec.decode, message_class, version, data)
             assert read == decoded_or_none(decode_reference, message_class, version, data)
+            # Bytes behind the message are allowed in steps.
+            assert read is None or read == in_steps(message_class, version, data)
 
     check()
+
+
+@pytest.mark.parametrize("field", ["topic_names", "partition_indexes"])
+def test_a_large_array_takes_many_steps(field: str) -> None:
+    """Between the steps the event loop does other work, whatever the array holds."""
+    count = 10_000
+    message: Message
+    if field == "topic_names":
+        message = DeleteTopicsRequest(topic_names=[f"t{index}" for index in range(count)])
+        version = 5
+    else:
+        topic = OffsetFetchRequestTopic(name="t", partition_indexes=list(range(count)))
+        message, version = OffsetFetchRequest(group_id="g", topics=[topic]), 7
+    data = codec.encode(message, version)
+    assert count // STEP_ELEMENTS < sum(
+        1 for _ in codec.decode_in_steps(type(message), version, data, count + 1)
+    )
+    assert message == in_steps(type(message), version, data)
+    with pytest.raises(ProtocolError, match=f"more than {count - 1} elements"):
+        finished(codec.decode_in_steps(type(message), version, data, count - 1))
 
 
 @every_message_version

@@ -1,12 +1,16 @@
 """A `BrokerServices` with only those parts that a test needs; another part raises `AttributeError`."""
 
-from typing import Any
+from types import GeneratorType
+from typing import Any, TypeVar, cast
 
 from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.access.client_throttle import ClientThrottle
 from kalda.broker.config import BrokerConfig, ConfigStore
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.clock import ManualClock
+from kalda.common.turns import Steps, first_turn
+
+T = TypeVar("T")
 
 _CONFIG = BrokerConfig.from_properties({"broker.id": "0"})
 
@@ -16,6 +20,13 @@ def services_with(**parts: Any) -> BrokerServices:
     services = object.__new__(BrokerServices)
     provide(services, access=_open(), **parts)
     return services
+
+
+def finished(result: T | Steps[T]) -> T:
+    """Return what a handler answers, after all its steps if it has more than one turn of them."""
+    while isinstance(result, GeneratorType):
+        result = first_turn(result)
+    return cast(T, result)
 
 
 def _open() -> BrokerAccess:

@@ -23,6 +23,7 @@ from kalda.protocol.messages.describe_configs import (
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
 from tests.unit.broker.admin_fakes import AdminHarness, context
+from tests.unit.broker.partial_services import finished
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -82,7 +83,7 @@ def described(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    response = describe_configs.handle(harness.services, request, context(version))
+    response = finished(describe_configs.handle(harness.services, request, context(version)))
     return codec.decode(DescribeConfigsResponse, version, codec.encode(response, version)).results[0]
 
 

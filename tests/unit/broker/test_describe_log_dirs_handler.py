@@ -16,6 +16,7 @@ from kalda.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
+from tests.unit.broker.partial_services import finished
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
 
 def described(broker: DataPath, topics: Any = None) -> list[DescribeLogDirsResult]:
     request = DescribeLogDirsRequest(topics=topics)
-    return handle(broker.services, request, broker.context(4)).results
+    return finished(handle(broker.services, request, broker.context(4))).results
 
 
 def test_every_directory_is_listed_with_its_logs_and_their_sizes(broker: DataPath) -> None:

@@ -1,7 +1,7 @@
 """FindCoordinator: the leader of the partition that a key's hash names; topics are made when first needed."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,7 +22,7 @@ from kalda.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath, leadership
-from tests.unit.broker.partial_services import provide
+from tests.unit.broker.partial_services import finished, provide
 from tests.unit.coordinator.fakes import FakeLoop, TableShard
 
 PARTITIONS = 4
@@ -74,8 +74,12 @@ def create_topic(broker: DataPath, topic: str = GROUP_METADATA_TOPIC) -> None:
 
 
 async def find(broker: DataPath, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-    answer = handle(broker.services, request, broker.context(version))
-    return answer if isinstance(answer, FindCoordinatorResponse) else await answer
+    answer = finished(handle(broker.services, request, broker.context(version)))
+    if isinstance(answer, FindCoordinatorResponse):
+        return answer
+    assert isinstance(answer, Coroutine)
+    created: FindCoordinatorResponse = await answer
+    return created
 
 
 async def test_the_coordinator_leads_the_partition_of_the_key(broker: DataPath) -> None:

@@ -32,6 +32,7 @@ from kalda.protocol.messages.delete_records import (
 from kalda.protocol.messages.fetch import ReplicaState
 from tests.unit.broker.data_path_fakes import TOPIC, TOPIC_ID, DataPath, batch, leadership, records_of
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
+from tests.unit.broker.partial_services import finished
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 
@@ -478,7 +479,7 @@ def delete(broker: Leading, *offsets: int) -> Pending[DeleteRecordsResponse]:
     ]
     topic = DeleteRecordsTopic(name=TOPIC, partitions=partitions)
     request = DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
-    return delete_records.handle(broker.services, request, broker.context(2))
+    return finished(delete_records.handle(broker.services, request, broker.context(2)))
 
 
 def outcomes(reply: Pending[DeleteRecordsResponse]) -> list[tuple[int, int]]:

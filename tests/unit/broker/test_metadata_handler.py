@@ -22,6 +22,7 @@ from kalda.protocol.messages.describe_topic_partitions import (
 )
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.unit.broker.admin_fakes import AdminHarness, broker, context
+from tests.unit.broker.partial_services import finished
 
 INT32_MIN = -(2**31)
 ALL_TOPIC_OPERATIONS = 3576
@@ -290,7 +291,7 @@ def page(
         response_partition_limit=limit,
         cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
     )
-    response = describe_topic_partitions.handle(harness.services, request, context(0))
+    response = finished(describe_topic_partitions.handle(harness.services, request, context(0)))
     return codec.decode(DescribeTopicPartitionsResponse, 0, codec.encode(response, 0))
 
 

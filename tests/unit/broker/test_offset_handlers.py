@@ -42,7 +42,7 @@ from kalda.storage.log_config import CleanupPolicy
 from kalda.zk.client.schema import ProducerIdBlock
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import DataPath, HeldConversions, batch, leadership
-from tests.unit.broker.partial_services import provide
+from tests.unit.broker.partial_services import finished, provide
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def end_of_epoch(broker: DataPath, epoch: int, **fields: Any) -> EpochEndOffset:
     wanted = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, **fields)
     topic = OffsetForLeaderTopic(topic="orders", partitions=[wanted])
     request = OffsetForLeaderEpochRequest(topics=[topic])
-    handled = offset_for_leader_epoch.handle(broker.services, request, broker.context(4))
+    handled = finished(offset_for_leader_epoch.handle(broker.services, request, broker.context(4)))
     return handled.topics[0].partitions[0]
 
 
@@ -185,7 +185,7 @@ def delete(broker: DataPath, offset: int, topic: str = "orders") -> tuple[int, i
             )
         ]
     )
-    reply = delete_records.handle(broker.services, request, broker.context(2))
+    reply = finished(delete_records.handle(broker.services, request, broker.context(2)))
     result = reply.value.topics[0].partitions[0]
     return result.error_code, result.low_watermark
 

@@ -12,6 +12,7 @@ from kalda.controller import driver as driver_module
 from kalda.controller import request_queue
 from kalda.controller.effects import LeaderAndIsr, UpdateMetadata
 from kalda.controller.events import ElectionType
+from kalda.controller.isr_requests import IsrRequest
 from kalda.controller.statistics import ControllerStatistics
 from kalda.zk.client import paths, schema
 from kalda.zk.client.port import Delete, SetData
@@ -49,6 +50,12 @@ async def until_gone(node: Node, path: str) -> None:
 
 async def state_of(node: Node, partition: TopicPartition) -> PartitionState:
     return (await node.cluster.partition_states([partition]))[partition]
+
+
+def isr(stage: Stage, listener: int, partition: TopicPartition) -> tuple[int, ...]:
+    """The in-sync replicas by what one broker last heard in its metadata."""
+    told = [r for r in stage.brokers.heard[listener] if isinstance(r, UpdateMetadata)]
+    return [each.isr for r in told for each in r.partitions if each.topic_partition == partition][-1]
 
 
 async def assignment_of(node: Node, partition: TopicPartition) -> ReplicaAssignment:
@@ -215,6 +222,30 @@ async def test_shutdown_of_a_broker_whose_return_was_not_noticed(stage: Stage) -
     assert 1 == (await state_of(node, P0)).leader
 
 
+async def test_a_leader_that_asks_gets_its_isr_stored(stage: Stage) -> None:
+    """Leaders of Apache Kafka ask the controller (KIP-497), and send nothing to ZooKeeper."""
+    node = await start(stage, 3, (1, 2), (2, 3))
+    epoch = (await node.cluster.brokers())[2].epoch
+    shrunk = PartitionState(2, 0, (2,), 1, version=1)
+    ghost = TopicPartition("ghost", 0)
+    found = await node.driver.alter_in_sync_replicas(
+        2, epoch, {P1: IsrRequest(0, 0, (2,)), P0: IsrRequest(0, 0, (2,)), ghost: IsrRequest(0, 0, (2,))}
+    )
+    assert {
+        P1: shrunk,
+        P0: ErrorCode.INVALID_REQUEST,
+        ghost: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    } == found
+    assert shrunk == await state_of(node, P1)
+    await until(lambda: isr(stage, 3, P1) == (2,))
+    # The response was lost: the leader repeats the request under the version that it knows.
+    assert {P1: shrunk} == await node.driver.alter_in_sync_replicas(2, epoch, {P1: IsrRequest(0, 0, (2,))})
+    with pytest.raises(ApiError, match="STALE_BROKER_EPOCH"):
+        await node.driver.alter_in_sync_replicas(2, epoch - 1, {})
+    with pytest.raises(ApiError, match="NOT_CONTROLLER"):
+        await stage.nodes[1].driver.alter_in_sync_replicas(2, epoch, {})
+
+
 async def test_notified_isr_reaches_every_metadata_cache(stage: Stage) -> None:
     node = await start(stage, 2, (1, 2))
     await write_isr(node, P0, 1)
@@ -222,11 +253,7 @@ async def test_notified_isr_reaches_every_metadata_cache(stage: Stage) -> None:
     await node.session.create(f"{paths.ISR_CHANGES}/{paths.ISR_CHANGE_PREFIX}", b"junk", sequential=True)
     await until_empty(lambda: node.session.children(paths.ISR_CHANGES))
 
-    def isr(listener: int) -> tuple[int, ...]:
-        told = [r for r in stage.brokers.heard[listener] if isinstance(r, UpdateMetadata)]
-        return [each.isr for r in told for each in r.partitions if each.topic_partition == P0][-1]
-
-    await until(lambda: isr(1) == isr(2) == (1,))
+    await until(lambda: isr(stage, 1, P0) == isr(stage, 2, P0) == (1,))
 
 
 async def test_failed_log_directory_moves_leaders(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder
+from kalda.formats import Decoded, FormatError, FormatSpec, open_decoder, open_encoder
 
 
 def decode(values: Sequence[bytes | None], schema: str | None = None, **options: str) -> Decoded:
@@ -107,8 +107,10 @@ def test_a_bad_value_is_the_only_one_that_is_lost(bad: bytes, error_class: str) 
         ("struct<x: double>", '{"x":1.7976931348623159e308}', None),
         ("float", "1e39", None),
         ("float", "0.5", 0.5),
-        ("timestamp", '"0000-01-01"', None),
-        ("date", '"0000-01-01"', None),
+        ("timestamp", '"0000-13-01"', None),
+        ("date", '"10000-01-01"', None),
+        ("timestamp", '"+294248-01-01"', None),
+        ("date", '"+5881580-07-12"', None),
     ],
 )
 def test_a_number_is_what_was_written_or_bad(kind: str, number: str, expected: object) -> None:
@@ -129,6 +131,23 @@ def test_numbers_of_milliseconds_reach_as_far_as_64_bits() -> None:
 
     assert [2] == [each.row for each in decoded.errors]
     assert 9223372036854775000 == decoded.columns.field("t")[0].value
+
+
+@pytest.mark.parametrize("name", ["json", "csv"])
+def test_times_of_any_year_are_written_and_read(name: str) -> None:
+    """As Java and Spark write them; the bounds are Arrow's."""
+    micros = [253_402_300_800_000_000, -62_135_596_800_000_001, 2**63 - 1, -(2**63) + 1, 0, None]
+    days = [2_932_897, -719_163, 2**31 - 1, -(2**31), 0, None]
+    columns = [pa.array(micros, pa.timestamp("us", "UTC")), pa.array(days, pa.date32())]
+    rows = pa.record_batch(columns, ["at", "day"])
+
+    written = open_encoder(FormatSpec(name), rows.schema).encode(rows.to_struct_array())
+    read = open_decoder(FormatSpec(name, "at timestamp, day date")).decode(written)
+
+    assert b"+10000-01-01T00:00:00Z" in written[0].as_py()
+    assert b"+294247-01-10T04:00:54.775807Z" in written[2].as_py()
+    assert b"-5877641-06-23" in written[3].as_py()
+    assert ((), rows.columns) == (read.errors, read.columns.flatten())
 
 
 def test_values_that_open_and_close_each_other_shift_no_row() -> None:

@@ -1,6 +1,7 @@
 """A socket and an event loop that do only what a test tells them to."""
 
 import logging
+import socket
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,12 @@ class FakeSocket:
         if count < len(piece):
             self.incoming.insert(0, piece[count:])
         return count
+
+    def recv(self, size: int, flags: int) -> bytes:
+        assert flags == socket.MSG_PEEK, "the connection only looks"
+        if not self.incoming or isinstance(self.incoming[0], OSError):
+            raise BlockingIOError
+        return self.incoming[0][:size]
 
     def send(self, data: bytes | memoryview, flags: int = 0) -> int:
         if not self.room:

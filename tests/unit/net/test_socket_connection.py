@@ -248,6 +248,20 @@ class TestOrderOfReplies:
         assert [b"a", b"hold", b"b", b"c"] == frames
         assert b"AH" == harness.take_sent()
 
+    def test_a_peer_that_leaves_while_its_request_holds_the_others_is_noticed(self) -> None:
+        """Its request may be long work, which ends with the connection."""
+        abandoned: list[bool] = []
+
+        def handle(connection: Connection, frame: memoryview) -> None:
+            connection.open_reply().on_abandoned = lambda: abandoned.append(True)
+            connection.hold_frames()
+
+        harness = Harness(handle)
+        harness.receive(framed(b"hold"))
+        harness.receive(b"")
+        assert [True] == abandoned
+        assert ["the peer closed the connection"] == harness.owner.closed
+
     @pytest.mark.parametrize("seed", range(10))
     def test_any_order_of_completion_gives_the_order_of_arrival(self, seed: int) -> None:
         rng = random.Random(seed)

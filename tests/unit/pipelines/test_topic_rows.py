@@ -39,6 +39,30 @@ def test_a_key_with_a_number_that_json_lacks_is_json() -> None:
     assert [b'{"a":"NaN","b":1.5}', b'{"a":"Infinity","b":"-Infinity"}'] == records.column("key").to_pylist()
 
 
+def test_times_that_python_and_arrow_do_not_have_are_keys() -> None:
+    """Each has its own text, and those beside it keep theirs."""
+    micros = [1_600_000_000_500_000, 253_402_300_800_000_000, 2**63 - 1, -(2**63) + 1, None]
+    days = [0, 2_932_897, 2**31 - 1, -(2**31), None]
+    columns = [pa.array(micros, pa.timestamp("us", "UTC")), pa.array(days, pa.date32())]
+    rows = pa.record_batch([*columns, pa.array(["v"] * 5)], ["at", "day", "value"])
+
+    def keys(*names: str) -> list[bytes | None]:
+        return [each.as_py() for each in TopicRows(names).records(rows).column("key")]
+
+    assert [
+        b"2020-09-13 12:26:40.500000Z",
+        b"10000-01-01 00:00:00.000000Z",
+        b"+294247-01-10 04:00:54.775807Z",
+        b"-290308-12-21 19:59:05.224193Z",
+        None,
+    ] == keys("at")
+    assert [b"1970-01-01", b"10000-01-01", b"+5881580-07-11", b"-5877641-06-23", None] == keys("day")
+    assert [
+        b'{"at":"2020-09-13 12:26:40.500000+00:00","day":"1970-01-01"}',
+        b'{"at":"+10000-01-01 00:00:00+00:00","day":"+10000-01-01"}',
+    ] == keys("at", "day")[:2]
+
+
 def test_an_encoder_gets_all_columns() -> None:
     records = TopicRows(("id",), Encoded()).records(ROWS.select(["id", "name"]))
 

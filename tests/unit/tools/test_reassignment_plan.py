@@ -19,6 +19,7 @@ from kalda.tools.reassignment_plan import (
     propose,
     reassignment_json,
     throttles,
+    usable_racks,
 )
 
 FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 0)
@@ -83,7 +84,7 @@ def partitions(topic: str, count: int, replicas: tuple[int, ...]) -> dict[TopicP
 def test_a_proposal_follows_the_rule_for_new_topics() -> None:
     """The example in the documentation of Kafka's AdminUtils, from start 0."""
     racks = {0: "rack1", 1: "rack3", 2: "rack3", 3: "rack2", 4: "rack2", 5: "rack1"}
-    proposed = propose(partitions("foo", 7, (0, 1, 2)), racks, is_rack_aware=True, chance=Fixed())
+    proposed = propose(partitions("foo", 7, (0, 1, 2)), racks, chance=Fixed())
 
     expected = [(0, 3, 1), (3, 1, 5), (1, 5, 4), (5, 4, 2), (4, 2, 0), (2, 0, 3), (0, 4, 2)]
     assert expected == [proposed[TopicPartition("foo", number)] for number in range(7)]
@@ -91,19 +92,17 @@ def test_a_proposal_follows_the_rule_for_new_topics() -> None:
 
 def test_a_proposal_keeps_the_replication_factor_of_each_topic() -> None:
     current = {**partitions("foo", 2, (9, 8)), **partitions("bar", 1, (9,))}
-    proposed = propose(current, {0: None, 1: None}, is_rack_aware=True, chance=Fixed())
+    proposed = propose(current, {0: None, 1: None}, chance=Fixed())
 
     assert {TopicPartition("bar", 0): (0,), FOO: (0, 1), TopicPartition("foo", 1): (1, 0)} == proposed
 
 
 def test_a_proposal_without_enough_brokers_or_with_some_racks_says_what_to_do() -> None:
     with pytest.raises(ToolError, match=r"topic foo: The replication factor 3 is larger"):
-        propose(partitions("foo", 1, (0, 1, 2)), {0: None}, is_rack_aware=True, chance=Fixed())
+        propose(partitions("foo", 1, (0, 1, 2)), {0: None}, chance=Fixed())
     with pytest.raises(ToolError, match=r"brokers 1 have no rack.*--disable-rack-aware"):
-        propose(partitions("foo", 1, (0,)), {0: "a", 1: None}, is_rack_aware=True, chance=Fixed())
-    assert {FOO: (0,)} == propose(
-        partitions("foo", 1, (0,)), {0: "a", 1: None}, is_rack_aware=False, chance=Fixed()
-    )
+        usable_racks({0: "a", 1: None}, True)
+    assert {0: None, 1: None} == usable_racks({0: "a", 1: None}, False)
 
 
 def test_moves_of_ongoing_reassignments_keep_their_sources() -> None:

@@ -38,6 +38,7 @@ from kalda.common.config_def import (
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import desanitize, sanitize
+from kalda.common.turns import between
 from kalda.zk.client import paths
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.schema import SchemaError
@@ -59,6 +60,10 @@ class ResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
+
+
+CHANGES_MAX: Final = 5_000
+"""Changes of one resource's settings, which are checked in one piece. No resource has so many settings."""
 
 
 class ConfigAdmin:
@@ -208,6 +213,11 @@ class _Resource(Protocol):
     resource_type: int
     resource_name: str
 
+    @property
+    def configs(self) -> Sequence[object]:
+        """The changes."""
+        ...
+
 
 Resource = TypeVar("Resource", bound=_Resource)
 Response = TypeVar("Response")
@@ -221,11 +231,15 @@ async def alter_each(
     """Alter one resource after the other; return a response for each, whether `alter` raised or not."""
     counts = Counter((each.resource_type, each.resource_name) for each in resources)
     responses = []
-    for resource in resources:
+    for index, resource in enumerate(resources):
+        await between(index)
         error: ApiError | None = None
         try:
             if counts[resource.resource_type, resource.resource_name] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            if len(resource.configs) > CHANGES_MAX:
+                message = f"{len(resource.configs)} settings are changed; at most {CHANGES_MAX} may be."
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
             await alter(resource)
         except ApiError as caught:
             error = caught

@@ -18,6 +18,7 @@ from kalda.broker.control_plane.wire import (
     stop_replica_request,
     update_metadata_request,
 )
+from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
@@ -107,7 +108,7 @@ class ControllerChannel:
     async def _send_part(self, broker: BrokerInfo, part: BrokerRequest) -> Errors:
         link = await self._link(broker)
         response = await link.connection.request(
-            self._message(broker, part), timeout_seconds=self._timeout_seconds
+            self._message(broker, part, link.connection), timeout_seconds=self._timeout_seconds
         )
         code = ErrorCode.of(getattr(response, "error_code", ErrorCode.NONE))
         if code is not ErrorCode.NONE:
@@ -120,15 +121,17 @@ class ControllerChannel:
         assert isinstance(response, UpdateMetadataResponse), f"a {type(response).__name__}"
         return {}
 
-    def _message(self, broker: BrokerInfo, part: BrokerRequest) -> Message:
+    def _message(self, broker: BrokerInfo, part: BrokerRequest, connection: PeerConnection) -> Message:
         if isinstance(part, LeaderAndIsr):
             leaders = sorted({each.leader for each in part.partitions if each.leader in self._brokers})
             addresses = {leader: self._brokers[leader].endpoint(self._listener) for leader in leaders}
-            return leader_and_isr_request(part, broker.epoch, addresses)
+            version = connection.version_of(ApiKey.LEADER_AND_ISR)
+            return leader_and_isr_request(part, broker.epoch, addresses, version)
         if isinstance(part, StopReplica):
             return stop_replica_request(part, broker.epoch)
         if isinstance(part, UpdateMetadata):
-            return update_metadata_request(part, broker.epoch)
+            version = connection.version_of(ApiKey.UPDATE_METADATA)
+            return update_metadata_request(part, broker.epoch, version)
         assert_never(part)
 
     async def _link(self, broker: BrokerInfo) -> _Link:

@@ -41,6 +41,9 @@ from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM: Final = 5
 """The first version whose LeaderAndIsr response names topics by id."""
+_LEADER_AND_ISR_TYPE_FROM: Final = 5
+_UPDATE_METADATA_TYPE_FROM: Final = 8
+"""The first versions with a type; brokers before Apache Kafka 2.8 and 3.4 do not have them."""
 
 _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _SECURITY_PROTOCOLS: Final = {number: name for name, number in _SECURITY_PROTOCOL_IDS.items()}
@@ -52,14 +55,17 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 
 def leader_and_isr_request(
-    request: LeaderAndIsr, broker_epoch: int, live_leaders: Mapping[int, ListenerEndpoint | None]
+    request: LeaderAndIsr,
+    broker_epoch: int,
+    live_leaders: Mapping[int, ListenerEndpoint | None],
+    version: int,
 ) -> LeaderAndIsrRequest:
-    """Return the message of a LeaderAndIsr (v5 and up); `live_leaders` has the endpoints of leaders."""
+    """Return the message of a LeaderAndIsr (v2 and up); `live_leaders` has the endpoints of leaders."""
     return LeaderAndIsrRequest(
         controller_id=request.controller_id,
         controller_epoch=request.controller_epoch,
         broker_epoch=broker_epoch,
-        type=TYPE_FULL if request.is_full else TYPE_INCREMENTAL,
+        type=_type(request.is_full) if version >= _LEADER_AND_ISR_TYPE_FROM else 0,
         topic_states=[
             LeaderAndIsrTopicState(
                 topic_name=name,
@@ -218,10 +224,12 @@ def read_stop_replica_response(response: StopReplicaResponse) -> dict[TopicParti
 # UpdateMetadata.
 
 
-def update_metadata_request(request: UpdateMetadata, broker_epoch: int) -> UpdateMetadataRequest:
-    """Return the message of an UpdateMetadata (v8 and up)."""
+def update_metadata_request(
+    request: UpdateMetadata, broker_epoch: int, version: int
+) -> UpdateMetadataRequest:
+    """Return the message of an UpdateMetadata (v5 and up)."""
     return UpdateMetadataRequest(
-        type=TYPE_FULL if request.is_full else TYPE_INCREMENTAL,
+        type=_type(request.is_full) if version >= _UPDATE_METADATA_TYPE_FROM else 0,
         controller_id=request.controller_id,
         controller_epoch=request.controller_epoch,
         broker_epoch=broker_epoch,
@@ -293,6 +301,10 @@ def _broker(message: UpdateMetadataBroker) -> BrokerInfo:
 
 
 # Common to all three.
+
+
+def _type(is_full: bool) -> int:
+    return TYPE_FULL if is_full else TYPE_INCREMENTAL
 
 
 def by_topic(partitions: Sequence[PartitionLeadership]) -> dict[str, list[PartitionLeadership]]:

@@ -4,7 +4,8 @@ Each API key has one handler, registered as data with its version range. A handl
 
 - the response itself, if it can answer at once; no task is made;
 - a `Pending`, which a delayed operation completes later from the event loop;
-- a coroutine, for an operation that waits for ZooKeeper or for the controller.
+- a coroutine, for an operation that waits for ZooKeeper or for the controller;
+- steps (`kalda.common.turns`), for an operation on many elements, whose first turn the handler has done.
 
 Produce and Fetch have raw handlers instead, which parse the frame and build the reply themselves.
 """
@@ -13,10 +14,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
+from kalda.broker.requests.large_requests import ELEMENTS_MAX, LargeRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics, RequestMetrics
 from kalda.common.pending import Pending
+from kalda.common.turns import Steps
 from kalda.net.connection import Chunk, Connection, Ticket
 from kalda.security.principal import KafkaPrincipal
 
@@ -34,6 +37,7 @@ __all__ = [
     "RawResult",
     "RequestContext",
     "ServedApi",
+    "Steps",
     "error_codes",
 ]
 
@@ -54,6 +58,7 @@ class RequestContext:
         "client_id",
         "connection",
         "correlation_id",
+        "large",
         "message",
         "parked_at",
         "pays_for_response",
@@ -89,6 +94,8 @@ class RequestContext:
         """The ids that a Produce request gave, by the names of the topics; empty where it gave names."""
         self.message: object = None
         """The decoded request; None while it is not decoded, as in a raw handler."""
+        self.large: LargeRequest | None = None
+        """Set if the request is decoded, handled and answered in turns."""
         self.parked_at = 0.0
         """Monotonic seconds at which the request began to wait; 0 if it did not."""
         self.busy_seconds = 0.0
@@ -143,7 +150,8 @@ class RawHandler(Protocol):
 
 
 Handle: TypeAlias = (
-    "Callable[[BrokerServices, Any, RequestContext], Any | Pending[Any] | Coroutine[Any, Any, Any]]"
+    "Callable[[BrokerServices, Any, RequestContext], "
+    "Any | Pending[Any] | Coroutine[Any, Any, Any] | Steps[Any]]"
 )
 """``handle(services, request, context)``: request and response are message objects of `kalda.protocol`.
 
@@ -170,6 +178,8 @@ class ApiHandler:
     handle: "Handle | None" = None
     handle_raw: "RawHandler | None" = None
     advertised: tuple[int, int] | None = None
+    elements_max: int = ELEMENTS_MAX
+    """Elements that the arrays of one request may have together; those of a small request are not counted."""
 
     def __post_init__(self) -> None:
         low, high = self.versions

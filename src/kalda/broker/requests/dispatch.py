@@ -13,21 +13,24 @@ ApiVersions of an unknown version gets a version 0 response with UNSUPPORTED_VER
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from struct import Struct as Format
 from struct import error as StructError  # noqa: N812
 from time import monotonic
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RequestContext, ServedApi, error_codes
-from kalda.broker.requests.throttling import throttle_response, timed
+from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, LargeRequests
+from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
+from kalda.common.turns import Steps, Turns
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.fast.request_header import read_usual_header
@@ -51,7 +54,13 @@ TASKS_MAX: Final = 256
 connections bound their number."""
 
 _NEVER_QUEUED: Final = frozenset(
-    (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA, ApiKey.CONTROLLED_SHUTDOWN)
+    (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
+    )
 )
 """Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion
 of a topic ends when the controller's StopReplica is done."""
@@ -90,6 +99,7 @@ class Dispatcher:
         """None while no quota bounds the time that requests take."""
         self._task_count = 0
         self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
+        self._large: Final = LargeRequests()
         self._limiter: Final = LogLimiter(logger)
         metrics.gauge(
             "kalda_broker_requesthandler_tasks",
@@ -153,7 +163,9 @@ class Dispatcher:
             self._on_unserved_version(context, frame, position)
             return
         if handle_raw is None:
-            if self._decode(context, frame, position):
+            if len(frame) > LARGE_BYTES:
+                self._take_large(context, frame, position)
+            elif self._decode(context, frame, position):
                 self._respond(context, self._call(context))
             return
         try:
@@ -172,6 +184,10 @@ class Dispatcher:
         api.metrics.at_once_ms.observe((monotonic() - received_at) * 1000)
         if reply is not None:
             connection.send(reply)
+
+    def begin_to_close(self) -> None:
+        """Drop the large requests that wait; the broker shuts down, and each may take a second."""
+        self._large.close()
 
     def close(self) -> None:
         """Drop the queued handlers; the task group ends those that run."""
@@ -255,13 +271,20 @@ class Dispatcher:
     def _respond(self, context: RequestContext, result: object) -> None:
         """Send the response that a handler returned, at once or when it is complete."""
         connection = context.connection
-        if isinstance(result, Pending):
-            self._park(context).on_abandoned = result.abandon
-            result.add_done(partial(self._finish, context))
+        if isinstance(result, GeneratorType):
+            # The next request must not overtake this one; Kafka's broker handles them one at a time.
+            connection.hold_frames()
+            self._wait(context, self._run_in_turns(context, result))
+        elif isinstance(result, Pending):
+            _end_work(context)
+            self._wait(context, result)
         elif asyncio.iscoroutine(result):
+            _end_work(context)
             self._park(context)
             never_queued = context.api.handler.key in _NEVER_QUEUED
             self._spawn(self._run(context, result), f"{context.api.title} {connection.peer}", never_queued)
+        elif context.parked_at:
+            self._reply(context, result)
         else:
             reply = self._encode(context, result)
             if reply is None:
@@ -269,8 +292,25 @@ class Dispatcher:
             else:
                 connection.send(reply)
 
+    def _run_in_turns(self, context: RequestContext, steps: Steps[Any]) -> Pending[Any]:
+        if self._timer is not None:
+            steps = timed_steps(steps, context)
+        return Turns.of_running_loop().run(steps)
+
+    def _wait(self, context: RequestContext, result: Pending[Any]) -> None:
+        """Send the response when it is complete."""
+        ticket = self._park(context)
+        large = context.large
+        if large is None:
+            ticket.on_abandoned = result.abandon
+        else:
+            ticket.on_abandoned = partial(_abandon, result, large)
+        result.add_done(partial(self._finish, context))
+
     def _park(self, context: RequestContext) -> Ticket:
-        """Reserve the place of a response that comes later."""
+        """Reserve the place of a response that comes later, unless the request has it."""
+        if context.parked_at:
+            return context.ticket
         context.parked_at = monotonic()
         if self._timer is not None:
             context.busy_seconds = self._timer.elapsed()
@@ -278,7 +318,11 @@ class Dispatcher:
         return ticket
 
     def _finish(self, context: RequestContext, done: Pending[Any]) -> None:
-        self._reply(context, done.value if done.error is None else None, done.error)
+        if done.error is None:
+            # The value may be something else to wait for, where the handler began in turns.
+            self._respond(context, done.value)
+        else:
+            self._reply(context, None, done.error)
 
     async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
         try:
@@ -293,13 +337,25 @@ class Dispatcher:
 
     def _reply(self, context: RequestContext, response: object, error: Exception | None = None) -> None:
         """Answer a parked request. A failure here closes this connection and nothing else."""
+        reply: RawReply | None
         try:
             if error is not None:
                 response = self._error_response(context, error)
+            if context.large is not None and response is not None:
+                self._encode_large(context, response)
+                return
             reply = self._encode(context, response)
         except Exception as failure:
-            self._log_failure(f"the response to {context.api.title} cannot be encoded: %s", context, failure)
+            self._log_unencoded(context, failure)
             reply = None
+        self._send_encoded(context, reply)
+
+    def _log_unencoded(self, context: RequestContext, failure: Exception) -> None:
+        self._log_failure(f"the response to {context.api.title} cannot be encoded: %s", context, failure)
+
+    def _send_encoded(self, context: RequestContext, reply: RawReply | None) -> None:
+        if context.large is not None:
+            context.large.end()
         if reply is None:
             self._close_unanswered(context)
         else:
@@ -322,13 +378,7 @@ class Dispatcher:
         """Return the reply frame; None if the protocol has no response for what happened."""
         if response is None:
             return None
-        if self._access is not None:
-            self._access.after(context, response)
-        if self._throttle is not None:
-            response = throttle_response(self._throttle, context, response)
-        if invariants.enabled:
-            expected = registry.spec(context.api.handler.key).response_class
-            assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
+        response = self._completed(context, response)
         try:
             reply = encode_reply(context, response)
         except Exception as error:
@@ -336,6 +386,36 @@ class Dispatcher:
             if response is None:
                 return None
             reply = encode_reply(context, response)
+        self._count(context, response)
+        return reply
+
+    def _encode_in_steps(self, context: RequestContext, response: object) -> Steps[RawReply | None]:
+        """Do what `_encode` does in steps."""
+        response = self._completed(context, response)
+        yield
+        try:
+            reply = yield from _encode_reply_in_steps(context, response)
+        except Exception as error:
+            response = self._error_response(context, error)
+            if response is None:
+                return None
+            reply = yield from _encode_reply_in_steps(context, response)
+        yield
+        self._count(context, response)
+        return reply
+
+    def _completed(self, context: RequestContext, response: object) -> object:
+        """Return a handler's response with what ACLs and quotas change in it."""
+        if self._access is not None:
+            self._access.after(context, response)
+        if self._throttle is not None:
+            response = throttle_response(self._throttle, context, response)
+        if invariants.enabled:
+            expected = registry.spec(context.api.handler.key).response_class
+            assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
+        return response
+
+    def _count(self, context: RequestContext, response: object) -> None:
         metrics = context.api.metrics
         codes = error_codes(response)
         for code in codes:
@@ -347,7 +427,55 @@ class Dispatcher:
             metrics.observe_wait(context.received_at, parked_at, now)
         else:
             metrics.at_once_ms.observe((now - context.received_at) * 1000)
-        return reply
+
+    # Large requests.
+
+    def _take_large(self, context: RequestContext, frame: memoryview, position: int) -> None:
+        """Keep a large request, which is decoded, handled and answered in turns."""
+        if not self._large.has_room(len(frame) - position):
+            self._refuse(context.connection, frame, "other large requests are to be handled before it")
+            return
+        connection = context.connection
+        connection.hold_frames()
+        context.large = self._large.add(
+            bytes(frame[position:]),
+            partial(self._begin_large, context),
+            partial(connection.close, "the broker shuts down", logging.DEBUG),
+        )
+        self._park(context).on_abandoned = context.large.end
+        self._large.begin_next()
+
+    def _begin_large(self, context: RequestContext, large: LargeRequest) -> None:
+        handler = context.api.handler
+        steps = codec.decode_in_steps(
+            registry.spec(handler.key).request_class, context.api_version, large.body, handler.elements_max
+        )
+        decoding = self._run_in_turns(context, steps)
+        context.ticket.on_abandoned = partial(_abandon, decoding, large)
+        decoding.add_done(partial(self._on_decoded, context))
+
+    def _on_decoded(self, context: RequestContext, done: Pending[Any]) -> None:
+        large = context.large
+        assert large is not None, f"{context.api.title} is not a large request"
+        if isinstance(done.error, ProtocolError):
+            reason = f"request {context.api.title} of {large.size} bytes is malformed: {done.error}"
+            context.connection.close(reason, logging.WARNING)
+            return
+        context.message = done.value
+        large.body = b""
+        context.ticket.on_abandoned = large.end
+        self._respond(context, self._call(context))
+
+    def _encode_large(self, context: RequestContext, response: object) -> None:
+        encoding = Turns.of_running_loop().run(self._encode_in_steps(context, response))
+        assert context.large is not None, f"{context.api.title} is not a large request"
+        context.ticket.on_abandoned = partial(_abandon, encoding, context.large)
+        encoding.add_done(partial(self._on_encoded, context))
+
+    def _on_encoded(self, context: RequestContext, done: "Pending[RawReply | None]") -> None:
+        if done.error is not None:
+            self._log_unencoded(context, done.error)
+        self._send_encoded(context, done.value if done.error is None else None)
 
     # Errors.
 
@@ -437,15 +565,36 @@ def encode_reply(context: RequestContext, response: Any) -> RawReply:
     Error messages quote what a client sent; where that makes them longer than a string may be, they are cut.
     """
     version = context.api_version
-    header = response_header(
-        context.correlation_id, registry.response_header_version(context.api.handler.key, version)
-    )
     try:
         chunks: list[Any] = codec.encode_chunks(response, version)
     except MessageError:
-        if not _shorten_messages(response):
+        if not any(list(_shorten_messages(response))):
             raise
         chunks = codec.encode_chunks(response, version)
+    return _framed(context, chunks)
+
+
+def _encode_reply_in_steps(context: RequestContext, response: Any) -> Steps[RawReply]:
+    """Do what `encode_reply` does in steps."""
+    version = context.api_version
+    try:
+        chunks: list[Any] = yield from codec.encode_in_steps(response, version)
+    except MessageError:
+        is_changed = False
+        for is_cut in _shorten_messages(response):
+            is_changed |= is_cut
+            yield
+        if not is_changed:
+            raise
+        chunks = yield from codec.encode_in_steps(response, version)
+    return _framed(context, chunks)
+
+
+def _framed(context: RequestContext, chunks: list[Any]) -> RawReply:
+    header = response_header(
+        context.correlation_id,
+        registry.response_header_version(context.api.handler.key, context.api_version),
+    )
     if len(chunks) == 1 and isinstance(chunks[0], bytes):
         return SIZE.pack(len(header) + len(chunks[0])) + header + chunks[0]
     size = len(header) + sum(chunk.size if hasattr(chunk, "size") else len(chunk) for chunk in chunks)
@@ -454,8 +603,8 @@ def encode_reply(context: RequestContext, response: Any) -> RawReply:
     return reply
 
 
-def _shorten_messages(message: Struct) -> bool:
-    """Cut the long error messages in a response; return whether there were any."""
+def _shorten_messages(message: Struct) -> Iterator[bool]:
+    """Cut the long error messages in a response; yield for each of its structs whether there were any."""
     is_changed = False
     for field in message.FIELDS:
         value = getattr(message, field.name)
@@ -464,5 +613,16 @@ def _shorten_messages(message: Struct) -> bool:
             is_changed = True
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, Struct):
-                is_changed |= _shorten_messages(each)
-    return is_changed
+                yield from _shorten_messages(each)
+    yield is_changed
+
+
+def _end_work(context: RequestContext) -> None:
+    """Let other large requests begin while this one waits, which may take minutes for JoinGroup."""
+    if context.large is not None:
+        context.large.end()
+
+
+def _abandon(result: Pending[Any], large: LargeRequest) -> None:
+    result.abandon()
+    large.end()

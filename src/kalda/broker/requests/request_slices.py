@@ -1,7 +1,6 @@
 """Handles a request that names many groups or keys in slices, between which the event loop does other work.
 
-One frame may name a million groups; handled in one piece they would block the event loop for seconds. The
-decoding of such a request and the encoding of its response are not sliced.
+One frame may name 100,000 groups; handled in one piece they would block the event loop for seconds.
 """
 
 import asyncio
@@ -9,6 +8,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 from kalda.common.pending import Pending
+from kalda.common.turns import Turns
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,7 +44,7 @@ async def in_slices(
     for start in range(0, len(items), SLICE):
         part = handle(items[start : start + SLICE])
         results += part if isinstance(part, list) else await _value_of(part)
-        await asyncio.sleep(0)
+        await Turns.of_running_loop().wait()
     return results
 
 

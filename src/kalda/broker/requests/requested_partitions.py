@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps
 
 
 class Topic(Protocol):
@@ -23,13 +24,14 @@ class Topic(Protocol):
 T = TypeVar("T", bound=Topic)
 
 
-def take_unknown(cache: MetadataCache, topics: list[T]) -> list[T]:
+def take_unknown(cache: MetadataCache, topics: list[T]) -> Steps[list[T]]:
     """Remove the partitions that do not exist from a request's topics and return them, grouped by topic.
 
     A topic without any other partition is removed too, as in Kafka.
     """
     unknown: list[T] = []
     for topic in topics:
+        yield
         count = cache.partition_count(topic.name)
         missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
         if missing:

@@ -9,16 +9,19 @@ from collections.abc import Coroutine, Generator
 from math import ceil
 from time import perf_counter
 from types import coroutine
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.topics.topic_admin import Take, unbounded
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps
 
 if TYPE_CHECKING:
     from kalda.broker.access.client_throttle import ClientThrottle
     from kalda.broker.requests.services import BrokerServices
+
+T = TypeVar("T")
 
 EXEMPT: Final = frozenset(
     (
@@ -26,6 +29,7 @@ EXEMPT: Final = frozenset(
         ApiKey.STOP_REPLICA,
         ApiKey.UPDATE_METADATA,
         ApiKey.CONTROLLED_SHUTDOWN,
+        ApiKey.ALTER_PARTITION,
         ApiKey.WRITE_TXN_MARKERS,
         ApiKey.SASL_HANDSHAKE,
         ApiKey.SASL_AUTHENTICATE,
@@ -85,6 +89,20 @@ def timed(work: Coroutine[Any, Any, object], context: RequestContext) -> Generat
             value = yield waits_for
         except BaseException as error:
             failure = error
+
+
+def timed_steps(steps: Steps[T], context: RequestContext) -> Steps[T]:
+    """Do some work in its steps and count their time as time that the request took."""
+    while True:
+        began = perf_counter()
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            context.busy_seconds += perf_counter() - began
+        yield
 
 
 def mutation_budget(

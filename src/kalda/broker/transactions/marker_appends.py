@@ -5,6 +5,7 @@ coordinator apply or drop the offsets that the transaction committed.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -18,6 +19,7 @@ from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
+from kalda.common.turns import Steps
 from kalda.common.types import TopicPartition
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.storage.errors import LOG_ERRORS
@@ -59,12 +61,17 @@ class MarkerAppends:
 
     def write(self, markers: list[Marker], on_done: Callable[[list[Codes]], None]) -> None:
         """Append all markers and call `on_done` with the codes of each, in order, when all are replicated."""
+        deque(self.write_in_steps(markers, on_done), maxlen=0)
+
+    def write_in_steps(self, markers: list[Marker], on_done: Callable[[list[Codes]], None]) -> Steps[None]:
+        """Do what `write` does in steps."""
         codes: list[Codes] = []
         waits: list[tuple[int, TopicPartition, ProduceWait]] = []
         for at, marker in enumerate(markers):
             results: Codes = {}
             codes.append(results)
             for topic_partition in marker.partitions:
+                yield
                 try:
                     wait = self._append(marker, topic_partition)
                 except (ApiError, *LOG_ERRORS) as error:

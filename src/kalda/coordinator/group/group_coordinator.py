@@ -229,10 +229,15 @@ class GroupCoordinator:
     def list_groups(
         self, states: Sequence[str], types: Sequence[str]
     ) -> Pending[tuple[ErrorCode, list[ListedGroup]]]:
-        """List groups by state and type; the error code reports partitions that are being loaded."""
+        """List groups by state and type, ignoring case; empty lists stand for all.
+
+        The error code reports partitions that are being loaded.
+        """
+        wanted_states = frozenset(state.strip().lower() for state in states)
+        wanted_types = frozenset(kind.strip().lower() for kind in types)
         loading = PartitionState.LOADING in self.runtime.states().values()
         reads = [
-            self.runtime.read(number, lambda shard: list_groups(shard, states, types))
+            self.runtime.read(number, lambda shard: list_groups(shard, wanted_states, wanted_types))
             for number in self._active()
         ]
 

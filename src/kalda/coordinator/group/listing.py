@@ -1,6 +1,5 @@
 """Answers ListGroups and DescribeGroups for the groups of one shard."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from kalda.common.errors import ErrorCode
@@ -13,10 +12,13 @@ NOT_FOUND_FROM: Final = 6
 """The version of DescribeGroups from which an unknown group is an error (KIP-1043); before, it is Dead."""
 
 
-def list_groups(shard: GroupShardState, states: Sequence[str], types: Sequence[str]) -> list[ListedGroup]:
-    """Return the groups in one of `states` and of one of `types`, ignoring case; empty lists match all."""
-    wanted_states = {state.strip().lower() for state in states}
-    wanted_types = {kind.strip().lower() for kind in types}
+def list_groups(
+    shard: GroupShardState, wanted_states: frozenset[str], wanted_types: frozenset[str]
+) -> list[ListedGroup]:
+    """Return the groups in one of the states and of one of the types; empty sets stand for all.
+
+    Both are in lowercase.
+    """
     return [
         ListedGroup(
             group_id=group.group_id,

@@ -27,6 +27,7 @@ from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
@@ -40,6 +41,7 @@ from kalda.protocol.messages.offset_delete import (
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
+    TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
@@ -55,6 +57,10 @@ GROUP_ID_NOT_FOUND_FROM: Final = 9
 TOMBSTONES_MAX: Final = 5000
 """The most tombstones in one write of housekeeping. They are one batch, which `max.message.bytes` limits to
 1 MiB by default: this allows 200 bytes for each."""
+
+COMMITTED_MAX: Final = 25_000
+"""The most offsets of one commit. They are one batch, in which each takes 44 bytes or more: by default
+`max.message.bytes` allows fewer than these, but only after all have been encoded."""
 
 _TIMESTAMP_MS_MAX: Final = 2**63 - 1
 
@@ -86,6 +92,7 @@ def commit(
         ApiError: the commit is refused as a whole.
     """
     _validate_commit(shard, request, version)
+    _refuse_too_many(request.topics)
     now_ms = shard.context.time_ms()
     retention_ms = request.retention_time_ms
     expiry_ms = NO_EXPIRY if retention_ms < 0 else min(now_ms + retention_ms, _TIMESTAMP_MS_MAX)
@@ -124,6 +131,14 @@ def _validate_commit(shard: GroupShardState, request: OffsetCommitRequest, versi
         raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
 
 
+def _refuse_too_many(
+    topics: Sequence[OffsetCommitRequestTopic] | Sequence[TxnOffsetCommitRequestTopic],
+) -> None:
+    count = sum(len(topic.partitions) for topic in topics)
+    if count > COMMITTED_MAX:
+        raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{count} offsets are more than {COMMITTED_MAX}")
+
+
 def transactional_commit(
     shard: GroupShardState, request: TxnOffsetCommitRequest, version: int
 ) -> Result[TxnOffsetCommitResponse]:
@@ -149,6 +164,7 @@ def transactional_commit(
             raise
     elif request.generation_id >= 0:
         raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+    _refuse_too_many(request.topics)
     now_ms = shard.context.time_ms()
 
     def read(each: TxnOffsetCommitRequestPartition, metadata: str) -> OffsetAndMetadata:

@@ -88,6 +88,8 @@ def _verdict(report: "AuditReport") -> str:
     text = "everything agrees" if report.is_good else f"{len(report.findings)} findings"
     if report.table_rows is not None:
         text += f", {report.table_rows} rows in the table"
+    if report.not_compared is not None:
+        text += f"; {report.not_compared}"
     if report.completeness is not None:
         text += f", {describe(report.completeness)}"
     return text
@@ -101,6 +103,7 @@ def _json(report: "AuditReport") -> Json:
         "good": report.is_good,
         "findings": list(report.findings),
         "table_rows": report.table_rows,
+        "not_compared": report.not_compared,
         "complete_until_ms": None if completeness is None else completeness.until_ms,
         "complete_share": None if completeness is None else completeness.share,
         "partitions": [

@@ -116,14 +116,17 @@ class _Refused:
 
 @dataclass(frozen=True, slots=True)
 class _OwnNamesRefused:
-    """A decoder for which values are bad that have a field called like a column of Kalda's own."""
+    """A decoder for which values with a field called like a kept column or one of Kalda's own are bad."""
 
     decoder: ValueDecoder
+    kept: tuple[str, ...]
 
     def schema(self) -> pa.Schema | None:
         """Return the other fields."""
         schema = self.decoder.schema()
-        return None if schema is None else pa.schema([each for each in schema if not _is_own(each.name)])
+        return (
+            None if schema is None else pa.schema([each for each in schema if not self._is_taken(each.name)])
+        )
 
     def decode(self, values: pa.Array) -> DecodedValues:
         """Decode a column of values."""
@@ -131,17 +134,26 @@ class _OwnNamesRefused:
         kind = decoded.columns.type
         children = dict(zip(kind.names, decoded.columns.flatten(), strict=True))
         bad: dict[int, DecodeFailure] = {each.row: each for each in decoded.errors}
-        for name in filter(_is_own, kind.names):
-            message = f"the field {name} is called like a column of Kalda's own; give it another name"
+        for name in filter(self._is_taken, kind.names):
+            whose = "Kalda's own" if _is_own(name) else "the record that is kept"
+            message = f"the field {name} is called like a column of {whose}; give it another name"
             for row in pc.indices_nonzero(children[name].is_valid()).to_pylist():
                 bad.setdefault(row, FormatFailure(row, RESERVED_NAME, message))
-        fields = [each for each in kind if not _is_own(each.name)]
+        fields = [each for each in kind if not self._is_taken(each.name)]
         valid = decoded.columns.is_valid().to_pylist()
         mask = pa.array([not is_valid or row in bad for row, is_valid in enumerate(valid)])
         kept = [children[each.name] for each in fields]
         return _Refused(
             pa.StructArray.from_arrays(kept, fields=fields, mask=mask), [bad[row] for row in sorted(bad)]
         )
+
+    def _is_taken(self, name: str) -> bool:
+        return _is_own(name) or _is_kept(name, self.kept)
+
+
+def _is_kept(name: str, kept: Sequence[str]) -> bool:
+    """Return whether a name is one of the kept columns, for SQL, which does not look at case."""
+    return name.lower() in {each.lower() for each in kept}
 
 
 def _is_own(name: str) -> bool:
@@ -194,8 +206,8 @@ class RowPlan:
             FormatError: there are more than a table can have.
         """
         decoder = self._open().with_columns(columns)
-        has_own = any(_is_own(name) for name in columns.names)
-        return replace(self, decoder=_OwnNamesRefused(decoder) if has_own else decoder)
+        is_taken = any(_is_own(name) or _is_kept(name, self.keep) for name in columns.names)
+        return replace(self, decoder=_OwnNamesRefused(decoder, self.keep) if is_taken else decoder)
 
     def _open(self) -> OpenValueDecoder:
         assert isinstance(self.decoder, OpenValueDecoder), (
@@ -215,11 +227,11 @@ class RowPlan:
             if values is None:
                 return None
             fields += list(values)
-        names = {field.name for field in fields}
+        names = {field.name.lower() for field in fields}
         for name in self.keep:
             if name not in SOURCE_TYPES:
                 raise RowPlanError(f"there is no column {name}; the source has {', '.join(SOURCE_TYPES)}")
-            if name in names:
+            if name.lower() in names:
                 raise RowPlanError(f"the values have a field {name}, so the record's {name} cannot be kept")
             fields.append(pa.field(name, SOURCE_TYPES[name]))
         return pa.schema(fields)

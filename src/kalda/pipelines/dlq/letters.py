@@ -5,7 +5,7 @@ replaying a letter is replaying the record. A record that fails again after a re
 first failure, so that a letter always names the record of the pipeline's own topic.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol, cast
 
@@ -28,6 +28,8 @@ TIME: Final = "dlq.ts"
 RETRIES: Final = "dlq.retries"
 OMITTED: Final = "dlq.omitted"
 """Bytes of the record, in a letter without its value, which the topic of dead letters has no room for."""
+TIMESTAMP: Final = "dlq.timestamp"
+"""The record's timestamp in milliseconds, where the topic of dead letters does not take it."""
 
 DECODE: Final = "decode"
 TRANSFORM: Final = "transform"
@@ -197,6 +199,15 @@ def without_record(letter: Mapping[str, object], size: int, *, keep: bool) -> di
     kept = headers if keep else [each for each in headers if str(each["key"]).startswith(PREFIX)]
     key = letter["key"] if keep else None
     return {**letter, "key": key, "value": None, "headers": [*kept, omitted]}
+
+
+def with_present_times(letters: pa.RecordBatch, rows: Collection[int]) -> pa.RecordBatch:
+    """Return letters of which some, by their place, have a header with their timestamp instead of it."""
+    changed = letters.to_pylist()
+    for row in rows:
+        time = {"key": TIMESTAMP, "value": str(changed[row]["timestamp"]).encode()}
+        changed[row] |= {"timestamp": None, "headers": [*changed[row]["headers"], time]}
+    return pa.RecordBatch.from_pylist(changed, letters.schema)
 
 
 def _again(letter: Letter, headers: Headers) -> tuple[Letter, list[tuple[str, bytes | None]]]:

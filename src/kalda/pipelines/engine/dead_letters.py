@@ -20,7 +20,14 @@ from pyarrow import fs
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.row_plan import DecodeFailure
 from kalda.pipelines.direct.rows_target import DeadLetters, Written
-from kalda.pipelines.dlq.letters import OMITTED, Origin, letters_of, without_record
+from kalda.pipelines.dlq.letters import (
+    OMITTED,
+    TIMESTAMP,
+    Origin,
+    letters_of,
+    with_present_times,
+    without_record,
+)
 from kalda.pipelines.dlq.replay import REQUEST_BYTES_MAX, create_topics
 from kalda.pipelines.engine.published import publish_once
 from kalda.pipelines.engine.topic_fit import read_limits, record_sizes
@@ -30,8 +37,8 @@ from kalda.records.columnar import ColumnarBatch
 
 logger: Final = logging.getLogger(__name__)
 
-_OMITTED_BYTES: Final = len(OMITTED) + 32
-"""The header that a letter without its record has in addition, at most."""
+_OMITTED_BYTES: Final = len(OMITTED) + 32 + len(TIMESTAMP) + 32
+"""The headers that a letter without its record or its timestamp has in addition, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +92,21 @@ class DeadLetterOutput:
         return files, f"{root}/dead-letters/{self.pipeline}"
 
     def _fitting(self, files: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the letters; those that the topic has no room for without their record's value.
+        """Yield the letters as the topic takes them.
 
-        The batch is decided, so that a letter which cannot be written would stop the pipeline for good.
+        Those that the topic has no room for come without their record's value, and those whose timestamp it
+        refuses with the present time. The batch is decided, so that a letter which cannot be written would
+        stop the pipeline for good.
         """
         limits = read_limits(self.topic, self.cluster, {"max.request.size": REQUEST_BYTES_MAX})
         limit = limits.record_bytes_max or int(REQUEST_BYTES_MAX)
+        now_ms = time.time_ns() // 1_000_000
         for letters in self._staged(files):
+            # As numbers: Python has no times beyond the year 9999.
+            times = letters.column("timestamp").cast(pa.int64())
+            letters = letters.set_column(letters.schema.get_field_index("timestamp"), "timestamp", times)
+            refused = limits.refused_times(times, now_ms)
+            letters = with_present_times(letters, refused) if refused else letters
             sizes = record_sizes(letters)
             if sizes.max(initial=0) <= limit:
                 yield letters

@@ -12,7 +12,8 @@ from typing import Final, TypeVar
 import pyarrow as pa
 
 from kalda.formats import FormatError, RegistryError, open_decoder
-from kalda.pipelines.direct.row_plan import SOURCE_TYPES, RowPlan, RowPlanError
+from kalda.pipelines.direct.joined_names import NamesJoined
+from kalda.pipelines.direct.row_plan import SOURCE_TYPES, RowPlan, RowPlanError, ValueDecoder
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FunctionStep, RowStep, StepError, load_function
 from kalda.pipelines.engine.source_settings import source_options
 from kalda.pipelines.engine.target_settings import check_topic_target, format_spec
@@ -205,10 +206,18 @@ def _records(source: TopicSource, spec: PipelineSpec, faults: FaultList) -> RowP
     if source.value.name == "raw":
         return RowPlan(keep=tuple(name for name in SOURCE_TYPES if name == "value" or name in keep))
     try:
-        return RowPlan(keep=keep, decoder=open_decoder(format_spec(source.value)))
+        decoder: ValueDecoder = open_decoder(format_spec(source.value))
+        return RowPlan(keep=keep, decoder=NamesJoined(decoder) if _joins_names(spec) else decoder)
     except FormatError as error:
         faults.add(source.value.place or spec.place, str(error))
         return RowPlan(keep=keep)
+
+
+def _joins_names(spec: PipelineSpec) -> bool:
+    """Return whether what sees the values first has one column for names that differ by case alone."""
+    if spec.transform:
+        return isinstance(spec.transform[0], SqlStep)
+    return bool(spec.expect) or isinstance(spec.target, TableSpec)
 
 
 def _check_steps(spec: PipelineSpec, faults: FaultList) -> None:

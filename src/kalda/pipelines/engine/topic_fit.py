@@ -4,6 +4,7 @@ What a maintainer must not break: a record is refused only if its topic refuses 
 records it is sent with; else the batch would lose records that could be written.
 """
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,8 @@ from kalda.formats.decoded import EncodeError
 from kalda.pipelines.spec.model import Cluster
 from kalda.pipelines.tables.fitting import Fitted, Misfit
 from kalda.pipelines.topic_rows import TopicRows
+from kalda.records.columnar_encode import encode_batches
+from kalda.records.compression import Compression
 
 ENCODE_FAILED: Final = "EncodeFailed"
 RECORD_TOO_LARGE: Final = "RecordTooLarge"
@@ -26,6 +29,10 @@ RECORD_REFUSED: Final = "RecordRefused"
 
 _RECORD_OVERHEAD: Final = 61 + 26
 """Bytes of a record batch's header, and at most of the numbers beside the texts of a record."""
+_BEFORE: Final = "message.timestamp.before.max.ms"
+_AFTER: Final = "message.timestamp.after.max.ms"
+_DIFFERENCE: Final = "message.timestamp.difference.max.ms"
+_UNBOUNDED: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +43,58 @@ class TopicLimits:
         record_bytes_max: Of a record that is not compressed, alone in its batch.
         partition_count: The number of partitions.
         needs_key: Whether the topic is compacted.
+        packed_bytes_max: Of a batch that is compressed with each of `codecs`.
+        codecs: What the producer compresses with, and what the broker stores instead; empty for a producer
+            that does not compress.
+        before_max_ms: How far the timestamp of a record may be in the past.
+        after_max_ms: How far it may be in the future.
     """
 
     record_bytes_max: int | None = None
     partition_count: int | None = None
     needs_key: bool = False
+    packed_bytes_max: int | None = None
+    codecs: tuple[Compression, ...] = ()
+    before_max_ms: int | None = None
+    after_max_ms: int | None = None
+
+    def refused_times(self, times: pa.Array, now_ms: int) -> dict[int, str]:
+        """Return why the topic does not take timestamps, by their place; null is the present time.
+
+        Args:
+            times: timestamps, or milliseconds since the epoch.
+            now_ms: the present time in milliseconds since the epoch.
+        """
+        if pa.types.is_timestamp(times.type):
+            times = times.cast(pa.timestamp("ms", times.type.tz), safe=False)
+        elif not pa.types.is_integer(times.type):
+            return {}
+        found: dict[int, str] = {}
+        least = 0 if self.before_max_ms is None else now_ms - self.before_max_ms
+        greatest = _UNBOUNDED if self.after_max_ms is None else now_ms + self.after_max_ms
+        numbers = times.cast(pa.int64())
+        bad = pc.or_(pc.less(numbers, max(least, 0)), pc.greater(numbers, min(greatest, _UNBOUNDED)))
+        for row in pc.indices_nonzero(pc.fill_null(bad, False)).to_pylist():
+            number = numbers[row].as_py()
+            if number < 0:
+                found[row] = f"{number} ms is before 1970, and no record has such a timestamp"
+            elif number < least:
+                found[row] = f"{number} ms is older than `{_BEFORE}`={self.before_max_ms} allows"
+            else:
+                found[row] = f"{number} ms is later than `{_AFTER}`={self.after_max_ms} allows"
+        return found
+
+    def packed_bytes(self, record: pa.RecordBatch) -> int:
+        """Return the bytes of one record, compressed as the topic gets and stores it, alone in its batch."""
+        columns = {name: record.column(name) for name in record.schema.names}
+        sizes = (
+            len(batch)
+            for codec in self.codecs
+            for batch in encode_batches(
+                columns.get("key"), columns["value"], 0, columns.get("headers"), compression=codec
+            )
+        )
+        return max(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +145,12 @@ class TopicFit:
             for row in np.flatnonzero(sizes > limit).tolist():
                 message = f"column value: the record has about {int(sizes[row])} bytes; {allowed}"
                 found[row] = (RECORD_TOO_LARGE, message)
+        found |= self._too_large_packed(records, found)
+        if "timestamp" in names:
+            times = records.column("timestamp")
+            for row, why in self.limits.refused_times(times, time.time_ns() // 1_000_000).items():
+                message = f"column timestamp: {why} in the topic {self.topic}"
+                found.setdefault(row, (RECORD_REFUSED, message))
         if self.limits.needs_key:
             keys = records.column("key").is_null() if "key" in names else pa.repeat(True, records.num_rows)
             message = f"column key=None: the topic {self.topic} is compacted; a record needs a key"
@@ -102,6 +162,23 @@ class TopicFit:
                 if number is not None and (number < 0 or (count is not None and number >= count)):
                     message = f"column partition={number}: the topic {self.topic} has {count} partitions"
                     found.setdefault(row, (RECORD_REFUSED, message))
+        return found
+
+    def _too_large_packed(
+        self, records: pa.RecordBatch, known: Mapping[int, object]
+    ) -> dict[int, tuple[str, str]]:
+        """Return the records that are too large even when they are compressed."""
+        limit = self.limits.packed_bytes_max
+        if limit is None:
+            return {}
+        found: dict[int, tuple[str, str]] = {}
+        for row in np.flatnonzero(record_sizes(records) > limit).tolist():
+            if row not in known and (size := self.limits.packed_bytes(records.slice(row, 1))) > limit:
+                message = (
+                    f"column value: the record has {size} bytes when it is compressed; the topic "
+                    f"{self.topic} takes {limit} (`max.message.bytes`)"
+                )
+                found[row] = (RECORD_TOO_LARGE, message)
         return found
 
 
@@ -120,16 +197,38 @@ def read_limits(name: str, cluster: Cluster, producer: Mapping[str, str]) -> Top
     except ClientError:
         return TopicLimits(request_max)
     settings = {key: entry.value or "" for key, entry in entries.items()}
-    is_compressed = producer.get("compression.type", "none") != "none"
     topic_max = settings.get("max.message.bytes", "")
-    # A compressed record may be smaller than it is here, so that only the producer's limit is certain.
-    known = [request_max] + ([int(topic_max)] if topic_max and not is_compressed else [])
+    codecs = _codecs(producer.get("compression.type", "none"), settings.get("compression.type", ""))
+    known = [request_max] + ([int(topic_max)] if topic_max and Compression.NONE in codecs else [])
     found = next(iter(described.results.values()), None)
+    is_created_time = settings.get("message.timestamp.type", "CreateTime") == "CreateTime"
     return TopicLimits(
         min(known),
         None if found is None else len(found.partitions),
         "compact" in settings.get("cleanup.policy", "").split(","),
+        int(topic_max) if topic_max and Compression.NONE not in codecs else None,
+        codecs,
+        _time_bound(settings, _BEFORE) if is_created_time else None,
+        _time_bound(settings, _AFTER) if is_created_time else None,
     )
+
+
+def _codecs(producer: str, topic: str) -> tuple[Compression, ...]:
+    """Return the codecs in which a record must be small enough: as it is sent, and as it is stored."""
+    sent = Compression[producer.upper()]
+    stored = {"producer": sent, "uncompressed": Compression.NONE}.get(topic)
+    if stored is None:
+        stored = Compression[topic.upper()] if topic.upper() in Compression.__members__ else sent
+    return tuple(dict.fromkeys((sent, stored)))
+
+
+def _time_bound(settings: Mapping[str, str], name: str) -> int | None:
+    """Return a bound of timestamps in milliseconds; brokers before 3.6 have one setting for both."""
+    for each in (name, _DIFFERENCE):
+        value = settings.get(each, "")
+        if value and int(value) < _UNBOUNDED:
+            return int(value)
+    return None
 
 
 _REQUEST_BYTES_MAX: Final = 1_048_576

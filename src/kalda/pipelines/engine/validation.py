@@ -25,6 +25,7 @@ from kalda.pipelines.spec.model import (
     TopicSource,
 )
 from kalda.pipelines.tables import SchemaRefusedError, TableError, open_table
+from kalda.pipelines.tables.schemas import check_columns
 
 _QUICK_REGISTRY: Final = {"registry.tries": "1", "registry.timeout_s": "5"}
 
@@ -155,12 +156,10 @@ def _columns_problems(spec: PipelineSpec, schema: pa.Schema) -> list[str]:
         for column in required
         if not column.nullable and column.name.lower() not in names
     ]
-    for field in existing or ():
-        incoming = schema.field(field.name).type if field.name in schema.names else None
-        if incoming is not None and incoming != field.type and target.evolve.value == "none":
-            problems.append(
-                f"column {field.name} of {target.table} is {field.type}; the rows have {incoming}"
-            )
+    try:
+        check_columns(target, existing, schema)
+    except SchemaRefusedError as error:
+        problems.append(str(error))
     return problems
 
 

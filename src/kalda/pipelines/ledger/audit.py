@@ -5,7 +5,7 @@ table's count of rows, each from its own source. Nothing here repairs; `kalda pi
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.common.types import TopicPartition
@@ -50,6 +50,8 @@ class AuditReport:
     """What is wrong, one sentence each; empty if all agrees."""
     table_rows: int | None
     completeness: Completeness | None
+    not_compared: str | None = None
+    """Why the rows of the target are not compared with the ledger; None where they are."""
 
     @property
     def is_good(self) -> bool:
@@ -73,6 +75,7 @@ def audit(
     is_plain: bool = False,
     shared: Sequence[LedgerRecord] = (),
     may_repeat: bool = False,
+    not_compared: str | None = None,
     faults: Sequence[str] = (),
 ) -> AuditReport:
     """Check everything that can be checked without reading records.
@@ -87,6 +90,7 @@ def audit(
         is_plain: whether the pipeline has no transform, so that its rows have the values that were decoded.
         shared: the records of other pipelines that write the same table.
         may_repeat: whether an offset may be in several batches, because rows replace each other.
+        not_compared: why there is neither `table_rows` nor `table_values`.
         faults: values of the ledger's topic that are no records.
     """
     findings = list(faults)
@@ -125,7 +129,7 @@ def audit(
         )
     if table_rows is not None and table_rows != accounted:
         findings.append(f"{target} has {table_rows} rows, but the ledger accounts for {accounted}")
-    return AuditReport(pipeline, target, report.partitions, tuple(findings), table_rows, report.completeness)
+    return replace(report, findings=tuple(findings), not_compared=not_compared)
 
 
 def _values(records: Sequence[LedgerRecord], name: str) -> Totals | None:

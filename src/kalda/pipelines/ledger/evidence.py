@@ -70,6 +70,7 @@ def audit_pipeline(
         is_plain=not spec.transform,
         shared=_shared(spec, contents.records),
         may_repeat=isinstance(target, TableSpec) and target.mode is WriteMode.UPSERT,
+        not_compared=_not_compared(spec),
         faults=faults,
     )
 
@@ -174,6 +175,19 @@ def _is_row_wise(spec: PipelineSpec) -> bool:
     """Return whether each accounted row is one row of the target; a step may aggregate those of a batch."""
     steps = (step.text for step in spec.transform if isinstance(step, SqlStep))
     return not any(isinstance(parse_step(text), BatchSql) for text in steps)
+
+
+def _not_compared(spec: PipelineSpec) -> str | None:
+    """Return why the rows of a pipeline's target are not compared; None where they are."""
+    if not isinstance(spec.target, TableSpec):
+        return "the topic's records are not compared with the ledger"
+    if spec.target.mode is WriteMode.UPSERT:
+        return "the table is not compared with the ledger, as its rows replace each other by key"
+    return (
+        None
+        if _is_row_wise(spec)
+        else "the table is not compared with the ledger, as a step sees all rows of a batch"
+    )
 
 
 def _rows_of(spec: TableSpec) -> int:

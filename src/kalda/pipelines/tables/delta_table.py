@@ -403,7 +403,7 @@ class DeltaLakeTable:
         if is_append_only(configuration):
             fixed = dict.fromkeys(current.names, "delta.appendOnly=true forbids to write its rows again")
         while True:
-            rules = EvolutionRules(policy, fixed=fixed, is_strict=is_strict)
+            rules = EvolutionRules(policy, TableFormat.DELTA, fixed=fixed, is_strict=is_strict)
             evolution = evolve(current, rows, rules, self.spec.table)
             inexact = inexact_columns(self, current, evolution)
             if not inexact:

@@ -85,13 +85,6 @@ def table_faults(metadata: TableMetadata) -> list[str]:
     return [f"its format version {version} {what}; versions up to {FORMAT_VERSION_MAX} are"]
 
 
-def can_promote(own: pa.DataType, wider: pa.DataType) -> bool:
-    """Return whether Iceberg can change a column's type; it changes no integer to a floating-point number."""
-    if pa.types.is_decimal(own) and pa.types.is_decimal(wider):
-        return bool(own.scale == wider.scale)
-    return bool(pa.types.is_integer(own) == pa.types.is_integer(wider))
-
-
 def iceberg_file(location: str, file: DataFile, schema: Schema, spec: PartitionSpec) -> IcebergFile:
     """Return pyiceberg's value of a file that a task has written."""
     lower, upper, nulls = {}, {}, {}

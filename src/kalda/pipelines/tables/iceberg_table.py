@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
+from uuid import UUID
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
@@ -42,7 +43,6 @@ from kalda.pipelines.tables.iceberg_changes import snapshot_changes
 from kalda.pipelines.tables.iceberg_files import (
     TRANSFORMS,
     arrow_file_schema,
-    can_promote,
     described,
     iceberg_file,
     same_fields,
@@ -82,12 +82,18 @@ ATTEMPTS_MAX: Final = 100
 WAIT_S: Final = 0.05
 """The wait after a lost attempt, times their number, so that writers of one SQLite file get their turn."""
 
+UNCHANGED_MAX: Final = 5
+"""So often in a row a commit is tried again on a table that nobody changed: a catalog may be short of a lock,
+but a requirement that it names would fail for ever."""
+
 SNAPSHOTS_MAX: Final = 200
 """Each commit writes the list of all snapshots, and pyiceberg copies it a dozen times; beyond this many the
 older half is dropped from it."""
 
 _LOST: Final = (CommitFailedException, CommitStateUnknownException, ValidationException, OperationalError)
-"""Outcomes after which the table is read again: another commit came first, or the catalog did not answer."""
+"""Outcomes after which the table is read again: another commit came first, or the catalog did not answer.
+
+What `_wait` finds in the table decides then if trying again can help."""
 
 
 class IcebergTable:
@@ -108,6 +114,10 @@ class IcebergTable:
                 f"The catalog of the table {spec.table} cannot be opened: {error}"
             ) from error
         self._loaded: LoadedTable | None = None
+        self._unchanged = 0
+        """Attempts in a row that failed without another commit."""
+        self._prepared: UUID | None = None
+        """The table that the rows of a batch are written for."""
 
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last committed batch of a query."""
@@ -150,7 +160,7 @@ class IcebergTable:
                 found = self._faults(table)
                 if found:
                     raise TableSpecError(f"The table {self.spec.table} cannot be written: {'; '.join(found)}")
-                rules = EvolutionRules(self.spec.evolve, can_promote, is_strict=is_strict)
+                rules = EvolutionRules(self.spec.evolve, TableFormat.ICEBERG, is_strict=is_strict)
                 evolution = evolve(self._schema_of(table), rows, rules, self.spec.table)
                 change = SchemaChange(False, evolution.added, evolution.widened)
                 if change:
@@ -163,6 +173,7 @@ class IcebergTable:
     def fit(self) -> RowFit:
         """Return what the table asks of its rows."""
         table = self._existing()
+        self._prepared = table.metadata.table_uuid
         given = schema_to_pyarrow(table.schema())
         return RowFit(
             self.spec.table,
@@ -310,6 +321,7 @@ class IcebergTable:
         """Try until the change is committed with the batch's progress, or another driver has done it."""
         for attempt in range(1, ATTEMPTS_MAX + 1):
             table = self._existing()
+            self._check_same(table, self._prepared)
             progress = self._progress(table, batch.query_id)
             if progress.batch_id >= batch.batch_id:
                 return CommitResult(_snapshot_id(table), False, attempt, 0)
@@ -477,17 +489,35 @@ class IcebergTable:
 
         Raises:
             OSError: The disk under SQLite's file is full.
-            TableError: No other commit came before this one, so that trying again would not help.
+            TableError: No other commit came before this one, so that trying again would not help, or the
+                table is another one.
         """
         if "disk is full" in str(error):
             reason = f"{os.strerror(errno.ENOSPC)} for the catalog of the table {self.spec.table}"
             raise OSError(errno.ENOSPC, reason) from error
-        if isinstance(error, ValidationException) and table is not None:
-            fresh = self._refresh()
-            if fresh is not None and fresh.metadata_location == table.metadata_location:
+        fresh = self._refresh() if table is not None else None
+        if table is not None and fresh is not None:
+            self._check_same(fresh, table.metadata.table_uuid)
+            is_unchanged = fresh.metadata_location == table.metadata_location
+            self._unchanged = self._unchanged + 1 if is_unchanged else 0
+            is_hopeless = isinstance(error, CommitFailedException) and self._unchanged >= UNCHANGED_MAX
+            if is_unchanged and (is_hopeless or isinstance(error, ValidationException)):
+                self._unchanged = 0
                 message = f"The table {self.spec.table} does not take the commit: {error}"
                 raise TableError(message) from error
         time.sleep(min(1.0, WAIT_S * (attempt + 1)))
+
+    def _check_same(self, table: LoadedTable, uuid: UUID | None) -> None:
+        """Check that a table was not dropped and created again, with other field ids perhaps.
+
+        Raises:
+            TableError: It was.
+        """
+        if uuid is not None and table.metadata.table_uuid != uuid:
+            raise TableError(
+                f"The table {self.spec.table} was dropped and created again: its UUID was {uuid}, and is "
+                f"{table.metadata.table_uuid}. The batch, whose files are those of the former, is tried again"
+            )
 
     def _conflict(self, action: str) -> CommitConflictError:
         return CommitConflictError(

@@ -144,7 +144,7 @@ class ParquetTable:
         )
 
     def _evolution(self, current: pa.Schema, rows: pa.Schema, is_strict: bool) -> Evolution:
-        rules = EvolutionRules(self.spec.evolve, is_strict=is_strict)
+        rules = EvolutionRules(self.spec.evolve, TableFormat.PARQUET, is_strict=is_strict)
         evolution = evolve(current, rows, rules, self.spec.table)
         fixed = inexact_columns(self, current, evolution)
         return evolve(current, rows, replace(rules, fixed=fixed), self.spec.table) if fixed else evolution

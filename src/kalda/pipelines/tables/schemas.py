@@ -4,13 +4,13 @@ Decides alone, no I/O. A table's types are the part of Arrow's that Delta, Icebe
 Do not break: a column's type never becomes narrower, and no column becomes required.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
-from kalda.pipelines.spec.model import Evolve, TableFormat
+from kalda.pipelines.spec.model import Evolve, TableFormat, TableSpec
 from kalda.pipelines.tables.errors import SchemaRefusedError
 from kalda.pipelines.tables.fitting import convert, is_untyped
 
@@ -119,16 +119,27 @@ class EvolutionRules:
 
     Attributes:
         policy: What the pipeline's file allows.
-        can_widen: Whether the format can change one type to another.
+        kind: The table's format.
         fixed: Columns that cannot be widened, with the reason.
         is_strict: Whether what is not allowed is refused. Else the table stays as it is there, and each row
             shows whether it fits.
     """
 
     policy: Evolve
-    can_widen: Callable[[pa.DataType, pa.DataType], bool] = lambda own, wider: True
+    kind: TableFormat
     fixed: Mapping[str, str] | None = None
     is_strict: bool = True
+
+
+def check_columns(spec: TableSpec, current: pa.Schema | None, incoming: pa.Schema) -> None:
+    """Check that a table takes columns that the file declares; `current` is None for one that is not there.
+
+    Raises:
+        SchemaRefusedError: It does not; the message names each column.
+    """
+    rows = table_schema(incoming, spec.format, spec.table)
+    if current is not None:
+        evolve(current, rows, EvolutionRules(spec.evolve, spec.format), spec.table)
 
 
 def evolve(current: pa.Schema, incoming: pa.Schema, rules: EvolutionRules, table: str) -> Evolution:
@@ -200,8 +211,7 @@ class _Merge:
         elif wider != own:
             if self._rules.policy is not Evolve.WIDEN:
                 self.refused.append(f"{other} is wider than the table's {own}")
-            elif self._fixed is not None or not self._rules.can_widen(own, wider):
-                reason = self._fixed or "its format has no such change"
+            elif reason := self._fixed or _not_widened(self._rules.kind, own, wider):
                 self.refused.append(f"the table's {own} cannot become {wider}: {reason}")
             else:
                 self.is_wider = True
@@ -223,6 +233,17 @@ class _Merge:
                 fields.append(pa.field(each.name, each.type))
         merged = pa.struct(fields)
         return own if merged == own else merged
+
+
+def _not_widened(kind: TableFormat, own: pa.DataType, wider: pa.DataType) -> str | None:
+    """Return why a format does not change one type to another; None where it does."""
+    if kind is not TableFormat.ICEBERG:
+        return None
+    if pa.types.is_decimal(own) and pa.types.is_decimal(wider) and own.scale != wider.scale:
+        return "Iceberg keeps the scale of a decimal; cast the values, or add another column"
+    if pa.types.is_integer(own) and pa.types.is_floating(wider):
+        return "Iceberg makes no floating-point numbers of integers; cast the values, or add another column"
+    return None
 
 
 def wider_type(own: pa.DataType, other: pa.DataType) -> pa.DataType | None:

@@ -17,8 +17,8 @@ from libc.string cimport memcmp, memcpy
 
 INTERFACE = 4
 
-cdef int64_t ELEMENTS_MAX = 1000000
-"""That of `wire_format`: no request that names more topics and partitions is a usual one."""
+cdef int64_t ELEMENTS_MAX = 50000
+"""That of `wire`: no request that names more topics and partitions is a usual one."""
 
 
 cdef inline int16_t read_int16(const uint8_t *at) noexcept nogil:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
+    ELEMENTS_MAX,
     INT16,
     INT32,
     INT64,
@@ -33,7 +34,7 @@ from kalda.protocol.fast.wire import (
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
-from kalda.protocol.wire_format import ELEMENTS_MAX, take_elements
+from kalda.protocol.wire_format import take_elements
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
@@ -213,11 +214,11 @@ def _read_topics(
     limit = len(frame)
     flexible = version >= FLEXIBLE_FROM
     topic_count, position = read_array_count(frame, position, limit, flexible)
-    room = take_elements(ELEMENTS_MAX, topic_count)
+    room = take_elements(ELEMENTS_MAX, topic_count, ELEMENTS_MAX)
     for _ in range(topic_count):
         key, position = _read_topic_key(frame, position, limit, version)
         partition_count, position = read_array_count(frame, position, limit, flexible)
-        room = take_elements(room, partition_count)
+        room = take_elements(room, partition_count, ELEMENTS_MAX)
         partitions: list[FetchPartitionFields] = []
         for _ in range(partition_count):
             partition, position = _read_partition(frame, position, version)
@@ -264,13 +265,13 @@ def _read_forgotten(
     limit = len(frame)
     flexible = version >= FLEXIBLE_FROM
     topic_count, position = read_array_count(frame, position, limit, flexible)
-    room = take_elements(room, topic_count)
+    room = take_elements(room, topic_count, ELEMENTS_MAX)
     for _ in range(topic_count):
         key, position = _read_topic_key(frame, position, limit, version)
         count, position = read_array_count(frame, position, limit, flexible)
         if count * 4 > limit - position:
             raise ProtocolError(f"{count} forgotten partitions in {limit - position} bytes")
-        room = take_elements(room, count)
+        room = take_elements(room, count, ELEMENTS_MAX)
         indexes = [INT32.unpack_from(frame, position + 4 * at)[0] for at in range(count)]
         position += 4 * count
         if flexible:
@@ -283,7 +284,7 @@ def _read_tags(frame: memoryview, position: int, version: int, fields: FetchRequ
     """Read the top level's tagged fields: 1 is the replica state; the cluster id (0) is not used."""
     limit = len(frame)
     count, position = read_unsigned_varint(frame, position)
-    take_elements(room, count)
+    take_elements(room, count, ELEMENTS_MAX)
     previous = -1
     for _ in range(count):
         previous, length, position = read_tag(frame, position, limit, previous)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
+    ELEMENTS_MAX,
     INT16,
     INT32,
     NodeEndpoint,
@@ -28,7 +29,7 @@ from kalda.protocol.fast.wire import (
     write_unsigned_varint,
 )
 from kalda.protocol.protocol_errors import ProtocolError
-from kalda.protocol.wire_format import ELEMENTS_MAX, take_elements
+from kalda.protocol.wire_format import take_elements
 
 if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
@@ -42,6 +43,9 @@ TOPIC_ID_SIZE: Final = 16
 
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
+
+
+_NONE_TWICE: Final[set[tuple[bytes, int]]] = set()
 
 
 class ProduceRequestFields:
@@ -63,6 +67,27 @@ class ProduceRequestFields:
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topics = topics
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the request names, those that it names twice included."""
+        return sum(len(partitions) for _, partitions in self.topics)
+
+    def named_twice(self) -> set[tuple[bytes, int]]:
+        """Return the partitions that the request names more than once."""
+        topics = self.topics
+        if len(topics) == 1 or len(dict(topics)) == len(topics):
+            for _, partitions in topics:
+                if len(partitions) > 1 and len(dict(partitions)) != len(partitions):
+                    break
+            else:
+                return _NONE_TWICE
+        seen: set[tuple[bytes, int]] = set()
+        twice: set[tuple[bytes, int]] = set()
+        for name, partitions in topics:
+            for index, _ in partitions:
+                (twice if (name, index) in seen else seen).add((name, index))
+        return twice
 
 
 class PartitionProduceResult(NamedTuple):
@@ -191,7 +216,7 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
         transactional_id, position = read_string(frame, position, limit, flexible)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_array_count(frame, position + 6, limit, flexible)
-    room = take_elements(ELEMENTS_MAX, topic_count)
+    room = take_elements(ELEMENTS_MAX, topic_count, ELEMENTS_MAX)
     topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]] = []
     read_partition = _flexible_partition if flexible else _partition
     for _ in range(topic_count):
@@ -200,7 +225,7 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
         else:
             name, position = read_text(frame, position, limit, flexible)
         partition_count, position = read_array_count(frame, position, limit, flexible)
-        room = take_elements(room, partition_count)
+        room = take_elements(room, partition_count, ELEMENTS_MAX)
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition, position = read_partition(frame, position, limit)

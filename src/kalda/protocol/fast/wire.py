@@ -9,7 +9,11 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from kalda.protocol.protocol_errors import ProtocolError
-from kalda.protocol.wire_format import ELEMENTS_MAX, take_elements
+from kalda.protocol.wire_format import take_elements
+
+ELEMENTS_MAX: Final = 50_000
+"""Topics, partitions and tagged fields that one Produce or Fetch request may have together. They are parsed
+in one piece, up to a microsecond each. A broker has 20,000 partitions or so."""
 
 INT16: Final = Struct(">h")
 INT32: Final = Struct(">i")
@@ -100,7 +104,7 @@ def skip_tagged_fields(
 ) -> tuple[int, int]:
     """Skip a tagged-fields section whose tags rise; return what `wire_format.skip_tagged_fields` does."""
     count, position = read_unsigned_varint(frame, position)
-    room = take_elements(room, count)
+    room = take_elements(room, count, ELEMENTS_MAX)
     previous = -1
     for _ in range(count):
         previous, length, position = read_tag(frame, position, limit, previous)

@@ -19,7 +19,8 @@ class PartitionsSchema(Struct):
 class TransactionLogValue(Message, versions="0-1", flexible="1+"):
     """The transaction; `transaction_partitions` None means that it has none.
 
-    v1 is flexible and adds, tagged, what KIP-890 and KIP-939 need.
+    v1 is flexible and adds, tagged, what KIP-890 and KIP-939 need. Apache Kafka 4.4 has the tags 0 to 3; its
+    readers skip tag 4, which KAFKA-20357 is expected to add.
     """
 
     producer_id: int = wire(INT64, "0+")

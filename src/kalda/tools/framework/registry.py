@@ -83,7 +83,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         f"{_TOOLS}.features:features", "Describe, upgrade, downgrade and disable the features of a cluster."
     ),
     "cluster": ToolEntry(
-        f"{_TOOLS}.cluster:cluster", "Show the brokers, controller, versions and health of a cluster."
+        f"{_TOOLS}.cluster:cluster", "Show a cluster's brokers, versions and health; take a broker out of it."
     ),
     "dump-log": ToolEntry(
         f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."

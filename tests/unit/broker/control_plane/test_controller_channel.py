@@ -12,6 +12,7 @@ from kalda.broker.control_plane.channel import (
     ControllerRoute,
 )
 from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
@@ -24,6 +25,7 @@ from kalda.protocol.messages.leader_and_isr import (
 )
 from kalda.protocol.messages.stop_replica import StopReplicaPartitionError, StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
+from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message
 from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 from tests.unit.broker.control_plane.test_controller_wire import role
@@ -51,6 +53,9 @@ class FakePeer:
         except ConnectionError:
             self.is_closed = True
             raise
+
+    def version_of(self, api_key: ApiKey) -> int:
+        return spec(api_key).versions.highest
 
     def close(self) -> None:
         self.is_closed = True

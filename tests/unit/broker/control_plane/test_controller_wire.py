@@ -78,11 +78,21 @@ def test_leader_and_isr(version: int, is_full: bool) -> None:
     request = LeaderAndIsr(1, 9, ROLES, is_full=is_full)
     leaders = {1: ListenerEndpoint("PLAINTEXT", "h", 1), 2: None}
 
-    message = over_the_wire(leader_and_isr_request(request, 77, leaders), version)
+    message = over_the_wire(leader_and_isr_request(request, 77, leaders, version), version)
 
     assert request == read_leader_and_isr(message)
     assert 77 == message.broker_epoch
     assert [(1, "h", 1)] == [(each.broker_id, each.host_name, each.port) for each in message.live_leaders]
+
+
+@pytest.mark.parametrize("version", [2, 3, 4])
+@pytest.mark.parametrize("is_full", [False, True])
+def test_leader_and_isr_for_brokers_without_topic_ids(version: int, is_full: bool) -> None:
+    """Apache Kafka before 2.8: no version that it has carries a type."""
+    request = LeaderAndIsr(1, 9, [role("b", 0, is_new=True)], is_full=is_full)
+    message = over_the_wire(leader_and_isr_request(request, 77, {}, version), version)
+    expected = LeaderAndIsr(1, 9, [role("b", 0, is_new=True, topic_id=ZERO_UUID)])
+    assert expected == read_leader_and_isr(message)
 
 
 @pytest.mark.parametrize("version", range(8))
@@ -179,9 +189,20 @@ def test_update_metadata(is_full: bool) -> None:
     ]
     request = UpdateMetadata(1, 9, partitions, brokers, is_full)
 
-    message = over_the_wire(update_metadata_request(request, 77), 8)
+    message = over_the_wire(update_metadata_request(request, 77, 8), 8)
 
     assert request == read_update_metadata(message)
+    assert 77 == message.broker_epoch
+
+
+@pytest.mark.parametrize("version", [5, 6, 7])
+@pytest.mark.parametrize("is_full", [False, True])
+def test_update_metadata_for_brokers_that_know_no_type(version: int, is_full: bool) -> None:
+    """Apache Kafka before 3.4: it gets the metadata all the same."""
+    request = UpdateMetadata(1, 9, [role("a", 0)], [BrokerInfo(2, ())], is_full)
+    message = over_the_wire(update_metadata_request(request, 77, version), version)
+    read = read_update_metadata(message)
+    assert [("a", 0, 1)] == [(each.topic, each.partition, each.leader) for each in read.partitions]
     assert 77 == message.broker_epoch
 
 

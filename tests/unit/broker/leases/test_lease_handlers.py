@@ -26,7 +26,7 @@ from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.producer_state_manager import AppendOrigin
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership
-from tests.unit.broker.partial_services import provide
+from tests.unit.broker.partial_services import finished, provide
 from tests.unit.storage.log_fixtures import marker
 
 LIMITS = LeaseLimits(leases_max=20, lease_ms=60_000, lifetime_ms=600_000)
@@ -62,7 +62,7 @@ def acquire(
 
 def release(broker: DataPath, lease_id: int, **fields: Any) -> ReleaseResult:
     request = ReleaseReadLeaseRequest(leases=[ReleasedLease(lease_id=lease_id, **fields)])
-    return release_read_lease.handle(broker.services, request, broker.context(0)).leases[0]
+    return finished(release_read_lease.handle(broker.services, request, broker.context(0))).leases[0]
 
 
 def produce(broker: DataPath, batches: int, records: int = 4) -> None:

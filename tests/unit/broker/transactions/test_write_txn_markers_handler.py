@@ -14,7 +14,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, leadership
-from tests.unit.broker.partial_services import provide
+from tests.unit.broker.partial_services import finished, provide
 
 NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -50,7 +50,7 @@ def write(broker: DataPath, *markers: WritableTxnMarker) -> list[tuple[int, list
             each.producer_id,
             [(it.partition_index, it.error_code) for topic in each.topics for it in topic.partitions],
         )
-        for each in answer.value.markers
+        for each in finished(answer.value).markers
     ]
 
 

@@ -4,7 +4,12 @@ import pytest
 
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.coordinator.group.offset_operations import SLICE_MAX, TOMBSTONES_MAX, FetchedOffsets
+from kalda.coordinator.group.offset_operations import (
+    COMMITTED_MAX,
+    SLICE_MAX,
+    TOMBSTONES_MAX,
+    FetchedOffsets,
+)
 from kalda.protocol.messages.offset_commit import OffsetCommitRequest
 from kalda.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -187,6 +192,14 @@ def test_what_the_log_refuses_has_a_code_that_clients_know(refusal: ErrorCode, c
     simulation.log.append_error = refusal
     assert commit(simulation, commit_request(SIMPLE, 1)) is code
     simulation.log.append_error = None
+    assert {} == offsets(simulation)
+
+
+def test_a_commit_that_fits_no_batch_is_refused_before_it_is_encoded() -> None:
+    simulation = GroupSimulation()
+    request = commit_request(SIMPLE, 1)
+    request.topics[0].partitions *= COMMITTED_MAX + 1
+    assert commit(simulation, request) is ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert {} == offsets(simulation)
 
 

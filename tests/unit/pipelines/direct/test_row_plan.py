@@ -80,3 +80,16 @@ def test_a_field_called_like_a_column_of_kalda_makes_its_record_bad() -> None:
         (each.row, each.error_class) for each in made.failures
     ]
     assert [{"id": 1, "__kalda_offset": 5}, {"id": None, "__kalda_offset": 8}] == made.rows.to_pylist()
+
+
+def test_a_field_called_like_a_kept_column_makes_its_record_bad() -> None:
+    """Whatever its case, which SQL does not look at; it stopped the pipeline."""
+    values = pa.array([b'{"id":1}', b'{"id":2,"Offset":7}', b'{"id":3}', None], pa.binary())
+    found = replace(records([0] * 4), values=values)
+    plan = RowPlan(keep=("offset",), decoder=open_decoder(FormatSpec("json")))
+
+    made = plan.with_columns(plan.columns_of(values)).rows_of(found, PARTITION)
+
+    assert [(1, "ReservedName")] == [(each.row, each.error_class) for each in made.failures]
+    assert "Offset is called like a column of the record that is kept" in made.failures[0].message
+    assert [5, 7, 8] == made.rows.column("offset").to_pylist()

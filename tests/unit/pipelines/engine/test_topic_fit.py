@@ -1,6 +1,8 @@
 """Which rows a topic does not take."""
 
 import pickle
+import random
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -8,6 +10,7 @@ import pyarrow.compute as pc
 from kalda.formats.decoded import EncodeError
 from kalda.pipelines.engine.topic_fit import TopicFit, TopicLimits
 from kalda.pipelines.topic_rows import TopicRows
+from kalda.records.compression import Compression
 
 
 class Halves:
@@ -63,3 +66,37 @@ def test_records_that_the_topic_refuses() -> None:
         (2, "RecordRefused", "column key=None: the topic out is compacted; a record needs a key"),
         (3, "RecordRefused", "column partition=2: the topic out has 2 partitions"),
     ] == [(each.row, each.error_class, each.message.partition(" (")[0]) for each in found.misfits]
+
+
+def test_timestamps_that_the_broker_refuses() -> None:
+    """`message.timestamp.before.max.ms` and `…after.max.ms`; a null is the time of sending."""
+    years = [datetime(year, 1, 1, tzinfo=UTC) for year in (1969, 1980, 2900)]
+    times = [*years[:2], None, years[2], datetime.now(UTC)]
+    rows = pa.record_batch({"value": [b"v"] * 5, "timestamp": pa.array(times, pa.timestamp("us", "UTC"))})
+    day = 86_400_000
+
+    bounded = fit_of(TopicRows(), TopicLimits(before_max_ms=day, after_max_ms=day)).fit(rows)
+    assert [(0, "before 1970"), (1, "before.max.ms`=86400000"), (3, "after.max.ms`=86400000")] == [
+        (each.row, word)
+        for each, word in zip(
+            bounded.misfits,
+            ("before 1970", "before.max.ms`=86400000", "after.max.ms`=86400000"),
+            strict=True,
+        )
+        if word in each.message and each.error_class == "RecordRefused"
+    ]
+    assert [None, times[4]] == bounded.rows.column("timestamp").to_pylist()
+    unbounded = fit_of(TopicRows(), TopicLimits()).fit(rows)
+    assert [0] == [each.row for each in unbounded.misfits]
+
+
+def test_a_record_is_measured_as_it_is_compressed() -> None:
+    """The broker refuses what does not compress well enough; the producer cannot know."""
+    noise = random.Random(1).randbytes(5000)
+    rows = pa.record_batch({"value": pa.array([b"v" * 5000, noise, b"v"], pa.binary())})
+    limits = TopicLimits(1_000_000, packed_bytes_max=1000, codecs=(Compression.ZSTD,))
+
+    found = fit_of(TopicRows(), limits).fit(rows)
+
+    assert [(1, "RecordTooLarge")] == [(each.row, each.error_class) for each in found.misfits]
+    assert "when it is compressed; the topic out takes 1000" in found.misfits[0].message

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 from deltalake.exceptions import CommitFailedError
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.metadata import new_table_metadata
@@ -17,10 +19,18 @@ from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import LongType, NestedField, StringType
 
 from kalda.pipelines.spec.model import Evolve, TableFormat, WriteMode
-from kalda.pipelines.tables import CompactPolicy, Table, TableError, TableSpecError, TaskId, open_table
+from kalda.pipelines.tables import (
+    CompactPolicy,
+    Table,
+    TableError,
+    TableSpecError,
+    TaskId,
+    iceberg_table,
+    open_table,
+)
 from kalda.pipelines.tables.iceberg_files import table_faults
 from kalda.pipelines.tables.iceberg_table import IcebergTable
-from kalda.pipelines.tables.upsert import HIDDEN
+from kalda.pipelines.tables.upsert import DELETE, HIDDEN, OFFSET, PARTITION
 from tests.unit.pipelines.tables.table_cases import QUERY, account, append, rows_of, spec_of
 
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
@@ -147,6 +157,53 @@ def test_rows_replace_each_other_where_columns_have_names_of_their_own(tmp_path:
     assert {"col-1", "col-2"} == names_in_files(path)
 
 
+def test_rows_that_a_deletion_vector_deletes_stay_deleted(tmp_path: Path) -> None:
+    """An append and an upsert leave them alone; a row of a deleted key is inserted."""
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    path = delta_log(
+        tmp_path,
+        protocol={"minReaderVersion": 3, "minWriterVersion": 7, **features},
+        fields=[field("id"), field("v", "string")],
+        configuration={"delta.enableDeletionVectors": "true"},
+    )
+    file = Path(path) / "a.parquet"
+    pq.write_table(pa.table({"id": list(range(8)), "v": ["old"] * 8}, COLUMNS), file)
+    # A roaring bitmap of the rows 2 and 5.
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000315c8Xg0SSx7",
+        "sizeInBytes": 36,
+        "cardinality": 2,
+    }
+    add = {
+        "path": file.name,
+        "partitionValues": {},
+        "size": file.stat().st_size,
+        "modificationTime": 0,
+        "dataChange": True,
+        "stats": json.dumps({"numRecords": 8, "tightBounds": False}),
+        "deletionVector": vector,
+    }
+    (Path(path) / f"_delta_log/{1:020d}.json").write_text(json.dumps({"add": add}) + "\n")
+    table = open_table(spec_of(tmp_path, TableFormat.DELTA))
+    old = [{"id": each, "v": "old"} for each in (0, 1, 3, 4, 6, 7)]
+    assert old == rows_of(table) == foreign_rows(path)
+
+    append(table, 0, pa.RecordBatch.from_pylist([{"id": 9, "v": "new"}], COLUMNS))
+    assert [*old, {"id": 9, "v": "new"}] == rows_of(table) == foreign_rows(path)
+
+    upserts = open_table(spec_of(tmp_path, TableFormat.DELTA, mode=WriteMode.UPSERT, keys=("id",)))
+    schema = pa.schema([*COLUMNS, *HIDDEN])
+    rows = [{"id": each, "v": "new", PARTITION: 0, OFFSET: each} for each in (1, 2)]
+    rows.append({"id": 9, PARTITION: 0, OFFSET: 9, DELETE: True})
+    upserts.prepare_schema(schema)
+    batch = pa.RecordBatch.from_pylist(rows, schema)
+    files = upserts.upsert_writer(schema).write([batch], TaskId(QUERY, 1, 0))
+    upserts.upsert(account(1, 3), files)
+    changed = {each["id"]: each["v"] for each in foreign_rows(path)}
+    assert {0: "old", 1: "new", 2: "new", 3: "old", 4: "old", 6: "old", 7: "old"} == changed
+
+
 def test_constraints_of_a_delta_table(tmp_path: Path) -> None:
     invariant = json.dumps({"expression": {"expression": "v <> 'x'"}})
     delta_log(
@@ -261,6 +318,57 @@ def test_a_refused_commit_is_no_conflict(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(TableError, match=r"does not take the commit: Unsupported table features required"):
         append(table, 1, pa.RecordBatch.from_pylist([{"id": 2, "v": "b"}], COLUMNS))
     assert 1 == len(tries)
+
+
+def test_a_requirement_that_fails_on_the_same_table_is_no_conflict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A REST catalog reports it as it does a conflict; it was tried a hundred times."""
+    monkeypatch.setattr(iceberg_table, "WAIT_S", 0)
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    assert isinstance(table, IcebergTable)
+    append(table, 0, pa.RecordBatch.from_pylist([{"id": 1, "v": "a"}], COLUMNS))
+    tries = []
+    commit_table = table._catalog.commit_table
+
+    def refuse(*arguments: Any) -> Any:
+        tries.append(arguments)
+        raise CommitFailedException("Requirement failed: current schema changed: expected id 0 != 1")
+
+    monkeypatch.setattr(table._catalog, "commit_table", refuse)
+    row = pa.RecordBatch.from_pylist([{"id": 2, "v": "b"}], COLUMNS)
+    with pytest.raises(TableError, match="does not take the commit: Requirement failed: current schema ch"):
+        append(table, 1, row)
+    assert iceberg_table.UNCHANGED_MAX == len(tries)
+
+    def refuse_twice(*arguments: Any) -> Any:
+        tries.append(arguments)
+        if len(tries) < 3:
+            raise CommitFailedException("cannot acquire the lock")
+        return commit_table(*arguments)
+
+    tries.clear()
+    monkeypatch.setattr(table._catalog, "commit_table", refuse_twice)
+    append(table, 1, row)
+    assert {1, 2} == {row["id"] for row in rows_of(table)}
+
+
+def test_files_of_a_former_table_are_not_committed(tmp_path: Path) -> None:
+    """Its field ids may be others, so that readers would see values in other columns."""
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    assert isinstance(table, IcebergTable)
+    table.prepare_schema(COLUMNS)
+    table.fit()
+    files = table.writer(COLUMNS).write(
+        [pa.RecordBatch.from_pylist([{"id": 1, "v": "a"}], COLUMNS)], TaskId(QUERY, 0, 0)
+    )
+    table._catalog.drop_table("lake.orders")
+    other = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    other.prepare_schema(pa.schema(list(reversed(COLUMNS))))
+
+    with pytest.raises(TableError, match=r"was dropped and created again: its UUID was .*, and is"):
+        table.commit(account(0, 1), files)
+    assert [] == rows_of(other)
 
 
 def iceberg(tmp_path: Path, schema: Schema) -> IcebergTable:

@@ -35,9 +35,11 @@ class FetchState:
     """One tenure of a partition in a fetcher."""
 
     partition: "Partition"
+    is_by_id: bool = True
+    """Whether requests and responses name the topic by id, else by name."""
     topic_partition: TopicPartition = field(init=False)
     topic: bytes = field(init=False)
-    """The topic as responses name it: its id, or its name if `partition` is not named by id."""
+    """The topic as responses name it."""
     index: int = field(init=False)
     leader_epoch: int = field(init=False)
     status: FetchStatus = FetchStatus.FETCHING
@@ -47,6 +49,8 @@ class FetchState:
     """Whether a request of this tenure asked for it; an answer before that belongs to an earlier tenure."""
     failures: int = 0
     """Errors since the last success; the back-off grows with them."""
+    setbacks: int = 0
+    """How often in this tenure the log was cut or records were refused."""
     retry_at: float = 0.0
     """When to retry, in monotonic seconds, while delayed or failed."""
     lag: int | None = None
@@ -59,7 +63,7 @@ class FetchState:
     def __post_init__(self) -> None:
         partition = self.partition
         self.topic_partition = partition.topic_partition
-        self.topic = partition.topic_id.bytes if partition.is_named_by_id else partition.name_bytes
+        self.topic = partition.topic_id.bytes if self.is_by_id else partition.name_bytes
         self.index = partition.topic_partition.partition
         self.leader_epoch = partition.leader_epoch
         self.refresh()

@@ -48,6 +48,13 @@ DISK_BACKOFF_FACTOR: Final = 10
 """How much longer the back-off of disk errors may be: fetching what cannot be stored is costly."""
 THROTTLE_SECONDS: Final = 0.1
 """How often to check whether throttled partitions may continue."""
+SETBACKS_MAX: Final = 10
+"""Cut logs and refused records in one tenure before each further one costs ``replica.fetch.backoff.ms``. Each
+epoch that differs takes a round; a leader that sends records and takes them back would go on forever."""
+EARLY_ANSWERS_MAX: Final = 20
+"""Consecutive answers before half of the wait that bring nothing, before the next request is put off. There
+are some when many partitions change their leaders. A leader that gives no others would never be left alone."""
+EARLY_ANSWER_PAUSE_SECONDS: Final = 0.1
 REPORTS_MAX: Final = 10
 REPORT_SECONDS: Final = 10.0
 """At most `REPORTS_MAX` log lines about errors in `REPORT_SECONDS`: thousands of partitions may fail."""
@@ -91,6 +98,12 @@ class FetcherCore:
         self._retry_sequence = 0
         self._advanced: list[Partition] = []
         self._session_errors = 0
+        self._requested_at = 0.0
+        self._is_useful = False
+        """Whether the last answer brought records, a high watermark or a log start."""
+        self._early_answers = 0
+        """Consecutive answers that came early and brought nothing."""
+        self._paused_until = 0.0
         self._reports = 0
         self._reports_until = 0.0
 
@@ -103,7 +116,7 @@ class FetcherCore:
             if current.partition is partition and current.leader_epoch == partition.leader_epoch:
                 return False
             self.unfollow(partition.topic_partition)
-        state = self.states[partition.topic_partition] = FetchState(partition)
+        state = self.states[partition.topic_partition] = FetchState(partition, self.session.is_by_id)
         self._admit(state)
         return True
 
@@ -120,9 +133,11 @@ class FetcherCore:
     # Requests.
 
     def request(self, version: int, broker_epoch: int, now: float) -> bytes | None:
-        """Return the body of the next fetch; None while there is nothing to fetch."""
+        """Return the body of the next fetch; None while there is nothing to fetch, or a pause is due."""
         if invariants.enabled:
             self.check_invariants()
+        if now < self._paused_until:
+            return None
         retries = self._retries
         while retries and retries[0][0] <= now:
             self._retry(heappop(retries)[2])
@@ -133,10 +148,13 @@ class FetcherCore:
             # Nothing to fetch. The next full request closes the session that the leader still has.
             session.restart()
             return None
+        self._requested_at = now
         return session.request(version, broker_epoch)
 
     def next_due(self, now: float) -> float | None:
-        """Return when the next retry or quota check is due; None without one."""
+        """Return when the next retry, quota check or request after a pause is due; None without one."""
+        if now < self._paused_until:
+            return self._paused_until
         due = self._retries[0][0] if self._retries else None
         if self._throttled:
             return now + THROTTLE_SECONDS if due is None else min(due, now + THROTTLE_SECONDS)
@@ -148,6 +166,11 @@ class FetcherCore:
             return None
         due, _, state = self._retries[0]
         return due if state.failures <= URGENT_FAILURES_MAX else None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether the last answer brought something, or came when it was due."""
+        return not self._early_answers
 
     @property
     def resolving(self) -> list[FetchState]:
@@ -166,6 +189,13 @@ class FetcherCore:
         Raises:
             ConnectionError: the leader refuses the whole request, and an immediate retry would not help.
         """
+        self._is_useful = False
+        try:
+            return self._take(answer, now)
+        finally:
+            self._note_pace(now)
+
+    def _take(self, answer: FetchResponseFields, now: float) -> "Sequence[Partition]":
         if answer.error_code:
             self._on_session_error(answer.error_code)
             return ()
@@ -219,6 +249,8 @@ class FetcherCore:
         is_changed = before != (log.log_end_offset, log.leader_epochs.latest_epoch)
         if is_changed or state.failures == 0:
             state.failures += not is_changed
+            if is_changed and self._is_set_back(state, now):
+                return
             del self._resolving[state]
             state.refresh()
             self._fetch(state)
@@ -251,6 +283,7 @@ class FetcherCore:
             state.last_fetched_epoch = log.leader_epochs.latest_epoch
             self.session.change(state)
             self.bytes_in += info.size
+            self._is_useful = True
             if self._quota.is_limited and self._quota.is_throttled(state.topic_partition):
                 self._quota.record(info.size)
         if state.failures:
@@ -259,10 +292,12 @@ class FetcherCore:
         state.lag = high_watermark - state.fetch_offset if high_watermark > state.fetch_offset else 0
         if high_watermark > log.high_watermark and log.advance_high_watermark(high_watermark):
             self._advanced.append(state.partition)
+            self._is_useful = True
         if fetched.log_start_offset > log.log_start_offset:
             log.delete_records_before(min(fetched.log_start_offset, log.high_watermark))
         if log.log_start_offset != state.log_start_offset:
             state.log_start_offset = log.log_start_offset
+            self._is_useful = True
             self.session.change(state)
 
     def _align_empty_log(self, state: FetchState, records: memoryview) -> None:
@@ -294,8 +329,9 @@ class FetcherCore:
             )
             self._delay(state, now)
             return
-        state.refresh()
-        self.session.change(state)
+        if not self._is_set_back(state, now):
+            state.refresh()
+            self.session.change(state)
 
     def _on_error(self, state: FetchState, error_code: int, now: float) -> None:
         code = ErrorCode.of(error_code)
@@ -323,7 +359,8 @@ class FetcherCore:
             state, f"{size} bytes from leader {self.leader_id} for {state.fetch_offset} refused: {error}", now
         )
         state.refresh()
-        self._delay(state, now)
+        if not self._is_set_back(state, now):
+            self._delay(state, now)
 
     def _on_session_error(self, error_code: int) -> None:
         code = ErrorCode.of(error_code)
@@ -332,6 +369,13 @@ class FetcherCore:
         if code in _RESTART_SESSION and self._session_errors == 1:
             return
         raise ConnectionError(f"leader {self.leader_id} answers a fetch with {code.name}")
+
+    def _note_pace(self, now: float) -> None:
+        """Put off the next request if the leader keeps on answering early and bringing nothing."""
+        is_early = now - self._requested_at < self.session.max_wait_seconds / 2
+        self._early_answers = self._early_answers + 1 if is_early and not self._is_useful else 0
+        if self._early_answers > EARLY_ANSWERS_MAX:
+            self._paused_until = now + EARLY_ANSWER_PAUSE_SECONDS
 
     # Moving between states.
 
@@ -364,11 +408,22 @@ class FetcherCore:
             self._leave(state, FetchStatus.FAILED)
             state.retry_at = _NEVER
 
+    def _is_set_back(self, state: FetchState, now: float) -> bool:
+        """Count a cut log or refused records; return whether the partition waits now, as there were many."""
+        state.setbacks += 1
+        if state.setbacks <= SETBACKS_MAX:
+            return False
+        self._schedule_at(state, FetchStatus.DELAYED, now + self._backoff_seconds)
+        return True
+
     def _schedule(self, state: FetchState, status: FetchStatus, now: float, longest: float) -> None:
-        self._leave(state, status)
         pause = min(FIRST_BACKOFF_SECONDS * 2 ** min(state.failures, 30), longest)
+        self._schedule_at(state, status, now + pause)
+
+    def _schedule_at(self, state: FetchState, status: FetchStatus, when: float) -> None:
+        self._leave(state, status)
         state.failures += 1
-        state.retry_at = now + pause
+        state.retry_at = when
         self._retry_sequence += 1
         heappush(self._retries, (state.retry_at, self._retry_sequence, state))
 

@@ -63,6 +63,11 @@ class FollowerFetchSession:
         return self._count
 
     @property
+    def max_wait_seconds(self) -> float:
+        """How long a leader without records may hold a request."""
+        return self._max_wait_ms / 1000
+
+    @property
     def is_full(self) -> bool:
         """Whether the next request names every partition."""
         return self._epoch == INITIAL_EPOCH

@@ -68,9 +68,14 @@ class ReplicaFetcher:
         find_leader: Callable[[], BrokerEndpoint | None],
         broker_epoch: Callable[[], int],
         wake: "Callable[[Partition], object]",
+        on_connected: Callable[[int], object],
         clock: Clock,
     ) -> None:
-        """`find_leader` returns the leader's endpoint if known; `wake` is called for moved watermarks."""
+        """`find_leader` returns the leader's endpoint if known; `wake` is called for moved watermarks.
+
+        `on_connected` is called with the highest version of Fetch that both brokers support. It may unfollow
+        partitions.
+        """
         self.name: Final = name
         self.core: Final = core
         self.is_over = False
@@ -81,6 +86,7 @@ class ReplicaFetcher:
         self._find_leader: Final = find_leader
         self._broker_epoch: Final = broker_epoch
         self._wake: Final = wake
+        self._on_connected: Final = on_connected
         self._clock: Final = clock
         self._attention: Final = asyncio.Event()
         self._connection: LeaderConnection | None = None
@@ -152,7 +158,9 @@ class ReplicaFetcher:
         core, clock, timeout = self.core, self._clock, self._settings.socket_timeout_seconds
         is_by_id = core.session.is_by_id
         needed, highest = (TOPIC_IDS_FROM, HIGHEST_VERSION) if is_by_id else (LOWEST_VERSION, LOWEST_VERSION)
-        version = min(connection.version_of(ApiKey.FETCH), highest)
+        offered = connection.version_of(ApiKey.FETCH)
+        self._on_connected(offered)
+        version = min(offered, highest)
         if version < needed:
             raise ConnectionError(
                 f"broker {core.leader_id} supports Fetch up to version {version}, but a follower needs "
@@ -181,7 +189,8 @@ class ReplicaFetcher:
             advanced = core.on_answer(parse_fetch_response(frame, version=version), clock.monotonic())
             # The next response is received into the same memory.
             del frame
-            if self._failures:
+            # Else a leader that accepts, answers nothing and hangs up would be dialled with the first pause.
+            if self._failures and core.is_served:
                 logger.info("%s: fetching from leader %d again", self.name, core.leader_id)
                 self._failures = 0
             if advanced:

@@ -20,6 +20,7 @@ from kalda.broker.replicas.replication_quota import FOLLOWER_RATE, ReplicationQu
 from kalda.common import invariants
 from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 
 if TYPE_CHECKING:
     from kalda.broker.config import BrokerConfig
@@ -73,6 +74,8 @@ class ReplicaFetcherManager:
         self._fetchers: Final[dict[tuple[int, int, bool], ReplicaFetcher]] = {}
         """By leader, number, and whether requests name topics by id: one request cannot do both."""
         self._fetcher_of: Final[dict[TopicPartition, ReplicaFetcher]] = {}
+        self._without_topic_ids: Final[set[int]] = set()
+        """Leaders that support no Fetch with topic ids: Apache Kafka before 3.1."""
         self._running: Final[set[asyncio.Task[None]]] = set()
         self._bytes_in_before = 0
         """The bytes of fetchers that have ended."""
@@ -107,9 +110,7 @@ class ReplicaFetcherManager:
         if FOLLOWER_RATE in names:
             self.quota.set_rate(self._config.follower_replication_throttled_rate)
         if FETCHERS_SETTING in names:
-            states = [state for _, state in self.states()]
-            self.unfollow([state.topic_partition for state in states])
-            self.follow([state.partition for state in states])
+            self._assign_again([state for _, state in self.states()])
 
     def close_nowait(self) -> None:
         """Stop all fetching without waiting until the connections are closed, as if the process had died."""
@@ -168,11 +169,27 @@ class ReplicaFetcherManager:
         if self._is_closed or partition.is_leader or leader_id < 0 or leader_id == self._broker_id:
             self.unfollow((topic_partition,))
             return
-        fetcher = self._fetcher(leader_id, self._number(topic_partition), partition.is_named_by_id)
+        is_by_id = partition.is_named_by_id and leader_id not in self._without_topic_ids
+        fetcher = self._fetcher(leader_id, self._number(topic_partition), is_by_id)
         if self._fetcher_of.get(topic_partition) is not fetcher:
             self.unfollow((topic_partition,))
             self._fetcher_of[topic_partition] = fetcher
         fetcher.follow(partition)
+
+    def _assign_again(self, states: Sequence[FetchState]) -> None:
+        self.unfollow([state.topic_partition for state in states])
+        self.follow([state.partition for state in states])
+
+    def _on_connected(self, leader_id: int, fetch_version: int) -> None:
+        """Name the topics of a leader as it can read them; an upgrade changes that."""
+        is_without = fetch_version < TOPIC_IDS_FROM
+        if is_without == (leader_id in self._without_topic_ids):
+            return
+        if is_without:
+            self._without_topic_ids.add(leader_id)
+        else:
+            self._without_topic_ids.remove(leader_id)
+        self._assign_again([state for _, state in self.states() if state.partition.leader_id == leader_id])
 
     def _number(self, topic_partition: TopicPartition) -> int:
         count = self._config.num_replica_fetchers
@@ -213,6 +230,7 @@ class ReplicaFetcherManager:
             find_leader=lambda: self._find_broker(leader_id),
             broker_epoch=self._broker_epoch,
             wake=self._wake,
+            on_connected=lambda version: self._on_connected(leader_id, version),
             clock=self._clock,
         )
         task = self._tasks.create_task(

@@ -24,6 +24,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.STOP_REPLICA: _BROKERS,
     ApiKey.UPDATE_METADATA: _BROKERS,
     ApiKey.CONTROLLED_SHUTDOWN: _BROKERS,
+    ApiKey.ALTER_PARTITION: _BROKERS,
     ApiKey.OFFSET_COMMIT: in_turn(_MEMBERS, topics.by_name(AclOperation.READ)),
     ApiKey.OFFSET_FETCH: groups.offset_fetch,
     ApiKey.FIND_COORDINATOR: groups.find_coordinator,

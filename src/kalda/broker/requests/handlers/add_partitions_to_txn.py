@@ -6,6 +6,7 @@ partition outside its transaction v4 returns INVALID_TXN_STATE, v5 TRANSACTION_A
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -14,6 +15,7 @@ from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
+from kalda.common.turns import Steps, first_turn, result_of
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
@@ -33,30 +35,32 @@ ABORTABLE_FROM: Final = 5
 """The first versions with PRODUCER_FENCED, with many transactions, and with TRANSACTION_ABORTABLE."""
 
 Codes = dict[TopicPartition, ErrorCode]
+Answer = Pending[AddPartitionsToTxnResponse]
 
 
 def handle(
     services: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
-) -> Pending[AddPartitionsToTxnResponse]:
+) -> Answer | Steps[Answer]:
     """Add a client's partitions to its transaction, or add or verify those that another broker sends."""
     if context.api_version >= BATCHED_FROM:
-        return _handle_batch(services, request, context.api_version)
-    return _handle_client(services, request, context.api_version)
+        return first_turn(_handle_batch(services, request, context.api_version))
+    return first_turn(_handle_client(services, request, context.api_version))
 
 
 def _handle_client(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
-) -> Pending[AddPartitionsToTxnResponse]:
+) -> Steps[Answer]:
     partitions = _partitions(request.v3_and_below_topics)
-    codes = _refused(services, partitions, is_client=True)
+    codes = yield from _refused(services, partitions, is_client=True)
     if codes is not None:
-        return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes)))
+        refused = yield from _results(codes)
+        return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused))
 
     def answer(done: Pending[Decision]) -> AddPartitionsToTxnResponse:
         code = done.value.code
         if code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM:
             code = ErrorCode.INVALID_PRODUCER_EPOCH
-        results = _results(dict.fromkeys(partitions, code))
+        results = result_of(_results(dict.fromkeys(partitions, code)))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
     decided = services.transaction_coordinator.add_partitions(
@@ -69,30 +73,38 @@ def _handle_client(
 
 def _handle_batch(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
-) -> Pending[AddPartitionsToTxnResponse]:
+) -> Steps[Answer]:
     """Return a result for each transaction; the slowest one completes the response."""
-    transactions = request.transactions
+    results = []
+    for transaction in request.transactions:
+        yield
+        codes = yield from _ask(services, transaction)
+        if codes.is_done:
+            result = yield from _result(transaction.transactional_id, version, codes)
+            results.append(Pending.of(result))
+        else:
+            results.append(codes.then(partial(_whole_result, transaction.transactional_id, version)))
+    return gather(
+        results,
+        lambda done: AddPartitionsToTxnResponse(results_by_transaction=[each.value for each in done]),
+    )
 
-    def answer(done: list[Pending[Codes]]) -> AddPartitionsToTxnResponse:
-        return AddPartitionsToTxnResponse(
-            results_by_transaction=[
-                AddPartitionsToTxnResult(
-                    transactional_id=transaction.transactional_id,
-                    topic_results=_results(_as_known(codes.value, version)),
-                )
-                for transaction, codes in zip(transactions, done, strict=True)
-            ]
-        )
 
-    return gather([_ask(services, transaction) for transaction in transactions], answer)
+def _result(transactional_id: str, version: int, codes: Pending[Codes]) -> Steps[AddPartitionsToTxnResult]:
+    results = yield from _results(_as_known(codes.value, version))
+    return AddPartitionsToTxnResult(transactional_id=transactional_id, topic_results=results)
 
 
-def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Pending[Codes]:
+def _whole_result(transactional_id: str, version: int, codes: Pending[Codes]) -> AddPartitionsToTxnResult:
+    return result_of(_result(transactional_id, version, codes))
+
+
+def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Steps[Pending[Codes]]:
     """Add or verify the partitions of one transaction."""
     partitions = _partitions(transaction.topics)
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     coordinator = services.transaction_coordinator
-    codes = _refused(services, partitions, is_client=False)
+    codes = yield from _refused(services, partitions, is_client=False)
     if codes is not None:
         return Pending.of(codes)
     if transaction.verify_only:
@@ -115,10 +127,11 @@ def _as_known(codes: Codes, version: int) -> Codes:
 
 def _refused(
     services: BrokerServices, partitions: Sequence[TopicPartition], *, is_client: bool
-) -> Codes | None:
+) -> Steps[Codes | None]:
     """Return an error for each partition if one of them cannot be part of a transaction; else None."""
     wrong: Codes = {}
     for each in partitions:
+        yield
         if is_client and each.topic in INTERNAL_TOPICS:
             # Only AddOffsetsToTxn adds the partition of a group's offsets.
             wrong[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -134,19 +147,19 @@ def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartitio
     return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
 
 
-def _results(codes: Codes) -> list[AddPartitionsToTxnTopicResult]:
-    return [
-        AddPartitionsToTxnTopicResult(
-            name=topic,
-            results_by_partition=[
+def _results(codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:
+    results = []
+    for topic, group in by_topic(codes).items():
+        result = AddPartitionsToTxnTopicResult(name=topic)
+        results.append(result)
+        for each in group:
+            yield
+            result.results_by_partition.append(
                 AddPartitionsToTxnPartitionResult(
                     partition_index=each.partition, partition_error_code=codes[each]
                 )
-                for each in group
-            ],
-        )
-        for topic, group in by_topic(codes).items()
-    ]
+            )
+    return results
 
 
 def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
@@ -154,7 +167,7 @@ def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPa
     if request.transactions:
         return AddPartitionsToTxnResponse(error_code=code)
     codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
-    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(codes))
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result_of(_results(codes)))
 
 
 HANDLER: Final = ApiHandler(

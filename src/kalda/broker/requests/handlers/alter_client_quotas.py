@@ -13,6 +13,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -33,7 +34,8 @@ async def handle(
     """Check and make the changes."""
     counts = Counter(map(_names, request.entries))
     results = []
-    for entry in request.entries:
+    for index, entry in enumerate(request.entries):
+        await between(index)
         names = _names(entry)
         result = EntryResult(entity=entry.entity)
         try:

@@ -12,6 +12,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -59,16 +60,18 @@ async def _alter(
             )
     except TimeoutError:
         return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
-    return AlterPartitionReassignmentsResponse(
-        allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
-        responses=[
-            ReassignableTopicResponse(
-                name=topic, partitions=[_result(each, outcomes.get(each)) for each in partitions]
-            )
-            for topic, partitions in by_topic(targets).items()
-        ],
+    response = AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=request.allow_replication_factor_change, error_message=None
     )
+    count = 0
+    for topic, partitions in by_topic(targets).items():
+        result = ReassignableTopicResponse(name=topic)
+        response.responses.append(result)
+        for each in partitions:
+            await between(count)
+            count += 1
+            result.partitions.append(_result(each, outcomes.get(each)))
+    return response
 
 
 def _result(partition: TopicPartition, error: ApiError | None) -> ReassignablePartitionResponse:

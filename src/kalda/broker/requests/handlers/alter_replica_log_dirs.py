@@ -4,6 +4,7 @@ v1 throttles after the response, v2 is flexible. The response does not wait for 
 shows it as a future replica. A partition that is named twice moves to the last directory.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -11,6 +12,7 @@ from kalda.broker.requests.request_slices import in_slices
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import between
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -30,7 +32,11 @@ async def handle(
         list(directories),
         lambda names: list(moves.alter({name: directories[name] for name in names}).items()),
     )
-    return _response(dict(results))
+    response = AlterReplicaLogDirsResponse()
+    for index, topic in enumerate(_topics(dict(results))):
+        await between(index)
+        response.results.append(topic)
+    return response
 
 
 def _directories(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
@@ -42,24 +48,20 @@ def _directories(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, st
     }
 
 
-def _response(codes: dict[TopicPartition, ErrorCode]) -> AlterReplicaLogDirsResponse:
-    return AlterReplicaLogDirsResponse(
-        results=[
-            AlterReplicaLogDirTopicResult(
-                topic_name=topic,
-                partitions=[
-                    AlterReplicaLogDirPartitionResult(partition_index=name.partition, error_code=codes[name])
-                    for name in names
-                ],
-            )
-            for topic, names in by_topic(codes).items()
-        ]
-    )
+def _topics(codes: dict[TopicPartition, ErrorCode]) -> Iterator[AlterReplicaLogDirTopicResult]:
+    for topic, names in by_topic(codes).items():
+        yield AlterReplicaLogDirTopicResult(
+            topic_name=topic,
+            partitions=[
+                AlterReplicaLogDirPartitionResult(partition_index=name.partition, error_code=codes[name])
+                for name in names
+            ],
+        )
 
 
 def error_response(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     """Return a response with the error for each partition."""
-    return _response(dict.fromkeys(_directories(request), code))
+    return AlterReplicaLogDirsResponse(results=list(_topics(dict.fromkeys(_directories(request), code))))
 
 
 HANDLER: Final = ApiHandler(

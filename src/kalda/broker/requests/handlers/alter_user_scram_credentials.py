@@ -4,7 +4,6 @@ A user with an impossible change keeps all credentials; the changes of other use
 controller serves it.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -26,8 +26,6 @@ from kalda.security.sasl.scram import (
     MECHANISM_NAMES,
     ScramCredential,
 )
-
-_USERS_PER_TURN: Final = 100
 
 
 @dataclass(slots=True)
@@ -64,15 +62,15 @@ async def _alter(
     services: BrokerServices, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     results = []
-    changes = {user: _Changes() for user in _users(request)}
-    for deletion in request.deletions:
-        changes[deletion.name].deletions.append(deletion.mechanism)
-    for upsertion in request.upsertions:
-        changes[upsertion.name].upsertions.append(upsertion)
+    changes: dict[str, _Changes] = {}
+    for count, deletion in enumerate(request.deletions):
+        await between(count)
+        changes.setdefault(deletion.name, _Changes()).deletions.append(deletion.mechanism)
+    for count, upsertion in enumerate(request.upsertions):
+        await between(count)
+        changes.setdefault(upsertion.name, _Changes()).upsertions.append(upsertion)
     for count, (user, changed) in enumerate(changes.items()):
-        if count % _USERS_PER_TURN == 0:
-            # What is refused waits for nothing.
-            await asyncio.sleep(0)
+        await between(count)
         result = AlterUserScramCredentialsResult(user=user)
         try:
             await _alter_user(services, user, changed)

@@ -10,6 +10,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kalda.security.acl.model import AclBinding, ResourcePattern
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
@@ -32,6 +33,7 @@ async def _create(
     results = [AclCreationResult() for _ in request.creations]
     by_pattern: dict[ResourcePattern, list[tuple[int, AclBinding]]] = {}
     for index, creation in enumerate(request.creations):
+        await between(index)
         try:
             binding = read_binding(
                 creation.resource_type,

@@ -17,6 +17,7 @@ from kalda.broker.topics.topic_admin import Outcome, Take
 from kalda.broker.topics.topic_names import CLUSTER_METADATA_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.protocol.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -47,7 +48,8 @@ async def _create(services: BrokerServices, request: CreateTopicsRequest, take: 
     counts = Counter(topic.name for topic in request.topics)
     refused: dict[str, ApiError] = {}
     wanted: list[CreatableTopic] = []
-    for topic in request.topics:
+    for index, topic in enumerate(request.topics):
+        await between(index)
         if topic.name == CLUSTER_METADATA_TOPIC:
             message = f"Creation of the internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
             refused[topic.name] = ApiError(ErrorCode.INVALID_REQUEST, message)
@@ -60,9 +62,11 @@ async def _create(services: BrokerServices, request: CreateTopicsRequest, take: 
         wanted, request.timeout_ms, validate_only=request.validate_only, take=take
     )
     outcomes.update(refused)
-    return CreateTopicsResponse(
-        topics=[_result(services, topic.name, outcomes[topic.name]) for topic in request.topics]
-    )
+    response = CreateTopicsResponse()
+    for index, topic in enumerate(request.topics):
+        await between(index)
+        response.topics.append(_result(services, topic.name, outcomes[topic.name]))
+    return response
 
 
 def _result(services: BrokerServices, name: str, outcome: Outcome) -> CreatableTopicResult:

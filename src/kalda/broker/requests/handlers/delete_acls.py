@@ -10,6 +10,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
@@ -36,7 +37,8 @@ async def _delete(
     authorizer: Authorizer, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse:
     results = []
-    for each in request.filters:
+    for index, each in enumerate(request.filters):
+        await between(index)
         result = DeleteAclsFilterResult()
         try:
             result.matching_acls = await _delete_matching(authorizer, each, context)

@@ -11,6 +11,7 @@ from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -26,13 +27,20 @@ _NO_LOW_WATERMARK: Final = -1
 
 def handle(
     services: BrokerServices, request: DeleteRecordsRequest, _: RequestContext
-) -> Pending[DeleteRecordsResponse]:
+) -> Pending[DeleteRecordsResponse] | Steps[Pending[DeleteRecordsResponse]]:
     """Raise the log start of each partition; errors are returned by partition."""
+    return first_turn(_delete_each(services, request))
+
+
+def _delete_each(
+    services: BrokerServices, request: DeleteRecordsRequest
+) -> Steps[Pending[DeleteRecordsResponse]]:
     topics: list[DeleteRecordsTopicResult] = []
     waits: list[tuple[DeleteWait, DeleteRecordsPartitionResult]] = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            yield
             try:
                 wait = _delete(services, topic.name, wanted)
             except (ApiError, *LOG_ERRORS) as error:

@@ -13,6 +13,7 @@ from kalda.broker.requests.throttling import mutation_budget
 from kalda.broker.topics.topic_admin import Take
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -55,7 +56,8 @@ def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopic
 async def _delete(services: BrokerServices, request: DeleteTopicsRequest, take: Take) -> DeleteTopicsResponse:
     cache = services.metadata_cache
     results: list[DeletableTopicResult] = []
-    for topic in _topics(request):
+    for index, topic in enumerate(_topics(request)):
+        await between(index)
         if topic.name is not None and topic.topic_id != ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "A topic is named both by name and by id.")
         name = topic.name if topic.topic_id == ZERO_UUID else cache.topic_name(topic.topic_id)

@@ -12,6 +12,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -32,13 +33,21 @@ DescribedLog = tuple[UnifiedLog, int, bool]
 
 def handle(
     services: BrokerServices, request: DescribeLogDirsRequest, _: RequestContext
-) -> DescribeLogDirsResponse:
+) -> DescribeLogDirsResponse | Steps[DescribeLogDirsResponse]:
     """Describe every directory with those of its logs that the request names."""
-    wanted = None
+    return first_turn(_describe_each(services, request))
+
+
+def _describe_each(
+    services: BrokerServices, request: DescribeLogDirsRequest
+) -> Steps[DescribeLogDirsResponse]:
+    wanted: set[TopicPartition] | None = None
     if request.topics is not None:
-        wanted = {
-            TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
-        }
+        wanted = set()
+        for topic in request.topics:
+            for index in topic.partitions:
+                wanted.add(TopicPartition(topic.topic, index))
+                yield
     manager = services.log_manager
     by_directory: dict[str, list[DescribedLog]] = {directory: [] for directory in manager.live_directories}
     for name, log in manager.logs().items():

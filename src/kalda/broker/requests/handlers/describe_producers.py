@@ -11,6 +11,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.describe_producers import (
     DescribeProducersRequest,
@@ -23,20 +24,22 @@ from kalda.protocol.messages.describe_producers import (
 
 def handle(
     services: BrokerServices, request: DescribeProducersRequest, context: RequestContext
-) -> DescribeProducersResponse:
+) -> DescribeProducersResponse | Steps[DescribeProducersResponse]:
     """Return the producers of each partition."""
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[
-                    _describe(services, TopicPartition(topic.name, index))
-                    for index in topic.partition_indexes
-                ],
-            )
-            for topic in request.topics
-        ]
-    )
+    return first_turn(_describe_each(services, request))
+
+
+def _describe_each(
+    services: BrokerServices, request: DescribeProducersRequest
+) -> Steps[DescribeProducersResponse]:
+    response = DescribeProducersResponse()
+    for topic in request.topics:
+        described = TopicResponse(name=topic.name)
+        response.topics.append(described)
+        for index in topic.partition_indexes:
+            described.partitions.append(_describe(services, TopicPartition(topic.name, index)))
+            yield
+    return response
 
 
 def _describe(services: BrokerServices, topic_partition: TopicPartition) -> PartitionResponse:

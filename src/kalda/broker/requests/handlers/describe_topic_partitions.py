@@ -16,6 +16,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -27,7 +28,7 @@ from kalda.protocol.messages.describe_topic_partitions import (
 
 def handle(
     services: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
-) -> DescribeTopicPartitionsResponse:
+) -> DescribeTopicPartitionsResponse | Steps[DescribeTopicPartitionsResponse]:
     """Return one page.
 
     Raises:
@@ -35,7 +36,7 @@ def handle(
     """
     names = _names_from_cursor(services.metadata_cache, request)
     limit = max(1, min(request.response_partition_limit, services.config.max_request_partition_size_limit))
-    return _page(services.metadata_cache, names, request, limit, context.listener)
+    return first_turn(_page(services.metadata_cache, names, request, limit, context.listener))
 
 
 def error_response(
@@ -72,10 +73,11 @@ def _page(
     request: DescribeTopicPartitionsRequest,
     limit: int,
     listener: str,
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     response = DescribeTopicPartitionsResponse()
     remaining = limit
     for name in names:
+        yield
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break

@@ -1,5 +1,6 @@
 """DescribeTransactions (key 65), version 0: returns transactions by transactional id (KIP-664)."""
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -7,6 +8,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import by_topic
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 from kalda.protocol.messages.describe_transactions import (
@@ -21,19 +23,24 @@ Found = tuple[ErrorCode, TransactionMetadata | None]
 
 def handle(
     services: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
-) -> Pending[DescribeTransactionsResponse]:
+) -> Pending[DescribeTransactionsResponse] | Steps[Pending[DescribeTransactionsResponse]]:
     """Describe each transaction; one that is completing has only its partitions without a marker."""
-    ids = request.transactional_ids
+    return first_turn(_describe_each(services, request.transactional_ids))
 
-    def answer(done: list[Pending[Found]]) -> DescribeTransactionsResponse:
-        return DescribeTransactionsResponse(
-            transaction_states=[
-                _state(services, transactional_id, found.value)
-                for transactional_id, found in zip(ids, done, strict=True)
-            ]
-        )
 
-    return gather([services.transaction_coordinator.describe(each) for each in ids], answer)
+def _describe_each(services: BrokerServices, ids: list[str]) -> Steps[Pending[DescribeTransactionsResponse]]:
+    states = []
+    for each in ids:
+        found = services.transaction_coordinator.describe(each)
+        states.append(found.then(partial(_state_of, services, each)))
+        yield
+    return gather(
+        states, lambda done: DescribeTransactionsResponse(transaction_states=[each.value for each in done])
+    )
+
+
+def _state_of(services: BrokerServices, transactional_id: str, found: Pending[Found]) -> TransactionState:
+    return _state(services, transactional_id, found.value)
 
 
 def _state(services: BrokerServices, transactional_id: str, found: Found) -> TransactionState:

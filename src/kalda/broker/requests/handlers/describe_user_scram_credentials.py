@@ -7,6 +7,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -18,13 +19,20 @@ from kalda.security.sasl.scram import MECHANISM_NUMBERS
 
 def handle(
     services: BrokerServices, request: DescribeUserScramCredentialsRequest, context: RequestContext
-) -> DescribeUserScramCredentialsResponse:
+) -> DescribeUserScramCredentialsResponse | Steps[DescribeUserScramCredentialsResponse]:
     """Return the mechanisms of the named users, or of all."""
+    return first_turn(_describe_each(services, request))
+
+
+def _describe_each(
+    services: BrokerServices, request: DescribeUserScramCredentialsRequest
+) -> Steps[DescribeUserScramCredentialsResponse]:
     credentials = services.access.scram_credentials
     counts = Counter(user.name for user in request.users or ())
     names = list(counts) or credentials.users()
     results = []
     for name in names:
+        yield
         result = DescribeUserScramCredentialsResult(user=name)
         mechanisms = credentials.mechanisms(name)
         if counts[name] > 1:

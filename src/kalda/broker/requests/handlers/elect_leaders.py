@@ -6,6 +6,7 @@ waits until this broker's metadata shows the new leaders, as in Kafka. If the re
 """
 
 import asyncio
+from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -13,6 +14,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import between
 from kalda.common.types import TopicPartition, by_topic
 from kalda.controller.events import ElectionType
 from kalda.protocol.messages.elect_leaders import (
@@ -57,7 +59,11 @@ async def handle(
         for each in partitions:
             if not _is_led(services, election, each):
                 results[each] = ErrorCode.REQUEST_TIMED_OUT
-    return ElectLeadersResponse(replica_election_results=_results(results))
+    response = ElectLeadersResponse()
+    for index, topic in enumerate(_results(results)):
+        await between(index)
+        response.replica_election_results.append(topic)
+    return response
 
 
 def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
@@ -67,7 +73,7 @@ def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeader
         for topic in request.topic_partitions or ()
         for index in topic.partitions
     }
-    return ElectLeadersResponse(error_code=code, replica_election_results=_results(results))
+    return ElectLeadersResponse(error_code=code, replica_election_results=list(_results(results)))
 
 
 def _are_led(services: BrokerServices, election: ElectionType, partitions: list[TopicPartition]) -> bool:
@@ -81,9 +87,9 @@ def _is_led(services: BrokerServices, election: ElectionType, partition: TopicPa
     return known.leader == known.replicas[0] if election is ElectionType.PREFERRED else known.leader >= 0
 
 
-def _results(results: dict[TopicPartition, ErrorCode]) -> list[ReplicaElectionResult]:
-    return [
-        ReplicaElectionResult(
+def _results(results: dict[TopicPartition, ErrorCode]) -> Iterator[ReplicaElectionResult]:
+    for topic, partitions in by_topic(results).items():
+        yield ReplicaElectionResult(
             topic=topic,
             partition_result=[
                 PartitionResult(
@@ -94,8 +100,6 @@ def _results(results: dict[TopicPartition, ErrorCode]) -> list[ReplicaElectionRe
                 for each in partitions
             ],
         )
-        for topic, partitions in by_topic(results).items()
-    ]
 
 
 HANDLER: Final = ApiHandler(

@@ -37,6 +37,7 @@ from kalda.protocol.messages.fetch import (
     FetchResponse,
     PartitionData,
 )
+from kalda.protocol.protocol_errors import ProtocolError
 from kalda.records.errors import RecordsError
 from kalda.security.acl.model import AclOperation
 from kalda.storage.file_records import FileSlice
@@ -64,6 +65,12 @@ LEADER_FROM: Final = 16
 
 READ_COMMITTED: Final = 1
 
+LARGE_BYTES: Final = 256 * 1024
+"""Requests of up to this size name fewer than `PARTITIONS_MAX` partitions."""
+
+PARTITIONS_MAX: Final = 25_000
+"""Partitions that one request may name: they are read in one piece, some 3 microseconds each."""
+
 NOTHING_DENIED: Final[dict[bytes, ErrorCode]] = {}
 
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
@@ -76,6 +83,8 @@ def handle_fetch(
     """Read what a request asks for, or let it wait for more."""
     version = context.api_version
     fields = parse_fetch_request(frame, body_position, version)
+    if len(frame) > LARGE_BYTES:
+        _refuse_too_many(fields)
     session = services.fetch_sessions.context(version, fields)
     params = _params(services, context, version, fields)
     if services.access.authorizer is not None:
@@ -98,6 +107,13 @@ def handle_fetch(
     pending.on_abandoned = operation.cancel
     services.purgatories["fetch"].try_complete_else_watch(operation, operation.keys)
     return pending
+
+
+def _refuse_too_many(fields: FetchRequestFields) -> None:
+    count = sum(len(partitions) for _, partitions in fields.topics)
+    count += sum(len(indexes) for _, indexes in fields.forgotten)
+    if count > PARTITIONS_MAX:
+        raise ProtocolError(f"it names {count} partitions, more than {PARTITIONS_MAX}")
 
 
 def _denied(

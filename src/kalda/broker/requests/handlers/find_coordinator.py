@@ -7,15 +7,16 @@ A key's coordinator is the leader of the partition of an internal topic that the
 does not exist the handler creates it, and the client gets COORDINATOR_NOT_AVAILABLE and asks again.
 """
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.request_slices import SLICE, in_slices
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages.find_coordinator import (
     KEY_TYPE_GROUP,
     KEY_TYPE_TRANSACTION,
@@ -34,31 +35,35 @@ _NO_PORT: Final = -1
 
 def handle(
     services: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
-) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+) -> FindCoordinatorResponse | Steps[FindCoordinatorResponse] | Coroutine[Any, Any, FindCoordinatorResponse]:
     """Return the coordinator of each key."""
     many = context.api_version >= MANY_KEYS_FROM
     keys = request.coordinator_keys if many else [request.key]
     topic = _TOPICS.get(request.key_type)
     if topic is None:
         message = f"There is no coordinator for key type {request.key_type}."
-        return _response([_failure(key, ErrorCode.INVALID_REQUEST, message) for key in keys], many)
+        return _answer_each(keys, lambda key: _failure(key, ErrorCode.INVALID_REQUEST, message), many)
     if not services.internal_topics.is_served(topic):
         # Producers do not ask again after this one.
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         message = "This version of the broker does not serve transactions."
-        return _response([_failure(key, code, message) for key in keys], many)
+        return _answer_each(keys, lambda key: _failure(key, code, message), many)
     if topic not in services.metadata_cache:
         return _create(services, topic, keys, many)
-    if len(keys) > SLICE:
-        return _find_many(services, topic, keys, context.listener)
-    return _response([_find(services, topic, key, context.listener) for key in keys], many)
+    return _answer_each(keys, partial(_find, services, topic, context.listener), many)
 
 
-async def _find_many(
-    services: BrokerServices, topic: str, keys: list[str], listener: str
-) -> FindCoordinatorResponse:
-    found = await in_slices(keys, lambda part: [_find(services, topic, key, listener) for key in part])
-    return _response(found, many=True)
+def _answer_each(
+    keys: list[str], answer: Callable[[str], Coordinator], many: bool
+) -> FindCoordinatorResponse | Steps[FindCoordinatorResponse]:
+    def steps() -> Steps[FindCoordinatorResponse]:
+        found = []
+        for key in keys:
+            found.append(answer(key))
+            yield
+        return _response(found, many)
+
+    return first_turn(steps())
 
 
 async def _create(
@@ -68,7 +73,7 @@ async def _create(
     return _response([_failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys], many)
 
 
-def _find(services: BrokerServices, topic: str, key: str, listener: str) -> Coordinator:
+def _find(services: BrokerServices, topic: str, listener: str, key: str) -> Coordinator:
     endpoint = services.internal_topics.coordinator(topic, key, listener)
     if endpoint is None:
         return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)

@@ -9,6 +9,7 @@ from typing import Final
 
 from kalda.broker.control_plane.wire import leader_and_isr_response, read_leader_and_isr
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -30,5 +31,9 @@ def error_response(request: LeaderAndIsrRequest, code: ErrorCode) -> LeaderAndIs
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LEADER_AND_ISR, versions=(0, 7), handle=handle, error_response=error_response
+    key=ApiKey.LEADER_AND_ISR,
+    versions=(0, 7),
+    handle=handle,
+    error_response=error_response,
+    elements_max=CONTROLLER_ELEMENTS_MAX,
 )

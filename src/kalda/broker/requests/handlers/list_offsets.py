@@ -16,6 +16,7 @@ from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -49,24 +50,34 @@ _NO_OFFSET: Final = -1
 _NO_EPOCH: Final = -1
 
 
+Answer = ListOffsetsResponse | Pending[ListOffsetsResponse]
+
+
 def handle(
     services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
-) -> ListOffsetsResponse | Pending[ListOffsetsResponse]:
+) -> Answer | Steps[Answer]:
     """Look up each partition; errors are returned by partition.
 
     A batch that takes long to search is searched by the conversion pool.
     """
-    named = Counter(
-        TopicPartition(topic.name, wanted.partition_index)
-        for topic in request.topics
-        for wanted in topic.partitions
-    )
+    return first_turn(_look_up_each(services, request, context))
+
+
+def _look_up_each(
+    services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
+) -> Steps[Answer]:
+    named: Counter[TopicPartition] = Counter()
+    for topic in request.topics:
+        for wanted in topic.partitions:
+            named[TopicPartition(topic.name, wanted.partition_index)] += 1
+            yield
     topics = []
     put_off: list[_PutOff] = []
     search = TimestampSearch()
     for topic in request.topics:
         answers: list[ListOffsetsPartitionResponse] = []
         for wanted in topic.partitions:
+            yield
             topic_partition = TopicPartition(topic.name, wanted.partition_index)
             look_up = partial(_look_up, services, request, wanted, topic_partition, context.api_version)
             try:

@@ -9,6 +9,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -20,13 +21,21 @@ from kalda.protocol.messages.list_partition_reassignments import (
 
 def handle(
     services: BrokerServices, request: ListPartitionReassignmentsRequest, context: RequestContext
-) -> ListPartitionReassignmentsResponse:
+) -> ListPartitionReassignmentsResponse | Steps[ListPartitionReassignmentsResponse]:
     """Return the reassignments in the controller's memory; NOT_CONTROLLER on another broker."""
-    wanted = None
+    return first_turn(_list(services, request))
+
+
+def _list(
+    services: BrokerServices, request: ListPartitionReassignmentsRequest
+) -> Steps[ListPartitionReassignmentsResponse]:
+    wanted: set[TopicPartition] | None = None
     if request.topics is not None:
-        wanted = {
-            TopicPartition(topic.name, index) for topic in request.topics for index in topic.partition_indexes
-        }
+        wanted = set()
+        for topic in request.topics:
+            for index in topic.partition_indexes:
+                wanted.add(TopicPartition(topic.name, index))
+                yield
     moves = services.controller.list_reassignments(wanted)
     return ListPartitionReassignmentsResponse(
         error_message=None,

@@ -33,8 +33,13 @@ def handle(
     if services.transaction_coordinator.is_loading:
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     now_ms = services.clock.time_ms()
+    producer_ids, states = frozenset(request.producer_id_filters), frozenset(request.state_filters)
     found = [
-        each for each in services.transaction_coordinator.transactions() if _passes(each, request, now_ms)
+        each
+        for each in services.transaction_coordinator.transactions()
+        if (not producer_ids or each.producer_id in producer_ids)
+        and (not states or each.state.title in states)
+        and (request.duration_filter < 0 or now_ms - each.start_ms > request.duration_filter)
     ]
     if not request.transactional_id_pattern:
         return _response(request, found)
@@ -71,14 +76,6 @@ def _response(request: ListTransactionsRequest, found: list[TransactionMetadata]
             for each in found
         ],
     )
-
-
-def _passes(metadata: TransactionMetadata, request: ListTransactionsRequest, now_ms: int) -> bool:
-    if request.producer_id_filters and metadata.producer_id not in request.producer_id_filters:
-        return False
-    if request.state_filters and metadata.state.title not in request.state_filters:
-        return False
-    return request.duration_filter < 0 or now_ms - metadata.start_ms > request.duration_filter
 
 
 def error_response(request: ListTransactionsRequest, code: ErrorCode) -> ListTransactionsResponse:

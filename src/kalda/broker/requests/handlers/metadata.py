@@ -19,6 +19,7 @@ from kalda.broker.requests.throttling import mutation_budget
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages.metadata import (
     MetadataRequest,
@@ -32,19 +33,33 @@ _CLUSTER_OPERATIONS_VERSIONS: Final = range(8, 11)
 _REQUEST_BY_ID_FROM: Final = 12
 
 
+Answer = MetadataResponse | Coroutine[None, None, MetadataResponse]
+
+
 def handle(
     services: BrokerServices, request: MetadataRequest, context: RequestContext
-) -> MetadataResponse | Coroutine[None, None, MetadataResponse]:
-    """Answer at once, unless topics have to be created."""
+) -> Answer | Steps[Answer]:
+    """Answer at once, unless topics have to be created or are many."""
     version = context.api_version
     if request.topics is None or (version == 0 and not request.topics):
         get, listener = services.topic_responses.get, context.listener
         topics = [get(topic, listener, version) for topic in services.metadata_cache.all_topics()]
         return _response(services, request, context, topics)
-    topics, missing = _requested_topics(services, request.topics, context)
+    return first_turn(_respond_to_named(services, request, request.topics, context))
+
+
+def _respond_to_named(
+    services: BrokerServices,
+    request: MetadataRequest,
+    requested: list[MetadataRequestTopic],
+    context: RequestContext,
+) -> Steps[Answer]:
+    topics, missing = yield from _requested_topics(services, requested, context)
     if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
         return _create_and_respond(services, request, context, topics, missing)
-    topics.extend(_error_topic(name, unknown_topic_error(name)) for name in missing)
+    for name in missing:
+        topics.append(_error_topic(name, unknown_topic_error(name)))
+        yield
     return _response(services, request, context, topics)
 
 
@@ -61,7 +76,7 @@ def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataRespons
 
 def _requested_topics(
     services: BrokerServices, requested: list[MetadataRequestTopic], context: RequestContext
-) -> tuple[list[MetadataResponseTopic], list[str]]:
+) -> Steps[tuple[list[MetadataResponseTopic], list[str]]]:
     """Return the requested topics that exist, each once, and the names of those that do not.
 
     Raises:
@@ -78,6 +93,7 @@ def _requested_topics(
     ids = {topic.topic_id: None for topic in requested if topic.topic_id != ZERO_UUID}
     # As in Kafka, names are ignored if there is an id.
     for topic_id in ids:
+        yield
         known = cache.topic(cache.topic_name(topic_id) or "")
         if known is None:
             code = ErrorCode.UNKNOWN_TOPIC_ID
@@ -85,6 +101,7 @@ def _requested_topics(
         else:
             found.append(responses.get(known, listener, version))
     for name in {} if ids else {topic.name or "": None for topic in requested}:
+        yield
         known = cache.topic(name)
         if known is None:
             missing.append(name)

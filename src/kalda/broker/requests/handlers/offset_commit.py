@@ -15,6 +15,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -26,18 +27,24 @@ from kalda.protocol.messages.offset_commit import (
 from kalda.zk.client.consumer_offsets import write_offset
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
+Answer = OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]
+
 
 def handle(
     services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
-) -> OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, Any, OffsetCommitResponse]:
+) -> Answer | Steps[Answer]:
     """Commit offsets; respond when they are committed. Each unknown partition gets its own error."""
-    unknown = take_unknown(services.metadata_cache, request.topics)
+    return first_turn(_commit(services, request, context.api_version))
+
+
+def _commit(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
+    unknown = yield from take_unknown(services.metadata_cache, request.topics)
     refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return OffsetCommitResponse(topics=refused)
-    if context.api_version == 0:
+    if version == 0:
         return _commit_to_zookeeper(services, request, refused)
-    answer = services.group_coordinator.commit_offsets(request, context.api_version)
+    answer = services.group_coordinator.commit_offsets(request, version)
     if not refused:
         return answer
 

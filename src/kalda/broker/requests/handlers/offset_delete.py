@@ -8,6 +8,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
+from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteResponse,
@@ -15,12 +16,18 @@ from kalda.protocol.messages.offset_delete import (
     OffsetDeleteResponseTopic,
 )
 
+Answer = OffsetDeleteResponse | Pending[OffsetDeleteResponse]
+
 
 def handle(
     services: BrokerServices, request: OffsetDeleteRequest, context: RequestContext
-) -> OffsetDeleteResponse | Pending[OffsetDeleteResponse]:
+) -> Answer | Steps[Answer]:
     """Delete offsets; a partition that does not exist gets UNKNOWN_TOPIC_OR_PARTITION."""
-    unknown = take_unknown(services.metadata_cache, request.topics)
+    return first_turn(_delete(services, request))
+
+
+def _delete(services: BrokerServices, request: OffsetDeleteRequest) -> Steps[Answer]:
+    unknown = yield from take_unknown(services.metadata_cache, request.topics)
     refused = topic_errors(
         unknown,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

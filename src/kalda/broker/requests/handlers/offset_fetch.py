@@ -15,6 +15,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
 from kalda.coordinator.group.offset_records import NO_LEADER_EPOCH
@@ -40,9 +41,12 @@ _NO_OFFSET: Final = -1
 Answered = TypeVar("Answered", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
 
 
+Answer = Pending[OffsetFetchResponse] | Pending[OffsetFetchResponse | Steps[OffsetFetchResponse]]
+
+
 def handle(
     services: BrokerServices, request: OffsetFetchRequest, context: RequestContext
-) -> Pending[OffsetFetchResponse] | Coroutine[Any, Any, OffsetFetchResponse]:
+) -> Answer | Coroutine[Any, Any, OffsetFetchResponse]:
     """Answer when everything in the response is committed."""
     if context.api_version == 0:
         return _fetch_from_zookeeper(services, request)
@@ -55,7 +59,7 @@ def handle(
     fetched = services.group_coordinator.fetch_offsets(
         request.group_id, _wanted(request.topics), require_stable=request.require_stable
     )
-    return fetched.then(lambda done: _single(request, done.value, context.api_version))
+    return fetched.then(lambda done: first_turn(_single(request, done.value, context.api_version)))
 
 
 def _fetch_groups(
@@ -82,20 +86,20 @@ def _wanted(
     return [(topic.name, topic.partition_indexes) for topic in topics]
 
 
-def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) -> OffsetFetchResponse:
+def _single(request: OffsetFetchRequest, found: FetchedOffsets, version: int) -> Steps[OffsetFetchResponse]:
     """Return the response of versions up to 7; below version 2 each partition carries the group's error."""
     if found.error is not ErrorCode.NONE:
         if version >= _ERROR_FOR_ALL_FROM:
             return OffsetFetchResponse(error_code=found.error)
         return error_response(request, found.error)
-    return OffsetFetchResponse(
-        topics=[
-            OffsetFetchResponseTopic(
-                name=topic, partitions=[_partition(OffsetFetchResponsePartition, each) for each in partitions]
-            )
-            for topic, partitions in found.topics
-        ]
-    )
+    response = OffsetFetchResponse()
+    for topic, partitions in found.topics:
+        answered = OffsetFetchResponseTopic(name=topic)
+        response.topics.append(answered)
+        for each in partitions:
+            answered.partitions.append(_partition(OffsetFetchResponsePartition, each))
+            yield
+    return response
 
 
 def _partition(struct: type[Answered], found: FetchedOffset) -> Answered:

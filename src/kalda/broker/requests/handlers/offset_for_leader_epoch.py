@@ -10,6 +10,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -22,17 +23,22 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
 
 def handle(
     services: BrokerServices, request: OffsetForLeaderEpochRequest, context: RequestContext
-) -> OffsetForLeaderEpochResponse:
+) -> OffsetForLeaderEpochResponse | Steps[OffsetForLeaderEpochResponse]:
     """Return the end offset of each epoch, or an error for its partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[_look_up(services, topic.topic, wanted) for wanted in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )
+    return first_turn(_look_up_each(services, request))
+
+
+def _look_up_each(
+    services: BrokerServices, request: OffsetForLeaderEpochRequest
+) -> Steps[OffsetForLeaderEpochResponse]:
+    response = OffsetForLeaderEpochResponse()
+    for topic in request.topics:
+        result = OffsetForLeaderTopicResult(topic=topic.topic)
+        response.topics.append(result)
+        for wanted in topic.partitions:
+            result.partitions.append(_look_up(services, topic.topic, wanted))
+            yield
+    return response
 
 
 def _look_up(services: BrokerServices, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:

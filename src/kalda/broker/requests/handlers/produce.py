@@ -27,6 +27,7 @@ from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.transactions.produce_gate import Refusals
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, Turns, result_of
 from kalda.common.types import TopicPartition
 from kalda.protocol.fast.produce import (
     TOPIC_IDS_FROM,
@@ -90,8 +91,10 @@ _NEXT_LENGTH_MIN: Final = 14
 """The least number of bytes after the length, in any format; fewer are not a batch."""
 _ZSTD: Final = int(Compression.ZSTD)
 
+PARTITIONS_AT_ONCE: Final = 64
+"""Partitions of a request that are appended to without other work in between: two to four milliseconds."""
+
 NO_REFUSALS: Final[Refusals] = {}
-_NONE_TWICE: Final[set[tuple[bytes, int]]] = set()
 Answer = tuple[bytes, PartitionProduceResult]
 NOTHING_DENIED: Final[Sequence[Answer]] = ()
 
@@ -298,14 +301,41 @@ def _handle_general(
 
     `denied` are the results of partitions that were taken out of the request.
     """
+    is_long = fields.partition_count > PARTITIONS_AT_ONCE
+    if is_long:
+        _own_records(fields)
+    steps = _append_each(services, context, fields, refusals, denied)
+    if not is_long:
+        return result_of(steps)
+    pending: Pending[RawReply | None] = Pending()
+    context.connection.hold_frames()
+    Turns.of_running_loop().run(steps).add_done(partial(_pass_on, pending))
+    return pending
+
+
+def _pass_on(pending: "Pending[RawReply | None]", done: Pending[RawResult]) -> None:
+    if done.error is not None:
+        pending.fail(done.error)
+    else:
+        _complete(pending, done.value)
+
+
+def _append_each(
+    services: "BrokerServices",
+    context: RequestContext,
+    fields: ProduceRequestFields,
+    refusals: Refusals,
+    denied: Sequence[Answer],
+) -> Steps[RawResult]:
     acks = fields.acks
     results = _Results(services, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
-    named_twice = _named_twice(fields)
+    named_twice = fields.named_twice()
     find = partial(_find, services, context) if context.topic_ids else services.replica_manager.find
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
+            yield
             if acks not in (-1, 0, 1):
                 results.add(name, PartitionProduceResult(index, int(ErrorCode.INVALID_REQUIRED_ACKS)))
                 continue
@@ -337,23 +367,6 @@ def _handle_general(
     context.connection.hold_frames()
     prepare_all(services, context.connection, heavy, lambda: _complete(pending, results.answer()))
     return pending
-
-
-def _named_twice(fields: ProduceRequestFields) -> set[tuple[bytes, int]]:
-    """Return the partitions that a request names more than once."""
-    topics = fields.topics
-    if len(topics) == 1 or len(dict(topics)) == len(topics):
-        for _, partitions in topics:
-            if len(partitions) > 1 and len(dict(partitions)) != len(partitions):
-                break
-        else:
-            return _NONE_TWICE
-    seen: set[tuple[bytes, int]] = set()
-    twice: set[tuple[bytes, int]] = set()
-    for name, partitions in topics:
-        for index, _ in partitions:
-            (twice if (name, index) in seen else seen).add((name, index))
-    return twice
 
 
 class _Results:

@@ -10,6 +10,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages.release_read_lease import (
     ReleasedLease,
     ReleaseReadLeaseRequest,
@@ -20,9 +21,19 @@ from kalda.protocol.messages.release_read_lease import (
 
 def handle(
     services: BrokerServices, request: ReleaseReadLeaseRequest, context: RequestContext
-) -> ReleaseReadLeaseResponse:
+) -> ReleaseReadLeaseResponse | Steps[ReleaseReadLeaseResponse]:
     """End each lease."""
-    return ReleaseReadLeaseResponse(leases=[_release(services, released) for released in request.leases])
+    return first_turn(_release_each(services, request))
+
+
+def _release_each(
+    services: BrokerServices, request: ReleaseReadLeaseRequest
+) -> Steps[ReleaseReadLeaseResponse]:
+    response = ReleaseReadLeaseResponse()
+    for released in request.leases:
+        response.leases.append(_release(services, released))
+        yield
+    return response
 
 
 def _release(services: BrokerServices, released: ReleasedLease) -> ReleaseResult:

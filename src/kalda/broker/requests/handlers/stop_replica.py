@@ -8,6 +8,7 @@ from typing import Final
 
 from kalda.broker.control_plane.wire import read_stop_replica, stop_replica_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -33,5 +34,9 @@ def error_response(request: StopReplicaRequest, code: ErrorCode) -> StopReplicaR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.STOP_REPLICA, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.STOP_REPLICA,
+    versions=(0, 4),
+    handle=handle,
+    error_response=error_response,
+    elements_max=CONTROLLER_ELEMENTS_MAX,
 )

@@ -15,6 +15,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -30,12 +31,18 @@ ABORTABLE_FROM: Final = 4
 ADDS_FROM: Final = 5
 
 
+Answer = TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]
+
+
 def handle(
     services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
-) -> TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]:
+) -> Answer | Steps[Answer]:
     """Commit once the transaction is verified. Each unknown partition gets an error of its own."""
-    version = context.api_version
-    unknown = take_unknown(services.metadata_cache, request.topics)
+    return first_turn(_commit(services, request, context.api_version))
+
+
+def _commit(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
+    unknown = yield from take_unknown(services.metadata_cache, request.topics)
     refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return TxnOffsetCommitResponse(topics=refused)

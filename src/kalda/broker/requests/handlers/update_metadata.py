@@ -8,6 +8,7 @@ from typing import Final
 
 from kalda.broker.control_plane.wire import read_update_metadata
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -28,5 +29,9 @@ def error_response(request: UpdateMetadataRequest, code: ErrorCode) -> UpdateMet
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.UPDATE_METADATA, versions=(0, 8), handle=handle, error_response=error_response
+    key=ApiKey.UPDATE_METADATA,
+    versions=(0, 8),
+    handle=handle,
+    error_response=error_response,
+    elements_max=CONTROLLER_ELEMENTS_MAX,
 )

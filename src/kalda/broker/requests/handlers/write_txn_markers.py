@@ -13,6 +13,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn, result_of
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
@@ -23,23 +24,36 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
+Answer = Pending[WriteTxnMarkersResponse | Steps[WriteTxnMarkersResponse]]
+
 
 def handle(
     services: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
-) -> Pending[WriteTxnMarkersResponse]:
+) -> Answer | Steps[Answer]:
     """Append the markers; answer when they are replicated."""
-    answer: Pending[WriteTxnMarkersResponse] = Pending()
-    markers = [_read(each) for each in request.markers]
+    return first_turn(_write(services, request))
+
+
+def _write(services: BrokerServices, request: WriteTxnMarkersRequest) -> Steps[Answer]:
+    answer: Answer = Pending()
+    markers = []
+    for each in request.markers:
+        markers.append(_read(each))
+        yield
 
     def written(codes: list[Codes]) -> None:
-        answer.complete(
-            WriteTxnMarkersResponse(
-                markers=[_result(marker, each) for marker, each in zip(markers, codes, strict=True)]
-            )
-        )
+        answer.complete(first_turn(_respond(markers, codes)))
 
-    services.marker_appends.write(markers, written)
+    yield from services.marker_appends.write_in_steps(markers, written)
     return answer
+
+
+def _respond(markers: list[Marker], codes: list[Codes]) -> Steps[WriteTxnMarkersResponse]:
+    response = WriteTxnMarkersResponse()
+    for marker, each in zip(markers, codes, strict=True):
+        result = yield from _result(marker, each)
+        response.markers.append(result)
+    return response
 
 
 def _read(marker: WritableTxnMarker) -> Marker:
@@ -55,28 +69,23 @@ def _read(marker: WritableTxnMarker) -> Marker:
     )
 
 
-def _result(marker: Marker, codes: Codes) -> WritableTxnMarkerResult:
-    return WritableTxnMarkerResult(
-        producer_id=marker.producer_id,
-        topics=[
-            WritableTxnMarkerTopicResult(
-                name=topic,
-                partitions=[
-                    WritableTxnMarkerPartitionResult(partition_index=each.partition, error_code=codes[each])
-                    for each in group
-                ],
+def _result(marker: Marker, codes: Codes) -> Steps[WritableTxnMarkerResult]:
+    result = WritableTxnMarkerResult(producer_id=marker.producer_id)
+    for name, group in by_topic(marker.partitions).items():
+        topic = WritableTxnMarkerTopicResult(name=name)
+        result.topics.append(topic)
+        for each in group:
+            yield
+            topic.partitions.append(
+                WritableTxnMarkerPartitionResult(partition_index=each.partition, error_code=codes[each])
             )
-            for topic, group in by_topic(marker.partitions).items()
-        ],
-    )
+    return result
 
 
 def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
     """Return a response with the error for each partition."""
     markers = [_read(each) for each in request.markers]
-    return WriteTxnMarkersResponse(
-        markers=[_result(marker, dict.fromkeys(marker.partitions, code)) for marker in markers]
-    )
+    return result_of(_respond(markers, [dict.fromkeys(marker.partitions, code) for marker in markers]))
 
 
 HANDLER: Final = ApiHandler(

@@ -1,0 +1,145 @@
+"""Runs long work on the event loop in turns, between which the loop does other work.
+
+A client may name 80,000 partitions in one request, and each costs 1 to 60 microseconds. Work that may be so
+long is a generator, its steps: it yields where other work may come in between. As with `await`, what it has
+read before a yield may have changed after it.
+
+    first_turn(steps)    does the steps of one turn at once: all of them for nearly every request
+    Turns.run(steps)     does the others later, one turn in each iteration of the event loop
+    between(index)       is for coroutines: in a loop over elements, it waits for a turn now and then
+
+All works that wait for their turn take it one after the other, so that an iteration of the event loop has one
+turn however many there are.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Final, Generic, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from kalda.common.pending import Pending
+
+T = TypeVar("T")
+
+Steps: TypeAlias = Generator[None, None, T]
+"""Work in steps; what it returns is its result."""
+
+STEPS_PER_TURN: Final = 32
+"""Steps of one turn. A step takes up to 50 microseconds or so, which makes a turn about a millisecond."""
+
+_BY_LOOP: "Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Turns]]" = WeakKeyDictionary()
+
+
+def first_turn(steps: Steps[T]) -> "T | Steps[T]":
+    """Do the first turn of some work; return its result, or the steps themselves if there are more.
+
+    Raises:
+        Exception: what a step raises.
+    """
+    try:
+        for _ in range(STEPS_PER_TURN):
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    return steps
+
+
+def result_of(steps: Steps[T]) -> T:
+    """Do all steps at once and return the result; for work that is known to be short.
+
+    Raises:
+        Exception: what a step raises.
+    """
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def between(index: int) -> None:
+    """Wait for a turn before every 32nd element of a loop but the first; `index` counts the elements."""
+    if index and index % STEPS_PER_TURN == 0:
+        await Turns.of_running_loop().wait()
+
+
+class Turns:
+    """The work that waits for its turn on one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: Final[deque[Callable[[], None]]] = deque()
+        """Invariant: `_next` is scheduled while there are any."""
+
+    @staticmethod
+    def of_running_loop() -> "Turns":
+        """Return the one of the running event loop."""
+        return _BY_LOOP.setdefault(asyncio.get_running_loop(), Turns())
+
+    def run(self, steps: Steps[T]) -> Pending[T]:
+        """Do the steps in later turns; abandoning the result ends them where they are."""
+        work = _Work(self, steps)
+        self.queue(work.turn)
+        return work.pending
+
+    async def wait(self) -> None:
+        """Wait for a turn."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def begin() -> None:
+            if not turn.done():
+                turn.set_result(None)
+
+        self.queue(begin)
+        await turn
+
+    def queue(self, turn: Callable[[], None]) -> None:
+        """Call `turn` when it is its turn."""
+        self._waiting.append(turn)
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        # It stays in the queue meanwhile, so that a work that queues itself again does not schedule `_next`.
+        try:
+            self._waiting[0]()
+        finally:
+            self._waiting.popleft()
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._next)
+
+
+class _Work(Generic[T]):
+    """Steps that wait for their next turn."""
+
+    # Not a closure that queues itself: such a cycle would keep a large result until the next collection.
+    __slots__ = ("_is_abandoned", "_steps", "_turns", "pending")
+
+    def __init__(self, turns: Turns, steps: Steps[T]) -> None:
+        self._turns: Final = turns
+        self._steps: Final = steps
+        self._is_abandoned = False
+        self.pending: Final[Pending[T]] = Pending()
+        self.pending.on_abandoned = self._abandon
+
+    def turn(self) -> None:
+        """Do the steps of one turn."""
+        if self._is_abandoned:
+            self._steps.close()
+            self.pending.on_abandoned = None
+            return
+        try:
+            result = first_turn(self._steps)
+        except Exception as error:
+            self.pending.fail(error)
+            return
+        if result is self._steps:
+            self._turns.queue(self.turn)
+        else:
+            self.pending.complete(result)  # type: ignore[arg-type]  # not the steps
+
+    def _abandon(self) -> None:
+        # Not closed at once: one of the steps may be what closes the connection.
+        self._is_abandoned = True

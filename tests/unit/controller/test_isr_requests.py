@@ -1,0 +1,67 @@
+"""Which in-sync replicas a leader of Apache Kafka gets from the controller."""
+
+from dataclasses import replace
+
+import pytest
+
+from kalda.common.errors import ErrorCode
+from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.controller.context import ControllerContext
+from kalda.controller.isr_requests import IsrRequest, decide, outcomes
+from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
+
+P = TopicPartition("t", 0)
+STORED = PartitionState(1, 5, (1, 2), 3, version=9)
+
+
+def context() -> ControllerContext:
+    made = ControllerContext(1)
+    made.live_brokers = {broker_id: BrokerInfo(broker_id, ()) for broker_id in (1, 2, 3)}
+    made.shutting_down = {3}
+    made.assignments["t"] = TopicAssignment("t", ZERO_UUID, {0: ReplicaAssignment((1, 2, 3, 4, 5))})
+    made.live_brokers[5] = BrokerInfo(5, ())
+    made.states[P] = STORED
+    return made
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (IsrRequest(5, 9, (1,)), replace(STORED, isr=(1,))),
+        (IsrRequest(5, 9, (1, 2, 5)), replace(STORED, isr=(1, 2, 5))),
+        (IsrRequest(5, 9, (1, 2), is_leader_recovering=True), replace(STORED, leader_recovering=True)),
+        # A repeated request names the version before.
+        (IsrRequest(5, 8, (2, 1)), STORED),
+        (IsrRequest(5, 8, (1,)), ErrorCode.INVALID_UPDATE_VERSION),
+        (IsrRequest(4, 9, (1,)), ErrorCode.FENCED_LEADER_EPOCH),
+        (IsrRequest(6, 9, (1,)), ErrorCode.NOT_CONTROLLER),
+        (IsrRequest(5, 9, (2,)), ErrorCode.INVALID_REQUEST),
+        (IsrRequest(5, 9, (1, 1)), ErrorCode.INVALID_REQUEST),
+        (IsrRequest(5, 9, (1, 9)), ErrorCode.INVALID_REQUEST),
+        (IsrRequest(5, 9, ()), ErrorCode.INVALID_REQUEST),
+        pytest.param(IsrRequest(5, 9, (1, 2, 3)), ErrorCode.INELIGIBLE_REPLICA, id="shuts-down"),
+        pytest.param(IsrRequest(5, 9, (1, 2, 4)), ErrorCode.INELIGIBLE_REPLICA, id="is-dead"),
+    ],
+)
+def test_what_the_leader_gets(request_: IsrRequest, expected: PartitionState | ErrorCode) -> None:
+    assert expected == decide(context(), 1, P, request_)
+
+
+def test_only_the_leader_may_ask() -> None:
+    assert ErrorCode.INVALID_REQUEST == decide(context(), 2, P, IsrRequest(5, 9, (2,)))
+    ghost = TopicPartition("ghost", 0)
+    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == decide(context(), 1, ghost, IsrRequest(5, 9, (1,)))
+
+
+def test_a_dead_replica_may_stay_while_another_goes() -> None:
+    made = context()
+    made.states[P] = replace(STORED, isr=(1, 2, 4))
+    assert replace(STORED, isr=(1, 4)) == decide(made, 1, P, IsrRequest(5, 9, (1, 4)))
+
+
+def test_a_conflict_with_an_own_lost_write_is_a_success() -> None:
+    wanted = replace(STORED, isr=(1,))
+    written, other = replace(wanted, version=10), replace(STORED, version=10)
+    assert {P: written} == outcomes({P: wanted}, {P: written})
+    assert {P: ErrorCode.INVALID_UPDATE_VERSION} == outcomes({P: wanted}, {P: other})
+    assert {P: ErrorCode.INVALID_UPDATE_VERSION} == outcomes({P: wanted}, {P: None})
