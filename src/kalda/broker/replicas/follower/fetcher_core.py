@@ -52,8 +52,8 @@ SETBACKS_MAX: Final = 10
 """Cut logs and refused records in one tenure before each further one costs ``replica.fetch.backoff.ms``. Each
 epoch that differs takes a round; a leader that sends records and takes them back would go on forever."""
 EARLY_ANSWERS_MAX: Final = 20
-"""Consecutive answers before half of the wait that bring nothing, before the next request is put off. There
-are some when many partitions change their leaders. A leader that gives no others would never be left alone."""
+"""Consecutive answers before half of the wait that bring nothing, before the next request is put off. A few
+come when many partitions change their leaders. A leader that gives no others would never be left alone."""
 EARLY_ANSWER_PAUSE_SECONDS: Final = 0.1
 REPORTS_MAX: Final = 10
 REPORT_SECONDS: Final = 10.0
