@@ -41,7 +41,7 @@ class FakeSocket:
         return count
 
     def recv(self, size: int, flags: int) -> bytes:
-        assert flags == socket.MSG_PEEK, "the connection only looks"
+        assert socket.MSG_PEEK == flags, "the connection only looks"
         if not self.incoming or isinstance(self.incoming[0], OSError):
             raise BlockingIOError
         return self.incoming[0][:size]
