@@ -1,4 +1,4 @@
-"""Hooks of the documentation build: they resolve links into the repository and fill in the list of decisions.
+"""Hooks of the documentation build: links into the repository, ranks of the search, the list of decisions.
 
 Pages link to files outside `docs` (source, tests, CONTRIBUTING.md) by relative paths, which GitHub resolves.
 The site must work without the repository, so the hooks add a page for each such file, and a link that names a
@@ -17,6 +17,8 @@ from mkdocs.structure.pages import Page
 from repository_links import REPOSITORY, Link
 
 log = logging.getLogger("mkdocs.plugins.repository")
+SEARCH_BOOSTS = {"tutorial/": 3, "how-to/": 3, "start/": 2, "internals/": 0.5, "adr/": 0.3}
+"""How much a page counts in the site's search, by directory: a reader wants a task before its history."""
 LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".json": "json", "": "makefile"}
 _DECISION = re.compile(
     r"# (?P<number>\d+)\. (?P<title>.+)\n+Date: (?P<date>[\d-]+)\. Status: (?P<status>[^.\n]+)"
@@ -38,6 +40,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
     """Replace the targets of links with pages of the site, and fill in the list of decisions."""
+    for directory, boost in SEARCH_BOOSTS.items():
+        if page.file.src_uri.startswith(directory):
+            page.meta.setdefault("search", {"boost": boost})
     if page.file.src_uri == "adr/index.md":
         markdown += _decisions()
     source = _repository_path(page.file.src_uri)

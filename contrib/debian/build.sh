@@ -50,8 +50,9 @@ cat >"$root/opt/kalda/pyvenv.cfg" <<END
 home = /usr/bin
 include-system-site-packages = false
 END
-# pip records the URL of the wheel and compares files with RECORD; both would name the build directory.
-find "$root/opt/kalda" -name direct_url.json -delete
+# direct_url.json names the build directory, and RECORD has hashes of files that named it. Without RECORD pip refuses to
+# change what dpkg installed.
+find "$root/opt/kalda/lib" '(' -name direct_url.json -o -path '*.dist-info/RECORD' ')' -delete
 # The service may not write to /opt, so the package brings the bytecode.
 "$python" -m compileall -q -j 1 --invalidation-mode unchecked-hash -s "$root" "$root/opt/kalda/lib"
 

@@ -18,3 +18,12 @@ trap 'rm -rf "$work"' EXIT
 # Without the time and a random number the same wheel has the same bill.
 "$python" -m cyclonedx_py environment --spec-version 1.6 --output-reproducible --mc-type application \
     --pyproject "$source/pyproject.toml" --output-format JSON --output-file "$2" "$work/venv/bin/python"
+# pyproject.toml leaves the version to the build.
+"$python" - "$2" "$("$work/venv/bin/python" -c 'import kalda; print(kalda.__version__)')" <<'END'
+import json, pathlib, sys
+
+file, version = pathlib.Path(sys.argv[1]), sys.argv[2]
+bill = json.loads(file.read_text())
+bill["metadata"]["component"]["version"] = version
+file.write_text(json.dumps(bill, indent=2, sort_keys=True) + "\n")
+END

@@ -9,7 +9,8 @@ import yaml
 
 import kalda
 
-CONTRIB = Path(__file__).parents[2] / "contrib"
+ROOT = Path(__file__).parents[2]
+CONTRIB = ROOT / "contrib"
 DEBIAN = CONTRIB / "debian"
 UNIT = CONTRIB / "systemd/kalda.service"
 CHART = CONTRIB / "helm/kalda"
@@ -61,3 +62,32 @@ def test_the_chart_has_the_version_of_the_package() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
 
     assert (kalda.__version__, kalda.__version__) == (chart["version"], chart["appVersion"])
+
+
+def test_the_release_workflow_pins_actions_and_grants_rights_by_job() -> None:
+    """A tag of an action can be moved to other code, which would run with the rights to publish."""
+    text = (ROOT / ".github/workflows/release.yml").read_text()
+    workflow = yaml.safe_load(text)
+
+    uses = re.findall(r"uses: (\S+)(.*)", text)
+    assert [] == [action for action, _ in uses if not re.search(r"@[0-9a-f]{40}$", action)]
+    assert [] == [action for action, comment in uses if not re.fullmatch(r"  # v\d+(\.\d+)*", comment)]
+    assert {} == workflow["permissions"]
+    for name, job in workflow["jobs"].items():
+        if name != "publish":
+            assert {"contents": "read"} == job["permissions"], name
+    assert "release" == workflow["jobs"]["publish"]["environment"]
+
+
+def test_the_release_workflow_runs_scripts_that_exist() -> None:
+    scripts = set(re.findall(r"contrib/[\w/]+\.sh", (ROOT / ".github/workflows/release.yml").read_text()))
+
+    assert {path.relative_to(ROOT).as_posix() for path in SHELL_SCRIPTS if path.suffix} == scripts
+
+
+def test_tools_of_a_release_are_pinned() -> None:
+    lines = (CONTRIB / "release/requirements.txt").read_text().splitlines()
+
+    assert [] == [
+        line for line in lines if line and line[0] != "#" and not re.fullmatch(r"[\w-]+==[\w.]+", line)
+    ]

@@ -55,7 +55,7 @@ def _plain(rows: pa.StructArray) -> list[Any]:
     """Return rows as Python values, with timestamps as microseconds and dates as days since 1970."""
     try:
         found: list[Any] = _numbers(rows).to_pylist(maps_as_pydicts="strict")
-    except (OverflowError, ValueError) as error:  # a time of day, or a date in a map
+    except (OverflowError, ValueError) as error:  # a time of day, or a key of a map that is one
         raise EncodeError(f"the rows have a value that Python does not have: {error}") from error
     return found
 
@@ -63,6 +63,8 @@ def _plain(rows: pa.StructArray) -> list[Any]:
 def _numbers(array: pa.Array) -> pa.Array:
     """Return an array with integers for dates and timestamps; other times are refused before."""
     kind = array.type
+    if array.offset and pa.types.is_nested(kind):
+        array = array.take(pa.array(range(len(array)), pa.int64()))  # Arrow takes no mask beside such offsets
     mask = array.is_null() if array.null_count else None
     if pa.types.is_struct(kind):
         if not len(kind):
@@ -71,8 +73,11 @@ def _numbers(array: pa.Array) -> pa.Array:
         return pa.StructArray.from_arrays(columns, [f.name for f in kind], mask=mask)
     if pa.types.is_list(kind):
         return pa.ListArray.from_arrays(array.offsets, _numbers(array.values), mask=mask)
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(array.offsets, array.keys, _numbers(array.items), mask=mask)
     if pa.types.is_timestamp(kind):
-        return array.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
+        # What is finer than a microsecond is cut off, as in tables.
+        return array.cast(pa.timestamp("us", tz=kind.tz), safe=kind.unit != "ns").cast(pa.int64())
     return array.cast(pa.int32()) if pa.types.is_date32(kind) else array
 
 

@@ -19,6 +19,7 @@ from kalda.broker.requests.handlers import (
 )
 from kalda.common.pending import Pending
 from kalda.common.turns import STEPS_PER_TURN, first_turn
+from kalda.protocol.fast.produce import PARTITIONS_MAX
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -168,6 +169,11 @@ async def test_many_produced_partitions_are_appended_in_turns(broker: DataPath) 
     assert [(number, 0, 0) for number in range(count)] == [
         (each.index, each.error_code, each.base_offset) for each in answers
     ]
+
+
+def test_a_produce_request_of_too_many_partitions_is_refused(broker: DataPath) -> None:
+    with pytest.raises(ProtocolError, match="it names 25001 partitions, more than 25000"):
+        broker.produce_request(dict.fromkeys(range(PARTITIONS_MAX + 1), b""))
 
 
 def test_a_fetch_of_too_many_partitions_is_refused(broker: DataPath) -> None:

@@ -15,8 +15,8 @@ ELEMENTS_MAX: Final = 100_000
 """Elements that the arrays of one request may have together. The largest honest request names each partition
 of a broker, some 20,000; each element takes some 200 bytes, and about as much again in the response."""
 
-CONTROLLER_ELEMENTS_MAX: Final = 1_000_000
-"""The same for requests of the controller, which name each partition of a cluster."""
+CONTROLLER_ELEMENTS_MAX: Final = 500_000
+"""The same for requests of the controller, which name each partition of a cluster: 200,000 or so."""
 
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes of all large requests of a broker; a single one may have more."""

@@ -41,6 +41,9 @@ TOPIC_IDS_FROM: Final = 13
 """The first version that names topics by id."""
 TOPIC_ID_SIZE: Final = 16
 
+PARTITIONS_MAX: Final = 25_000
+"""Partitions of one request. A producer with the default `max.request.size` of 1 MB has room for 14,000."""
+
 _ACKS_TIMEOUT: Final = Struct(">hi")
 _INDEX_SIZE: Final = Struct(">ii")
 
@@ -237,7 +240,10 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
         topics.append((name, partitions))
     if flexible:
         skip_tagged_fields(frame, position, limit, room)
-    return ProduceRequestFields(transactional_id, acks, timeout_ms, topics)
+    fields = ProduceRequestFields(transactional_id, acks, timeout_ms, topics)
+    if fields.partition_count > PARTITIONS_MAX:
+        raise ProtocolError(f"it names {fields.partition_count} partitions, more than {PARTITIONS_MAX}")
+    return fields
 
 
 def _topic_id(frame: memoryview, position: int, limit: int) -> tuple[bytes, int]:
