@@ -29,6 +29,7 @@ OF_ANOTHER_TIME = {
     "acls remove",
     "elect-leaders",
     "zk security-migration",
+    "cluster decommission",
 }
 """What needs members, transactions or security that one plain broker does not have; the broker says so."""
 

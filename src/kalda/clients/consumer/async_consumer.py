@@ -212,13 +212,15 @@ class AsyncConsumer(ConsumerQueries):
     async def subscribe(self, topics: TopicsLike, listener: ConsumerRebalanceListener | None = None) -> None:
         """Subscribe to topics, instead of those before; the group assigns partitions.
 
+        A consumer without a group gets all of them.
+
         Args:
             topics: A name, several names, an `re.Pattern` that a topic's whole name must match, or a
                 `SubscriptionPattern` that the broker evaluates. No names unsubscribe.
             listener: Is called when the assignment changes; without one the present listener stays.
 
         Raises:
-            IllegalStateError: there is no `group.id`, or partitions are assigned with `assign`.
+            IllegalStateError: partitions are assigned with `assign`, or a pattern of RE2 has no group.
         """
         core = self._open_core()
         check_listener(listener)

@@ -48,6 +48,7 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.clock import Clock, SystemClock
+from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 
@@ -248,13 +249,13 @@ class ConsumerCore:
         """Change the subscription; `subscription_changed` on the loop must follow. Safe in any thread.
 
         Raises:
-            IllegalStateError: there is no `group.id`, or another kind of subscription is in use.
+            IllegalStateError: another kind of subscription is in use, or a pattern of RE2 has no group.
             ValueError: a topic's name is not a string.
         """
-        self.needed_group("subscriptions")
         if isinstance(topics, re.Pattern):
             self.subscription.subscribe_pattern(topics)
         elif isinstance(topics, SubscriptionPattern):
+            self.needed_group("subscriptions by SubscriptionPattern")
             if not self.config.is_consumer_protocol:
                 raise IllegalStateError(
                     "a SubscriptionPattern needs `group.protocol`=consumer; use re.compile() with classic"
@@ -303,6 +304,8 @@ class ConsumerCore:
         self.metadata.set_topics(None if is_pattern else subscription.metadata_topics, now)
         if self.group is not None:
             self.group.subscription_changed()
+        else:
+            self._assign_all(self.metadata.snapshot)
         self.fetcher.wake()
 
     def positions_changed(self) -> None:
@@ -394,7 +397,35 @@ class ConsumerCore:
 
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
         self._missing_partitions.updated(snapshot, self.subscription.assigned())
+        if self.group is None:
+            self._assign_all(snapshot)
         self._positions_needed.set()
+
+    def _assign_all(self, snapshot: ClusterMetadata) -> None:
+        """Assign all partitions of the topics subscribed to, as nobody shares them without a group."""
+        subscription = self.subscription
+        if not subscription.is_group_managed:
+            return
+        if subscription.type is SubscriptionType.PATTERN:
+            subscription.subscribe_from_pattern(
+                name
+                for name, topic in snapshot.topics.items()
+                if subscription.matches_pattern(name)
+                and not (topic.is_internal and self.config.exclude_internal_topics)
+            )
+        topics, assigned = subscription.topics, subscription.assigned()
+        described = {
+            name
+            for name in topics
+            if name in snapshot.topics and snapshot.topics[name].error is ErrorCode.NONE
+        }
+        # A topic that is not described now, e.g. as its leader moves, keeps its partitions and positions.
+        wanted = {each for each in assigned if each.topic in topics and each.topic not in described}
+        wanted |= {each for name in described for each in snapshot.topics[name].topic_partitions}
+        if wanted != set(assigned):
+            subscription.assign_from_subscribed(sorted(wanted))
+            self.buffer.drop_stale()
+            self.positions_changed()
 
     async def _keep_positions(self) -> None:
         needed = self._positions_needed

@@ -77,6 +77,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "features downgrade": ("kalda features downgrade --feature group.version=0 --dry-run",),
     "features disable": ("kalda features disable --feature group.version --dry-run",),
     "cluster describe": ("kalda cluster describe",),
+    "cluster decommission": ("kalda cluster decommission 3 --throttle 50000000",),
     "cluster id": ("kalda cluster id",),
     "cluster api-versions": ("kalda cluster api-versions --broker 0",),
     "dump-log": ("kalda dump-log kalda-data/broker-0/flights-0 --print-data-log",),

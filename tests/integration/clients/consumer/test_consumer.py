@@ -452,12 +452,40 @@ def test_commits_without_waiting_call_back_in_this_thread(bootstrap: str, topic_
     assert [(5, None, threading.get_ident())] == calls
 
 
+@pytest.mark.parametrize("is_pattern", [False, True])
+def test_a_consumer_without_a_group_reads_all_partitions(
+    bootstrap: str, topic_name: TopicName, is_pattern: bool
+) -> None:
+    """A look at a topic needs no group that others see; nothing is committed."""
+    topic = topic_name("sole")
+    create_topic(bootstrap, topic, 3)
+    produce(bootstrap, topic, [b"%d" % number for number in range(30)], partitions=3)
+    with Consumer(bootstrap_servers=bootstrap, **EARLIEST) as consumer:
+        consumer.subscribe(re.compile(f"{topic}.*") if is_pattern else topic)
+        found: list[bytes] = []
+        deadline = time.monotonic() + TIMEOUT_SECONDS
+        while len(found) < 30 and time.monotonic() < deadline:
+            found += [record.value for record in consumer.poll(1)]
+        assert sorted(b"%d" % number for number in range(30)) == sorted(found)
+        assert {TopicPartition(topic, number) for number in range(3)} == consumer.assignment()
+        assert {topic} == consumer.subscription()
+        with pytest.raises(IllegalStateError, match=r"commits need a group; set `group\.id`"):
+            consumer.commit()
+        create_topic(bootstrap, other := topic_name("other"))
+        produce(bootstrap, other, [b"more"])
+        consumer.unsubscribe()
+        consumer.subscribe(other)
+        while not (records := consumer.poll(1)) and time.monotonic() < deadline:
+            continue
+        assert [b"more"] == [record.value for record in records]
+
+
 def test_errors_say_what_to_do(bootstrap: str, topic_name: TopicName) -> None:
     with Consumer(bootstrap_servers=bootstrap) as consumer:
         with pytest.raises(IllegalStateError, match=r"subscribe\(\) to topics or assign\(\)"):
             consumer.poll(0)
         with pytest.raises(IllegalStateError, match=r"set `group\.id`"):
-            consumer.subscribe("t")
+            consumer.subscribe(SubscriptionPattern("t.*"))
         with pytest.raises(IllegalStateError, match=r"set `group\.id`"):
             consumer.commit()
         missing = TopicPartition(topic_name("missing"), 3)
