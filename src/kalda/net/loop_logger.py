@@ -57,9 +57,14 @@ class _Hand:
             self._start()
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until handlers have seen the records so far; return False after the time-out."""
+        """Wait until handlers have seen the records so far; return False after the time-out.
+
+        A handler that drains gets False at once: it would wait for itself.
+        """
         if self._thread is None and self._records.empty():
             return True
+        if threading.current_thread() is self._thread:
+            return False
         seen = threading.Event()
         self._records.put(seen)
         if self._thread is None:

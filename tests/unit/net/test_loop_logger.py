@@ -86,6 +86,21 @@ def test_a_loop_thread_does_not_wait_for_the_lock_of_logging(logger: logging.Log
     assert ["info"] == [message for message, _ in notes.seen]
 
 
+def test_a_handler_that_drains_does_not_wait_for_itself(logger: logging.Logger) -> None:
+    """It may close the producer that it sends with."""
+    drained: list[bool] = []
+
+    class Draining(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            drained.append(drain_log(WAIT_SECONDS))
+
+    logger.addHandler(Draining())
+    logger.setLevel(logging.INFO)
+    on_loop_thread(lambda: logger.info("one")).join(WAIT_SECONDS)
+    assert drain_log(WAIT_SECONDS)
+    assert [False] == drained
+
+
 def test_other_threads_call_handlers_themselves(logger: logging.Logger, notes: Notes) -> None:
     logger.info("direct")
     assert [("direct", threading.current_thread().name)] == notes.seen

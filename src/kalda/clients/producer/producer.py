@@ -43,6 +43,7 @@ from kalda.clients.producer.transactional_producer import TransactionalProducer
 from kalda.clients.reprs import client_repr
 from kalda.common.clock import monotonic
 from kalda.common.public import public
+from kalda.net.loop_logger import drain_log
 from kalda.records.record import Header
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ T = TypeVar("T")
 
 _CLOSE_TIMEOUT_S: Final = 30.0
 _LOOK_SECONDS: Final = 1.0
+_LOG_SECONDS: Final = 1.0
+"""How long `close` waits for logging handlers, one of which may be what calls it."""
 _EXIT_FLUSH_S: Final = 1.0
 """How long the end of the program waits for the records of producers that nobody closed."""
 
@@ -295,6 +298,8 @@ class Producer(TransactionalProducer):
         with self._close_lock:
             if self._is_closed:
                 return
+            # A logging handler that sends with this producer still gets what the producer has logged.
+            drain_log(_LOG_SECONDS)
             try:
                 self._is_closed = True
                 self._finalizer.detach()
