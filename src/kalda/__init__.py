@@ -16,7 +16,7 @@ modules are internal and may change without notice.
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from kalda import spark, testing
+    from kalda import serializers, spark, testing
     from kalda.clients.admin.admin import Admin
     from kalda.clients.admin.admin_options import AdminOptions
     from kalda.clients.admin.async_admin import AsyncAdmin
@@ -326,6 +326,7 @@ __all__ = [
     "WakeupError",
     "__version__",
     "quota_entity",
+    "serializers",
     "spark",
     "testing",
 ]
@@ -476,6 +477,7 @@ _MODULES: Final = {
     "VersionRange": "kalda.protocol.schema",
     "WakeupError": "kalda.clients.consumer.consumer_errors",
     "quota_entity": "kalda.clients.admin.quotas",
+    "serializers": "kalda.serializers",
     "spark": "kalda.spark",
     "testing": "kalda.testing",
 }

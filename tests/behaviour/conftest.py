@@ -13,6 +13,7 @@ import pytest
 
 from benchmarks.apache_kafka import NotAvailableError
 from kalda import Admin, Consumer, ConsumerRecord, NewTopic, Producer, TopicPartition
+from kalda.clients.consumer.consumer_config import Isolation
 from tests.behaviour.targets import Target, target_named
 
 Topics = Callable[..., str]
@@ -74,7 +75,7 @@ def _skip_unsupported(request: pytest.FixtureRequest) -> None:
 
 
 def read_all(
-    target: Target, topic: str, count: int, *, isolation_level: str = "read_uncommitted"
+    target: Target, topic: str, count: int, *, isolation_level: Isolation = "read_uncommitted"
 ) -> list[ConsumerRecord[Any, Any]]:
     """Read `count` records of a topic from the beginning; fail when there are fewer, or more after them."""
     with Consumer(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kalda import AsyncConsumer, Consumer, ConsumerRebalanceListener, ConsumerRecord, Producer, TopicPartition
-from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.clients.consumer.consumer_config import ConsumerOptions, GroupProtocol
 from kalda.clients.consumer.consumer_errors import RecordDeserializationError
 from kalda.clients.errors import ClientError
 from tests.behaviour.conftest import Topics, fill, wait_until
@@ -26,7 +26,7 @@ def polled(consumer: Consumer, found: Records, timeout_s: float = 0.3) -> Record
 
 
 def test_a_new_group_starts_where_the_reset_policy_says(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     topic = topics()
     fill(target, topic, 10)
@@ -46,7 +46,7 @@ def test_a_new_group_starts_where_the_reset_policy_says(
 
 
 def test_a_group_goes_on_where_it_committed(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     topic = topics()
     fill(target, topic, 30)
@@ -74,7 +74,7 @@ def test_a_group_goes_on_where_it_committed(
 
 
 def test_auto_commit_at_close_loses_and_repeats_nothing(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     topic = topics(partitions=2)
     fill(target, topic, 40, partitions=2)
@@ -96,7 +96,7 @@ def test_auto_commit_at_close_loses_and_repeats_nothing(
 
 
 def test_members_share_the_partitions_and_take_over(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     topic = topics(partitions=4)
     options: ConsumerOptions = {
@@ -136,7 +136,7 @@ def test_members_share_the_partitions_and_take_over(
 
 
 def test_a_pattern_finds_topics_that_appear_later(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     first = topics()
     fill(target, first, 1)
@@ -268,7 +268,7 @@ def test_wakeup_ends_a_poll(target: Target, topics: Topics) -> None:
 
 
 async def test_the_asynchronous_consumer_iterates(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     topic = await asyncio.to_thread(topics)
     await asyncio.to_thread(fill, target, topic, 50)
@@ -294,7 +294,7 @@ async def test_the_asynchronous_consumer_iterates(
 
 
 def test_a_static_member_comes_back_without_a_rebalance(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     topic = topics(partitions=2)
     moved: list[str] = []

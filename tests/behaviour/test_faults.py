@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from kalda import Admin, Consumer, NewTopic, Producer, TopicPartition
-from kalda.clients.consumer.consumer_config import ConsumerOptions
+from kalda.clients.consumer.consumer_config import ConsumerOptions, GroupProtocol
 from kalda.common.errors import ErrorCode
 from tests.behaviour.conftest import Topics, read_all, wait_until
 from tests.behaviour.targets import Target
@@ -73,7 +73,7 @@ def test_a_producer_loses_doubles_and_reorders_nothing(target: Target, topics: T
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_a_group_reads_on_after_the_fault(
-    target: Target, topics: Topics, group: str, group_protocol: str, kind: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol, kind: str
 ) -> None:
     topic = topics(partitions=3)
     stop = threading.Event()

@@ -7,7 +7,9 @@ import time
 import pytest
 
 from kalda import AsyncProducer, Consumer, Producer, TopicPartition
+from kalda.clients.consumer.consumer_config import GroupProtocol
 from kalda.clients.errors import ClientError, RecordTooLargeError
+from kalda.clients.producer.producer_config import Acks, CompressionType
 from tests.behaviour.conftest import Topics, fill, read_all
 from tests.behaviour.targets import Target
 
@@ -15,7 +17,7 @@ CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_records_come_back_as_they_were_sent(target: Target, topics: Topics, codec: str) -> None:
+def test_records_come_back_as_they_were_sent(target: Target, topics: Topics, codec: CompressionType) -> None:
     topic = topics()
     # Not long ago: retention deletes records of last week.
     start_ms = int(time.time() * 1000) - 60_000
@@ -44,7 +46,7 @@ def test_records_come_back_as_they_were_sent(target: Target, topics: Topics, cod
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_each_level_of_acks_delivers(target: Target, topics: Topics, acks: int | str) -> None:
+def test_each_level_of_acks_delivers(target: Target, topics: Topics, acks: Acks) -> None:
     topic = topics()
     if acks == 0:
         # A broker that is not the leader yet can refuse a record, and with acks=0 nobody hears of it.
@@ -136,7 +138,9 @@ def test_threads_share_a_producer(target: Target, topics: Topics) -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
-def test_a_transaction_is_read_whole_or_not_at_all(target: Target, topics: Topics, codec: str) -> None:
+def test_a_transaction_is_read_whole_or_not_at_all(
+    target: Target, topics: Topics, codec: CompressionType
+) -> None:
     topic = topics(partitions=2)
     with Producer(
         bootstrap_servers=target.bootstrap, transactional_id=f"id-{topic}", compression_type=codec
@@ -177,7 +181,7 @@ def test_a_second_producer_of_the_id_fences_the_first(target: Target, topics: To
 
 
 def test_offsets_go_with_the_transaction(
-    target: Target, topics: Topics, group: str, group_protocol: str
+    target: Target, topics: Topics, group: str, group_protocol: GroupProtocol
 ) -> None:
     """Consume, transform, produce: the group's offset moves only where the output is committed."""
     source, sink = topics(), topics()

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from typing import Any, TypedDict
 
 from kalda import Consumer, Producer, TopicPartition
+from kalda.clients.consumer.consumer_config import Isolation
 from kalda.clients.errors import ClientError, RequestTimedOutError
+from kalda.clients.producer.producer_config import Acks
 from tests.chaos.acknowledged_load import CONSUME_SECONDS, DELIVERY_MS, AcknowledgedLoad
 from tests.chaos.ordered_load import CheckingReader, Ledger, OrderedLoad, Record
 
@@ -102,7 +104,7 @@ class KaldaReader(CheckingReader):
         topic: str,
         ledger: Ledger,
         *,
-        isolation: str = "read_committed",
+        isolation: Isolation = "read_committed",
         settings: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(topic, ledger)
@@ -143,7 +145,7 @@ class KaldaReader(CheckingReader):
 class KaldaAcknowledgedLoad(AcknowledgedLoad):
     """The load that notes offsets, from Kalda's producer."""
 
-    def __init__(self, bootstrap: str, topic: str, *, acks: str, is_idempotent: bool) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, acks: Acks, is_idempotent: bool) -> None:
         super().__init__(topic)
         self._producer = Producer(
             bootstrap_servers=bootstrap,

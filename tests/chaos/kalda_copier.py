@@ -47,7 +47,7 @@ class KaldaCopier(ConsumerRebalanceListener):
         self._consumer = Consumer(
             bootstrap_servers=options.bootstrap,
             group_id=GROUP,
-            group_protocol=options.protocol,
+            group_protocol="consumer" if options.protocol == "consumer" else "classic",
             client_id=client_id(options.number, options.life),
             # A copier that hangs in a call must not hold up the others' rebalance.
             max_poll_interval_ms=SESSION_TIMEOUT_MS,

@@ -17,6 +17,7 @@ import confluent_kafka
 import confluent_kafka.admin
 
 from kalda import Admin, Consumer, NewTopic
+from kalda.clients.consumer.consumer_config import GroupProtocol
 from kalda.clients.errors import ClientError
 from kalda.net.client.client_errors import AuthenticationError
 from tests.chaos.copier_clients import LIBRDKAFKA
@@ -34,7 +35,7 @@ from tests.chaos.ordered_load import (
 from tests.chaos.rounds_clients import CLIENTS
 
 TOPIC: Final = "ordered"
-GROUPS: Final = {"members-classic": "classic", "members-consumer": "consumer"}
+GROUPS: Final[dict[str, GroupProtocol]] = {"members-classic": "classic", "members-consumer": "consumer"}
 """The protocol of each group."""
 MEMBERS: Final = 2
 """Of each group."""

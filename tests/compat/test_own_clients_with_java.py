@@ -4,6 +4,8 @@ included."""
 import pytest
 
 from kalda import Admin, Consumer, NewTopic, Producer, TopicPartition
+from kalda.clients.consumer.consumer_config import Isolation
+from kalda.clients.producer.producer_config import CompressionType
 from kalda.testing import KaldaProcess
 from tests.compat.conftest import JavaTool
 
@@ -15,7 +17,7 @@ PERFORMANCE = "org.apache.kafka.tools.ProducerPerformance"
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_java_reads_what_we_wrote(codec: str, kalda: KaldaProcess, java_tool: JavaTool) -> None:
+def test_java_reads_what_we_wrote(codec: CompressionType, kalda: KaldaProcess, java_tool: JavaTool) -> None:
     with Producer(bootstrap_servers=kalda.bootstrap, compression_type=codec, linger_ms=20) as producer:
         for number in range(COUNT):
             producer.send(
@@ -96,7 +98,7 @@ def test_we_read_javas_committed_transactions(kalda: KaldaProcess, java_tool: Ja
 
 
 def _records(
-    bootstrap: str, topic: str, count: int, *, isolation_level: str = "read_uncommitted"
+    bootstrap: str, topic: str, count: int, *, isolation_level: Isolation = "read_uncommitted"
 ) -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
     found: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = []
     with Consumer(

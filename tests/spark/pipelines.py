@@ -51,9 +51,9 @@ def rows_of(file: PipelineFile, pipeline: str) -> list[dict[str, object]]:
     return rows
 
 
-def records_of(bootstrap: str, topic: str, count: int) -> "list[ConsumerRecord[bytes, bytes]]":
+def records_of(bootstrap: str, topic: str, count: int) -> "list[ConsumerRecord[bytes | None, bytes | None]]":
     """Return the committed records of a topic, at least `count` of them if they come in time."""
-    found: list[ConsumerRecord[bytes, bytes]] = []
+    found: list[ConsumerRecord[bytes | None, bytes | None]] = []
     with Consumer(
         topic,
         bootstrap_servers=bootstrap,

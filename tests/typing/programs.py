@@ -145,6 +145,78 @@ RIGHT: Final = {
         with kalda.Producer(**options) as producer:
             print(repr(producer))
         """,
+    "consume_orders": """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Order:
+            price: float
+
+        orders = kalda.serializers.json(Order)
+        with kalda.Consumer("orders", bootstrap_servers="a:1", value_deserializer=orders) as consumer:
+            total = sum(record.value.price for record in consumer.poll())
+            print(total + 1.5)
+        """,
+    "produce_orders": """
+        from dataclasses import dataclass
+
+        @dataclass
+        class Order:
+            price: float
+
+        with kalda.Producer(
+            bootstrap_servers="a:1",
+            key_serializer=kalda.serializers.integer(bytes=8),
+            value_serializer=kalda.serializers.json(Order),
+        ) as producer:
+            producer.send("orders", Order(1.5), key=7)
+            producer.send("orders", None, key=7)
+        """,
+    "declared_types": """
+        import json
+
+        producer: kalda.Producer[bytes | None, dict[str, int]] = kalda.Producer(
+            bootstrap_servers="a:1", value_serializer=lambda value: json.dumps(value).encode()
+        )
+        producer.send("counts", {"a": 1})
+        """,
+    "any_json": """
+        with kalda.Consumer(
+            "t", bootstrap_servers="a:1", value_deserializer=kalda.serializers.json()
+        ) as consumer:
+            for record in consumer:
+                print(record.value["price"], record.key)
+        """,
+    "own_serializer": """
+        from collections.abc import Sequence
+
+        class Numbers:
+            def serialize(
+                self, topic: str, headers: Sequence[tuple[str, bytes | None]], data: int | None
+            ) -> bytes | None:
+                return None if data is None else str(data).encode()
+
+            def deserialize(
+                self, topic: str, data: bytes, headers: Sequence[tuple[str, bytes | None]]
+            ) -> int:
+                return int(data)
+
+        kalda.Producer(bootstrap_servers="a:1", value_serializer=Numbers()).send("t", 5)
+        value: int = kalda.Consumer("t", value_deserializer=Numbers()).poll()[0].value
+        """,
+    "closed_sets": """
+        from datetime import timedelta
+
+        kalda.Consumer(
+            "t",
+            bootstrap_servers="a:1",
+            group_protocol="consumer",
+            group_id="g",
+            auto_offset_reset=timedelta(hours=1),
+            isolation_level=kalda.IsolationLevel.READ_COMMITTED,
+        ).close()
+        kalda.Producer(bootstrap_servers="a:1", acks=1, compression_type="lz4").close()
+        """,
     "cluster": """
         with kalda.Cluster(brokers=3) as cluster:
             with kalda.Producer(bootstrap_servers=cluster.bootstrap) as producer:
@@ -183,6 +255,35 @@ WRONG: Final = {
                 pass
         """,
     "topic_without_class": 'kalda.Admin(bootstrap_servers="a:1").create_topics(["flights"])',
+    "text_without_serializer": 'kalda.Producer(bootstrap_servers="a:1").send("t", "text")',
+    "key_of_another_type": """
+        producer = kalda.Producer(bootstrap_servers="a:1", key_serializer=kalda.serializers.string())
+        producer.send("t", b"x", key=5)
+        """,
+    "value_of_another_type": """
+        numbers = kalda.serializers.integer()
+        kalda.Producer(bootstrap_servers="a:1", value_serializer=numbers).send("t", "5")
+        """,
+    "missing_value": """
+        for record in kalda.Consumer("t", bootstrap_servers="a:1"):
+            record.value.decode()
+        """,
+    "field_of_a_record": """
+        orders = kalda.serializers.json(kalda.TopicPartition)
+        for record in kalda.Consumer("t", bootstrap_servers="a:1", value_deserializer=orders):
+            print(record.value.price)
+        """,
+    "serializer_for_a_consumer": """
+        kalda.Consumer("t", bootstrap_servers="a:1", value_deserializer=5)
+        """,
+    "integers_of_two_bytes": "kalda.serializers.integer(bytes=2)",
+    "unknown_acks": 'kalda.Producer(bootstrap_servers="a:1", acks="most")',
+    "unknown_codec": 'kalda.Producer(bootstrap_servers="a:1", compression_type="gz")',
+    "unknown_reset": 'kalda.Consumer("t", bootstrap_servers="a:1", auto_offset_reset="smallest")',
+    "unknown_isolation": 'kalda.Consumer("t", bootstrap_servers="a:1", isolation_level="committed")',
+    "unknown_group_protocol": 'kalda.Consumer("t", bootstrap_servers="a:1", group_protocol="new")',
+    "unknown_security": 'kalda.Admin(bootstrap_servers="a:1", security_protocol="TLS")',
+    "unknown_mechanism": 'kalda.Admin(bootstrap_servers="a:1", sasl_mechanism="SCRAM")',
     "brokers_as_text": 'kalda.Cluster(brokers="3")',
 }
 """Each has an error in either checker."""

@@ -5,7 +5,7 @@ where it also shows that the package says that it is typed (`py.typed`).
 """
 
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import kalda
 from kalda.testing import (
@@ -124,9 +124,11 @@ def secured_clients() -> None:
     kalda.Admin(
         bootstrap_servers="localhost:9093", security_protocol="SASL_PLAINTEXT", sasl_mechanism="PLAIN"
     )
-    assert_type(kalda.Producer.from_config("client.properties", acks="all"), kalda.Producer)
-    assert_type(kalda.AsyncProducer.from_config("client.properties", linger_ms=1), kalda.AsyncProducer)
-    assert_type(kalda.Consumer.from_config("client.properties", "t", group_id="g"), kalda.Consumer)
+    assert_type(kalda.Producer.from_config("client.properties", acks="all"), kalda.Producer[Any, Any])
+    assert_type(
+        kalda.AsyncProducer.from_config("client.properties", linger_ms=1), kalda.AsyncProducer[Any, Any]
+    )
+    assert_type(kalda.Consumer.from_config("client.properties", "t", group_id="g"), kalda.Consumer[Any, Any])
     assert_type(kalda.Admin.from_config("client.properties", bootstrap_servers="a:1"), kalda.Admin)
     kalda.Producer(security_protocoll="SSL")  # type: ignore[call-arg]  # the name is misspelt
     kalda.Admin.from_config("client.properties", ssl_keystore=1)  # type: ignore[call-arg]  # no such setting
@@ -156,3 +158,48 @@ async def with_asyncio() -> None:
     async with kalda.AsyncConsumer("t", bootstrap_servers="localhost:9092", group_id="g") as consumer:
         async for record in consumer:
             assert_type(record.offset, int)
+
+
+class Order:
+    """A program's own type."""
+
+
+def order_of(data: bytes) -> Order:
+    """A deserializer may be a function."""
+    return Order()
+
+
+def typed_records() -> None:
+    """Functions for keys and values give the types of records; without them, they are bytes or None."""
+    number = kalda.serializers.integer(bytes=8)
+    assert_type(number, kalda.serializers.Serde[int])
+    order = kalda.serializers.json(Order)
+    Bytes = bytes | None
+    with kalda.Consumer("t", bootstrap_servers="a:1") as plain:
+        assert_type(plain, kalda.Consumer)
+        assert_type(plain.poll(), list[kalda.ConsumerRecord[Bytes, Bytes]])
+    with kalda.Consumer("t", value_deserializer=order) as values:
+        assert_type(values.poll(), list[kalda.ConsumerRecord[Bytes, Order]])
+        assert_type(next(values).value, Order)
+    with kalda.Consumer("t", key_deserializer=number, value_deserializer=order_of) as both:
+        assert_type(both, kalda.Consumer[int, Order])
+    configured = kalda.Consumer.from_config("client.properties", value_deserializer=order)
+    assert_type(configured, kalda.Consumer[Any, Order])
+    with kalda.Producer(key_serializer=number, value_serializer=order) as producer:
+        assert_type(producer, kalda.Producer[int, Order])
+        producer.send("t", Order(), key=5)
+        producer.send("t", None, key=5)
+        producer.send("t", b"x", key=5)  # type: ignore[arg-type]  # values are orders
+    with kalda.Producer(value_serializer=str.encode) as texts:
+        assert_type(texts, kalda.Producer[bytes | None, str])
+
+
+async def typed_records_with_asyncio() -> None:
+    """The asynchronous clients have the same types."""
+    text = kalda.serializers.string()
+    async with kalda.AsyncConsumer("t", key_deserializer=text) as consumer:
+        async for record in consumer:
+            assert_type(record, kalda.ConsumerRecord[str, bytes | None])
+    async with kalda.AsyncProducer(value_serializer=text) as producer:
+        await producer.send("t", "text")
+        await producer.send("t", 5)  # type: ignore[arg-type]  # values are texts

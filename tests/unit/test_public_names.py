@@ -20,6 +20,7 @@ import pytest
 import kalda
 import kalda.clients.legacy
 import kalda.pipelines.tables
+import kalda.serializers
 from kalda.records.record import Header
 
 INTERNAL = {
@@ -29,7 +30,7 @@ INTERNAL = {
     "RecordFuture.__init__",
 }
 REFERENCE = Path(__file__).parents[2] / "docs/reference"
-PACKAGES = [kalda, kalda.testing, kalda.clients.legacy, kalda.pipelines.tables]
+PACKAGES = [kalda, kalda.serializers, kalda.testing, kalda.clients.legacy, kalda.pipelines.tables]
 NAMESPACE = {
     **{name: getattr(kalda, name) for name in kalda.__all__},
     "pa": pyarrow,

@@ -50,7 +50,7 @@ class IllegalStateError(ClientError, RuntimeError):
 
 @public
 class SerializationError(ClientError):
-    """A key or value could not be made bytes; chained to the serializer's own exception."""
+    """A key or value could not be written or read; chained to the exception of the function that failed."""
 
 
 @public

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kalda import AsyncConsumer, AsyncProducer
+from kalda.clients.consumer.consumer_config import GroupProtocol
 from kalda.testing import KaldaProcess
 
 STEPS_MAX = 40
@@ -44,7 +45,7 @@ async def test_a_cancelled_close_of_a_producer_leaves_nothing(bootstrap: str, st
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("steps", range(1, STEPS_MAX, 6))
 async def test_a_cancelled_close_of_a_consumer_leaves_nothing(
-    bootstrap: str, protocol: str, steps: int
+    bootstrap: str, protocol: GroupProtocol, steps: int
 ) -> None:
     before = others()
     consumer = AsyncConsumer(

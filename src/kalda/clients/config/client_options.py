@@ -5,13 +5,16 @@ names equal to those of `CommonClientConfig`, which has the defaults and descrip
 """
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Literal, TypedDict
+
+SecurityProtocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+SaslMechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"]
 
 
 class SecurityOptions(TypedDict, total=False):
     """The settings of TLS and SASL."""
 
-    security_protocol: str
+    security_protocol: SecurityProtocol
     security_providers: str | None
     ssl_protocol: str
     ssl_provider: str | None
@@ -33,7 +36,7 @@ class SecurityOptions(TypedDict, total=False):
     ssl_endpoint_identification_algorithm: str
     ssl_secure_random_implementation: str | None
     ssl_engine_factory_class: str | None
-    sasl_mechanism: str
+    sasl_mechanism: SaslMechanism
     sasl_jaas_config: str | None
     sasl_username: str | None
     sasl_password: str | None

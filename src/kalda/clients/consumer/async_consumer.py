@@ -18,7 +18,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
 
 from kalda.clients.argument_checks import (
     check_callback,
@@ -40,9 +40,11 @@ from kalda.clients.consumer.consumer_setup import (
     ConsumerSetup,
     OffsetLike,
     create_group,
+    given_deserializers,
     option_names,
     read_offsets,
 )
+from kalda.clients.consumer.deserializers import Deserializer
 from kalda.clients.consumer.group_port import Offsets, OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.offset_reset import EARLIEST, LATEST, to_time
@@ -55,6 +57,7 @@ from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.reprs import client_repr
+from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.extras import missing_package
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
@@ -76,7 +79,7 @@ CLOSE_TIMEOUT_SECONDS: Final = 30.0
 
 @public
 @lists_settings(ConsumerConfig)
-class AsyncConsumer(ConsumerQueries):
+class AsyncConsumer(ConsumerQueries, Generic[K, V]):
     """Reads records from topics, on the running event loop.
 
     Example:
@@ -92,6 +95,8 @@ class AsyncConsumer(ConsumerQueries):
     def __init__(
         self,
         *topics: str,
+        key_deserializer: Deserializer[K] | Callable[[bytes], K] | None = None,
+        value_deserializer: Deserializer[V] | Callable[[bytes], V] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         listener: ConsumerRebalanceListener | None = None,
         **options: Unpack[ConsumerOptions],
@@ -100,6 +105,9 @@ class AsyncConsumer(ConsumerQueries):
 
         Args:
             topics: Topics to subscribe to; without any, call `subscribe` or `assign`.
+            key_deserializer: Makes keys of bytes, such as `kalda.serializers.string()`; without it, keys are
+                bytes, or None for a record without one.
+            value_deserializer: Makes values of bytes. A tombstone's value is None, without a call.
             interceptors: See records before the user, and committed offsets.
             listener: Is called when the group changes the assignment; its methods may be coroutines.
             options: Kafka's settings with underscores, see `ConsumerConfig`.
@@ -108,7 +116,13 @@ class AsyncConsumer(ConsumerQueries):
             ClientConfigError: a setting is unknown or not allowed.
         """
         check_listener(listener)
-        self._prepare(ConsumerSetup.from_options(options, interceptors), topics, listener)
+        self._prepare(
+            ConsumerSetup.from_options(
+                {**options, **given_deserializers(key_deserializer, value_deserializer)}, interceptors
+            ),
+            topics,
+            listener,
+        )
 
     def _prepare(
         self, setup: ConsumerSetup, topics: tuple[str, ...], listener: ConsumerRebalanceListener | None
@@ -120,7 +134,7 @@ class AsyncConsumer(ConsumerQueries):
         self._ready = asyncio.Event()
         self._core: ConsumerCore | None = None
         self._iteration: RecordIteration | None = None
-        self._generator: AsyncGenerator[ConsumerRecord[Any, Any], None] | None = None
+        self._generator: AsyncGenerator[ConsumerRecord[K, V], None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owner = LoopOwner("AsyncConsumer")
         self._arrow: ArrowPoll | None = None
@@ -133,17 +147,23 @@ class AsyncConsumer(ConsumerQueries):
         cls,
         config: PropertiesSource,
         *topics: str,
+        key_deserializer: Deserializer[ConfiguredK] | Callable[[bytes], ConfiguredK] | str | None = None,
+        value_deserializer: Deserializer[ConfiguredV] | Callable[[bytes], ConfiguredV] | str | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         listener: ConsumerRebalanceListener | None = None,
         **options: Unpack[ConsumerOptions],
-    ) -> Self:
+    ) -> "AsyncConsumer[ConfiguredK, ConfiguredV]":
         """Make a consumer from Kafka's dotted names, or the path of a properties file; `options` win.
 
         Raises:
             ClientConfigError: a setting is unknown or not allowed.
         """
-        merged: Any = {**option_names(properties_of(config)), **options}
-        return cls(*topics, interceptors=interceptors, listener=listener, **merged)
+        functions = given_deserializers(key_deserializer, value_deserializer)
+        merged: Any = {**option_names(properties_of(config)), **options, **functions}
+        consumer: AsyncConsumer[Any, Any] = cls(
+            *topics, interceptors=interceptors, listener=listener, **merged
+        )
+        return consumer
 
     # Lifecycle
 
@@ -342,7 +362,7 @@ class AsyncConsumer(ConsumerQueries):
 
     async def poll(
         self, timeout_s: float = 1.0, max_records: int | None = None
-    ) -> list[ConsumerRecord[Any, Any]]:
+    ) -> list[ConsumerRecord[K, V]]:
         """Return the next records, as soon as there are some; an empty list after `timeout_s`.
 
         Args:
@@ -395,7 +415,7 @@ class AsyncConsumer(ConsumerQueries):
         batch = await self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()
 
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord[Any, Any]]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K, V]]:
         if self._generator is None:
             self._generator = self._records()
         return self._generator
@@ -508,7 +528,7 @@ class AsyncConsumer(ConsumerQueries):
             except TimeoutError:
                 return taken
 
-    async def _records(self) -> AsyncGenerator[ConsumerRecord[Any, Any], None]:
+    async def _records(self) -> AsyncGenerator[ConsumerRecord[K, V], None]:
         """Yield records for ever; ends when the consumer is closed."""
         # An interceptor may leave records out, so it sees them one by one here.
         count = 1 if self._interceptors else self._setup.config.max_poll_records

@@ -11,7 +11,7 @@ import inspect
 import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack, overload
 from uuid import UUID
 
 from kalda.clients.argument_checks import check_listener, check_max_records, check_timeout
@@ -28,7 +28,13 @@ from kalda.clients.consumer.consumer_record import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from kalda.clients.consumer.consumer_setup import ConsumerSetup, OffsetLike, option_names
+from kalda.clients.consumer.consumer_setup import (
+    ConsumerSetup,
+    OffsetLike,
+    given_deserializers,
+    option_names,
+)
+from kalda.clients.consumer.deserializers import Deserializer
 from kalda.clients.consumer.group_port import OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_side import LoopSide
@@ -44,6 +50,7 @@ from kalda.clients.loop_thread import (
 from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.reprs import client_repr
+from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.clock import monotonic
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
@@ -62,7 +69,7 @@ _POLLED_SECONDS: Final = 1.0
 
 @public
 @lists_settings(ConsumerConfig)
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads records from topics; for one thread at a time.
 
     Example:
@@ -79,6 +86,8 @@ class Consumer:
     def __init__(
         self,
         *topics: str,
+        key_deserializer: Deserializer[K] | Callable[[bytes], K] | None = None,
+        value_deserializer: Deserializer[V] | Callable[[bytes], V] | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         listener: ConsumerRebalanceListener | None = None,
         **options: Unpack[ConsumerOptions],
@@ -87,6 +96,9 @@ class Consumer:
 
         Args:
             topics: Topics to subscribe to; without any, call `subscribe` or `assign`.
+            key_deserializer: Makes keys of bytes, such as `kalda.serializers.string()`; without it, keys are
+                bytes, or None for a record without one.
+            value_deserializer: Makes values of bytes. A tombstone's value is None, without a call.
             interceptors: See records before the user, and committed offsets.
             listener: Is called when the group changes the assignment.
             options: Kafka's settings with underscores, see `ConsumerConfig`.
@@ -95,7 +107,9 @@ class Consumer:
             ClientConfigError: a setting is unknown or not allowed.
         """
         check_listener(listener)
-        setup = ConsumerSetup.from_options(options, interceptors)
+        setup = ConsumerSetup.from_options(
+            {**options, **given_deserializers(key_deserializer, value_deserializer)}, interceptors
+        )
         self._setup: Final = setup
         self._interceptors: Final = Interceptors(setup.interceptors)
         self._guard: Final = OneThreadAtATime(setup.config.client_id, self)
@@ -105,7 +119,7 @@ class Consumer:
         self._close_later_s: float | None = None
         """The time for a `close` that a signal handler has asked for within a method of this thread."""
         self._polled_at = 0.0
-        self._generator: Generator[ConsumerRecord[Any, Any], None, None] | None = None
+        self._generator: Generator[ConsumerRecord[K, V], None, None] | None = None
         self._thread: Final = LoopThread(setup.config.client_id)
         self._inner: Final = self._thread.call(self._make(listener))
         self._finalizer: Final = weakref.finalize(self, _abandon, self._inner, self._thread)
@@ -123,17 +137,21 @@ class Consumer:
         cls,
         config: PropertiesSource,
         *topics: str,
+        key_deserializer: Deserializer[ConfiguredK] | Callable[[bytes], ConfiguredK] | str | None = None,
+        value_deserializer: Deserializer[ConfiguredV] | Callable[[bytes], ConfiguredV] | str | None = None,
         interceptors: Sequence[ConsumerInterceptor] = (),
         listener: ConsumerRebalanceListener | None = None,
         **options: Unpack[ConsumerOptions],
-    ) -> Self:
+    ) -> "Consumer[ConfiguredK, ConfiguredV]":
         """Make a consumer from Kafka's dotted names, or the path of a properties file; `options` win.
 
         Raises:
             ClientConfigError: a setting is unknown or not allowed.
         """
-        merged: Any = {**option_names(properties_of(config)), **options}
-        return cls(*topics, interceptors=interceptors, listener=listener, **merged)
+        functions = given_deserializers(key_deserializer, value_deserializer)
+        merged: Any = {**option_names(properties_of(config)), **options, **functions}
+        consumer: Consumer[Any, Any] = cls(*topics, interceptors=interceptors, listener=listener, **merged)
+        return consumer
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:
         """Commit if auto commit is on, leave the group, end the thread; harmless twice.
@@ -317,7 +335,7 @@ class Consumer:
 
     # Records
 
-    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[Any, Any]]:
+    def poll(self, timeout_s: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[K, V]]:
         """Return the next records, as soon as there are some; see `AsyncConsumer.poll`.
 
         Listeners and callbacks run inside this method.
@@ -348,13 +366,13 @@ class Consumer:
         batch = self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()
 
-    def __iter__(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
+    def __iter__(self) -> Generator[ConsumerRecord[K, V], None, None]:
         # An interrupt ends the generator, and may keep it from saying so.
         if self._generator is None or inspect.getgeneratorstate(self._generator) == inspect.GEN_CLOSED:
             self._generator = self._records()
         return self._generator
 
-    def __next__(self) -> ConsumerRecord[Any, Any]:
+    def __next__(self) -> ConsumerRecord[K, V]:
         return next(iter(self))
 
     def wakeup(self) -> None:
@@ -452,7 +470,7 @@ class Consumer:
             if not core.buffer.is_cut_short:
                 self._signal.wait(remaining)
 
-    def _records(self) -> Generator[ConsumerRecord[Any, Any], None, None]:
+    def _records(self) -> Generator[ConsumerRecord[K, V], None, None]:
         """Yield records for ever; ends when the consumer is closed."""
         # An interceptor may leave records out, so it sees them one by one here.
         interceptors = self._interceptors

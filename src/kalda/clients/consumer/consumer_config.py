@@ -5,13 +5,13 @@
 
 import itertools
 from collections.abc import Sequence
-from typing import Final
+from datetime import timedelta
+from typing import Final, Literal
 
 from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
-from kalda.clients.consumer.deserializers import DeserializerOption
 from kalda.clients.consumer.offset_reset import ALLOWED, OffsetReset, parse_offset_reset
 from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import ConfigValue, MissingFeature, Validator, at_least, one_of
@@ -20,6 +20,11 @@ from kalda.common.settings import HIGH, LOW, boolean, integer, string, string_li
 
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
+
+GroupProtocol = Literal["classic", "consumer"]
+AutoOffsetReset = Literal["earliest", "latest", "none"] | timedelta
+"""A timedelta stands for ``by_duration:``: it starts at records of that age."""
+Isolation = Literal["read_uncommitted", "read_committed"] | IsolationLevel
 
 _instance_numbers: Final = itertools.count(1)
 
@@ -39,11 +44,11 @@ def _is_offset_reset(value: ConfigValue) -> bool:
 
 @public
 class ConsumerOptions(CommonClientOptions, total=False):
-    """The keyword arguments of a consumer."""
+    """The settings as keyword arguments; `ConsumerConfig` documents them."""
 
     group_id: str | None
     group_instance_id: str | None
-    group_protocol: str
+    group_protocol: GroupProtocol
     group_remote_assignor: str | None
     partition_assignment_strategy: str | PartitionAssignor | Sequence[str | PartitionAssignor]
     session_timeout_ms: int
@@ -52,8 +57,8 @@ class ConsumerOptions(CommonClientOptions, total=False):
     max_poll_records: int
     enable_auto_commit: bool
     auto_commit_interval_ms: int
-    auto_offset_reset: str
-    isolation_level: str | IsolationLevel
+    auto_offset_reset: AutoOffsetReset
+    isolation_level: Isolation
     fetch_min_bytes: int
     fetch_max_bytes: int
     fetch_max_wait_ms: int
@@ -63,8 +68,6 @@ class ConsumerOptions(CommonClientOptions, total=False):
     default_api_timeout_ms: int
     exclude_internal_topics: bool
     allow_auto_create_topics: bool
-    key_deserializer: DeserializerOption
-    value_deserializer: DeserializerOption
     interceptor_classes: Sequence[str]
     metric_reporters: Sequence[str]
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.errors import SerializationError
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import ClientError, OffsetOutOfRangeError
@@ -70,7 +71,7 @@ class LogTruncationError(ClientError):
 
 
 @public
-class RecordDeserializationError(ClientError):
+class RecordDeserializationError(SerializationError):
     """A deserializer failed for one record (KIP-334); the position stays at that record.
 
     To go on behind it, ``consumer.seek(error.topic_partition, error.offset + 1)``.
@@ -86,6 +87,7 @@ class RecordDeserializationError(ClientError):
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[Header],
+        reason: object = "",
     ) -> None:
         self.topic_partition: Final = topic_partition
         self.offset: Final = offset
@@ -98,8 +100,8 @@ class RecordDeserializationError(ClientError):
         """The value's bytes."""
         self.headers: Final = headers
         super().__init__(
-            f"the {part} deserializer failed for the record at offset {offset} of {topic_partition}; "
-            f"to skip the record, seek() to offset {offset + 1}"
+            f"the {part} deserializer failed for the record at offset {offset} of {topic_partition}"
+            f"{f': {reason}' if str(reason) else ''}; to skip the record, seek() to offset {offset + 1}"
         )
 
 

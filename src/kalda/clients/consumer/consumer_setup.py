@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Self
 
 from kalda.clients.argument_checks import check_interceptors, check_offset, checked_partition
@@ -10,6 +11,7 @@ from kalda.clients.consumer.assignors.partition_assignor import PartitionAssigno
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_core import ConsumerCore
 from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.consumer.deserializers import DeserializerOption
 from kalda.clients.consumer.group_membership import GroupOptions
 from kalda.clients.consumer.group_port import GroupPort, Offsets
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, RebalanceCallbacks
@@ -54,6 +56,9 @@ class ConsumerSetup:
             for name in ("key_deserializer", "value_deserializer")
             if not isinstance(texts.get(name, ""), str | None)
         }
+        reset = texts.get("auto_offset_reset")
+        if isinstance(reset, timedelta):
+            texts["auto_offset_reset"] = f"by_duration:PT{reset.total_seconds():f}S"
         config = ConsumerConfig.from_options(texts)
         deserializers = Deserializers(
             objects.get("key_deserializer", config.key_deserializer),
@@ -62,6 +67,12 @@ class ConsumerSetup:
         assignors = find_assignors(config.partition_assignment_strategy if own is None else own)
         common_protocol(assignors)
         return cls(config, deserializers, tuple(interceptors), tuple(assignors))
+
+
+def given_deserializers(key: DeserializerOption, value: DeserializerOption) -> dict[str, DeserializerOption]:
+    """Return the keyword arguments that are not None, to go before those of a properties file."""
+    given = {"key_deserializer": key, "value_deserializer": value}
+    return {name: option for name, option in given.items() if option is not None}
 
 
 def option_names(properties: Mapping[str, object]) -> dict[str, object]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from kalda.clients.errors import ClientConfigError
+from kalda.clients.serde import Serde
 from kalda.common.public import public
 from kalda.records.record import Header
 
@@ -93,6 +94,10 @@ def resolve(name: str, option: DeserializerOption) -> Callable[..., Any] | None:
                 f"argument {name.replace('.', '_')}, or one of {', '.join(_JAVA_DESERIALIZERS)}"
             )
         return _JAVA_DESERIALIZERS[short]
+    if isinstance(option, Serde):
+        # Compiled code calls functions of the bytes only.
+        decode: Deserialize = option.decode
+        return decode
     if isinstance(option, Deserializer):
         return option.deserialize
     if callable(option):
@@ -104,4 +109,4 @@ def resolve(name: str, option: DeserializerOption) -> Callable[..., Any] | None:
 
 def needs_headers(option: DeserializerOption) -> bool:
     """Whether the function that `resolve` returns takes topic, data and headers."""
-    return not isinstance(option, str) and isinstance(option, Deserializer)
+    return not isinstance(option, str | Serde) and isinstance(option, Deserializer)

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kalda.clients.argument_checks import check_callback
 from kalda.clients.consumer.async_consumer import AsyncConsumer
@@ -79,7 +79,7 @@ class _ListenerTask(CallerTask):
             raise self._error
 
 
-class LoopSide(AsyncConsumer):
+class LoopSide(AsyncConsumer[Any, Any]):
     """An `AsyncConsumer` for `Consumer`; see there."""
 
     def __init__(

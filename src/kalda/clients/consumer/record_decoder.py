@@ -291,7 +291,14 @@ class BatchDecoder:
                 )
         except Exception as error:
             raise RecordDeserializationError(
-                self._partition, offset, part, timestamp_ms=timestamp, key=key, value=value, headers=headers
+                self._partition,
+                offset,
+                part,
+                timestamp_ms=timestamp,
+                key=key,
+                value=value,
+                headers=headers,
+                reason=error,
             ) from error
         return new_key, new_value
 

@@ -14,7 +14,7 @@ import warnings
 import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, Unpack
 from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
@@ -33,10 +33,11 @@ from kalda.clients.producer.producer_interceptor import ProducerInterceptor
 from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
-from kalda.clients.producer.serializers import Serializer, SerializerFunction
+from kalda.clients.producer.serializers import Serializer
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import AsyncTransactionalProducer
 from kalda.clients.reprs import client_repr
+from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.public import public
 from kalda.records.record import Header
 
@@ -50,7 +51,7 @@ CLOSE_TIMEOUT_S: Final = 30.0
 
 @public
 @lists_settings(ProducerConfig)
-class AsyncProducer(AsyncTransactionalProducer):
+class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
 
     Example::
@@ -66,8 +67,8 @@ class AsyncProducer(AsyncTransactionalProducer):
     def __init__(
         self,
         *,
-        key_serializer: Serializer | SerializerFunction | None = None,
-        value_serializer: Serializer | SerializerFunction | None = None,
+        key_serializer: Serializer[K] | Callable[[K], bytes | None] | None = None,
+        value_serializer: Serializer[V] | Callable[[V], bytes | None] | None = None,
         partitioner: Partitioner | PartitionChoice | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         **options: Unpack[ProducerOptions],
@@ -90,12 +91,12 @@ class AsyncProducer(AsyncTransactionalProducer):
         cls,
         properties: PropertiesSource,
         *,
-        key_serializer: Serializer | SerializerFunction | None = None,
-        value_serializer: Serializer | SerializerFunction | None = None,
+        key_serializer: Serializer[ConfiguredK] | Callable[[ConfiguredK], bytes | None] | None = None,
+        value_serializer: Serializer[ConfiguredV] | Callable[[ConfiguredV], bytes | None] | None = None,
         partitioner: Partitioner | PartitionChoice | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         **options: Unpack[ProducerOptions],
-    ) -> Self:
+    ) -> "AsyncProducer[ConfiguredK, ConfiguredV]":
         """Make a producer of Kafka's dotted names; see `Producer.from_config`."""
         objects = ProducerObjects(
             key_serializer=key_serializer,
@@ -104,7 +105,7 @@ class AsyncProducer(AsyncTransactionalProducer):
             interceptors=interceptors,
         )
         settings, objects = split_properties(properties_of(properties), objects)
-        producer = cls.__new__(cls)
+        producer: AsyncProducer[Any, Any] = cls.__new__(cls)
         producer._set_up(
             ProducerConfig.from_options({**ProducerConfig.options_of(settings), **options}), objects
         )
@@ -131,8 +132,8 @@ class AsyncProducer(AsyncTransactionalProducer):
     async def send(
         self,
         topic: str,
-        value: object = None,
-        key: object = None,
+        value: V | None = None,
+        key: K | None = None,
         headers: Sequence[Header] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -333,7 +334,7 @@ class AsyncProducer(AsyncTransactionalProducer):
             raise
 
 
-_started: Final[weakref.WeakSet[AsyncProducer]] = weakref.WeakSet()
+_started: Final[weakref.WeakSet[AsyncProducer[Any, Any]]] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:

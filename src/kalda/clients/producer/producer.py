@@ -17,7 +17,7 @@ import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
 from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
@@ -37,10 +37,11 @@ from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.sender import Sender
-from kalda.clients.producer.serializers import Serializer, SerializerFunction
+from kalda.clients.producer.serializers import Serializer
 from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import TransactionalProducer
 from kalda.clients.reprs import client_repr
+from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.clock import monotonic
 from kalda.common.public import public
 from kalda.net.loop_logger import drain_log
@@ -68,7 +69,7 @@ _TrySend = Callable[
 
 @public
 @lists_settings(ProducerConfig)
-class Producer(TransactionalProducer):
+class Producer(TransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; thread-safe.
 
     Example::
@@ -83,8 +84,8 @@ class Producer(TransactionalProducer):
     def __init__(
         self,
         *,
-        key_serializer: Serializer | SerializerFunction | None = None,
-        value_serializer: Serializer | SerializerFunction | None = None,
+        key_serializer: Serializer[K] | Callable[[K], bytes | None] | None = None,
+        value_serializer: Serializer[V] | Callable[[V], bytes | None] | None = None,
         partitioner: Partitioner | PartitionChoice | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         **options: Unpack[ProducerOptions],
@@ -107,12 +108,12 @@ class Producer(TransactionalProducer):
         cls,
         properties: PropertiesSource,
         *,
-        key_serializer: Serializer | SerializerFunction | None = None,
-        value_serializer: Serializer | SerializerFunction | None = None,
+        key_serializer: Serializer[ConfiguredK] | Callable[[ConfiguredK], bytes | None] | None = None,
+        value_serializer: Serializer[ConfiguredV] | Callable[[ConfiguredV], bytes | None] | None = None,
         partitioner: Partitioner | PartitionChoice | None = None,
         interceptors: Sequence[ProducerInterceptor] = (),
         **options: Unpack[ProducerOptions],
-    ) -> Self:
+    ) -> "Producer[ConfiguredK, ConfiguredV]":
         """Make a producer of Kafka's dotted names: ``from_config({"bootstrap.servers": "localhost:9092"})``.
 
         The path of a file does too: ``from_config("client.properties")``. Settings in `options` win.
@@ -126,7 +127,7 @@ class Producer(TransactionalProducer):
             interceptors=interceptors,
         )
         settings, objects = split_properties(properties_of(properties), objects)
-        producer = cls.__new__(cls)
+        producer: Producer[Any, Any] = cls.__new__(cls)
         producer._start(
             ProducerConfig.from_options({**ProducerConfig.options_of(settings), **options}), objects
         )
@@ -153,8 +154,8 @@ class Producer(TransactionalProducer):
     def send(
         self,
         topic: str,
-        value: object = None,
-        key: object = None,
+        value: V | None = None,
+        key: K | None = None,
         headers: Sequence[Header] | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -413,7 +414,7 @@ class Producer(TransactionalProducer):
         self._try_send = refuse
 
 
-_open: Final[weakref.WeakSet[Producer]] = weakref.WeakSet()
+_open: Final[weakref.WeakSet[Producer[Any, Any]]] = weakref.WeakSet()
 
 
 def _after_fork_in_child() -> None:

@@ -7,7 +7,7 @@ What a maintainer must not break: idempotence is on by default, and it is never 
 the program asked for it. A program that relies on it would get duplicates.
 """
 
-from typing import Final
+from typing import Final, Literal
 
 from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
@@ -19,6 +19,9 @@ from kalda.net.loop_logger import loop_logger
 from kalda.records.compression import Compression
 
 logger: Final = loop_logger(__name__)
+
+Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 
 IN_FLIGHT_MAX_FOR_IDEMPOTENCE: Final = 5
 """Brokers remember the last five batches of a producer, so they recognise no more duplicates than these."""
@@ -221,12 +224,12 @@ class ProducerConfig(CommonClientConfig):
 class ProducerOptions(CommonClientOptions, total=False):
     """The settings as keyword arguments; `ProducerConfig` documents them."""
 
-    acks: str | int
+    acks: Acks
     batch_size: int
     buffer_memory: int
     compression_gzip_level: int
     compression_lz4_level: int
-    compression_type: str
+    compression_type: CompressionType
     compression_zstd_level: int
     delivery_timeout_ms: int
     enable_idempotence: bool

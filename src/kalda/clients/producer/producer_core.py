@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from time import time_ns
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kalda.clients.argument_checks import (
@@ -90,8 +90,8 @@ _is_callable: Final[Callable[[object], bool]] = callable
 class ProducerObjects:
     """The options of a producer that are Python objects."""
 
-    key_serializer: Serializer | SerializerFunction | None = None
-    value_serializer: Serializer | SerializerFunction | None = None
+    key_serializer: Serializer[Any] | SerializerFunction | None = None
+    value_serializer: Serializer[Any] | SerializerFunction | None = None
     partitioner: Partitioner | PartitionChoice | None = None
     interceptors: Sequence[ProducerInterceptor] = ()
 

@@ -5,10 +5,11 @@ Java's byte orders and text forms count: its deserializers read what these write
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from kalda.clients.errors import ClientConfigError, SerializationError
+from kalda.clients.serde import T_contra
 from kalda.common.public import public
 from kalda.records.record import Header
 
@@ -19,10 +20,10 @@ SerializerFunction = Callable[..., bytes | None]
 
 
 @public
-class Serializer(Protocol):
+class Serializer(Protocol[T_contra]):
     """A serializer that also looks at the topic and the headers."""
 
-    def serialize(self, topic: str, headers: Sequence[Header], data: object) -> bytes | None:
+    def serialize(self, topic: str, headers: Sequence[Header], data: T_contra) -> bytes | None:
         """Return the bytes of a key or value; None for none."""
         ...
 
@@ -31,7 +32,7 @@ Serialize = Callable[[str, Sequence[Header], object], bytes | None]
 """Both forms of serializers in one."""
 
 
-def as_serialize(choice: Serializer | SerializerFunction | None, what: str) -> Serialize | None:
+def as_serialize(choice: Serializer[Any] | SerializerFunction | None, what: str) -> Serialize | None:
     """Return a function for the option `what` (``key`` or ``value``), None where bytes are expected."""
     if choice is None:
         return None

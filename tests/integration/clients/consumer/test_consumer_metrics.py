@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kalda import AsyncConsumer, Consumer, Producer
+from kalda.clients.consumer.consumer_config import GroupProtocol
 from kalda.clients.metrics.registry import MetricValues
 
 TopicName = Callable[[str], str]
@@ -34,7 +35,9 @@ def check_fetched(values: MetricValues, topic: str) -> None:
 
 
 @pytest.mark.parametrize("group_protocol", ["classic", "consumer"])
-def test_what_was_read_is_counted(bootstrap: str, topic_name: TopicName, group_protocol: str) -> None:
+def test_what_was_read_is_counted(
+    bootstrap: str, topic_name: TopicName, group_protocol: GroupProtocol
+) -> None:
     topic = topic_name("metrics")
     fill(bootstrap, topic)
     with Consumer(

@@ -84,7 +84,7 @@ def test_a_topic_that_is_created_again_is_read_from_its_beginning(
             found: list[bytes] = []
 
             def read() -> bool:
-                polled = [record.value for record in consumer.poll(0.2)]
+                polled = [record.value or b"" for record in consumer.poll(0.2)]
                 found.extend(value for value in polled if value.startswith(prefix.encode()))
                 return len(found) >= count
 

@@ -18,6 +18,7 @@ from kalda.clients.consumer.assignors.partition_assignor import (
     Subscription,
 )
 from kalda.clients.consumer.assignors.range_assignor import RangeAssignor
+from kalda.clients.consumer.consumer_config import GroupProtocol
 from kalda.clients.consumer.group_errors import CommitFailedError, RebalanceListenerError
 from kalda.clients.consumer.subscription_state import SubscriptionPattern
 from kalda.clients.errors import ClientError
@@ -49,7 +50,9 @@ class Listener(ConsumerRebalanceListener):
         return None
 
 
-def new_consumer(bootstrap: str, group: str, protocol: str = "classic", **options: Any) -> AsyncConsumer:
+def new_consumer(
+    bootstrap: str, group: str, protocol: GroupProtocol = "classic", **options: Any
+) -> AsyncConsumer:
     if protocol == "classic":
         options = {"session_timeout_ms": 6_000, "heartbeat_interval_ms": 200, **options}
     options = {"auto_offset_reset": "earliest", "enable_auto_commit": False, **options}
@@ -145,7 +148,7 @@ async def test_a_member_that_waits_to_join_closes_at_once(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_close_is_bounded_without_a_coordinator(
-    make_topic: MakeTopic, group: str, protocol: str
+    make_topic: MakeTopic, group: str, protocol: GroupProtocol
 ) -> None:
     """The brokers are gone: neither the last commit nor the leave can succeed."""
     with Cluster(brokers=1, settings=SETTINGS) as cluster:
@@ -164,7 +167,7 @@ async def test_close_is_bounded_without_a_coordinator(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_a_member_that_does_not_poll_loses_its_partitions(
-    one_broker: str, make_topic: MakeTopic, group: str, protocol: str
+    one_broker: str, make_topic: MakeTopic, group: str, protocol: GroupProtocol
 ) -> None:
     """Heartbeats go on, but the application hangs: the member leaves, and the next poll brings it back."""
     topic = make_topic(one_broker)
@@ -187,7 +190,7 @@ async def test_a_member_that_does_not_poll_loses_its_partitions(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_what_a_listener_raises_comes_out_of_poll(
-    one_broker: str, make_topic: MakeTopic, group: str, protocol: str
+    one_broker: str, make_topic: MakeTopic, group: str, protocol: GroupProtocol
 ) -> None:
     """The rebalance goes on nevertheless: a group must not stand still because of one listener."""
     topic = make_topic(one_broker)
@@ -206,7 +209,7 @@ async def test_what_a_listener_raises_comes_out_of_poll(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_unsubscribing_leaves_the_group_at_once(
-    one_broker: str, make_topic: MakeTopic, group: str, protocol: str
+    one_broker: str, make_topic: MakeTopic, group: str, protocol: GroupProtocol
 ) -> None:
     """Others need not wait for a session to end, and the consumer can subscribe again."""
     topic, second_topic = make_topic(one_broker, values=0), make_topic(one_broker, partitions=2, values=0)
@@ -228,7 +231,7 @@ async def test_unsubscribing_leaves_the_group_at_once(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 async def test_new_partitions_are_assigned(
-    one_broker: str, make_topic: MakeTopic, group: str, protocol: str
+    one_broker: str, make_topic: MakeTopic, group: str, protocol: GroupProtocol
 ) -> None:
     """The classic leader sees them in its metadata, the broker of the consumer protocol in its own."""
     topic = make_topic(one_broker, partitions=2, values=0)
@@ -372,7 +375,9 @@ def test_no_record_of_a_lost_partition_is_returned(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_deleted_topic_does_not_stop_the_others(one_broker: str, protocol: str, group: str) -> None:
+def test_a_deleted_topic_does_not_stop_the_others(
+    one_broker: str, protocol: GroupProtocol, group: str
+) -> None:
     """Auto commit names its offsets, which can never be committed; KAFKA-20959."""
     prefix = f"deleted-{uuid.uuid4().hex[:10]}"
     kept, deleted = f"{prefix}-a", f"{prefix}-b"

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 from kalda import AsyncConsumer, Consumer, TopicPartition
+from kalda.clients.consumer.consumer_config import Isolation
 from tests.integration.clients.consumer.records import TIMEOUT_SECONDS, create_topic, produce
 
 TopicName = Callable[[str], str]
@@ -52,7 +53,11 @@ def test_aborted_transactions_are_left_out(bootstrap: str, topic_name: TopicName
         producer.produce(topic, value)
         producer.flush(TIMEOUT_SECONDS)
         (producer.commit_transaction if ends_well else producer.abort_transaction)()
-    for isolation, expected in (("read_committed", [b"a", b"c"]), ("read_uncommitted", [b"a", b"b", b"c"])):
+    levels: dict[Isolation, list[bytes]] = {
+        "read_committed": [b"a", b"c"],
+        "read_uncommitted": [b"a", b"b", b"c"],
+    }
+    for isolation, expected in levels.items():
         with Consumer(bootstrap_servers=bootstrap, isolation_level=isolation, **EARLIEST) as consumer:
             consumer.assign([TopicPartition(topic, 0)])
             rows: list[bytes] = []

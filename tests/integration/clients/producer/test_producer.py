@@ -9,6 +9,7 @@ import pytest
 
 from kalda import Producer, ProducerRecord, RecordMetadata
 from kalda.clients.errors import IllegalStateError, RecordTooLargeError, SerializationError
+from kalda.clients.producer.producer_config import Acks, CompressionType
 
 TopicName = Callable[[str], str]
 Read = Callable[..., list[confluent_kafka.Message]]
@@ -60,7 +61,7 @@ def test_arguments_of_other_types_are_refused_and_leave_the_batch_whole(
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_each_codec_is_read_by_another_client(
-    bootstrap: str, topic_name: TopicName, read: Read, codec: str
+    bootstrap: str, topic_name: TopicName, read: Read, codec: CompressionType
 ) -> None:
     topic = topic_name(codec)
     values = [b"%d " % number * 50 for number in range(2_000)]
@@ -72,9 +73,7 @@ def test_each_codec_is_read_by_another_client(
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_each_kind_of_acknowledgement(
-    bootstrap: str, topic_name: TopicName, read: Read, acks: int | str
-) -> None:
+def test_each_kind_of_acknowledgement(bootstrap: str, topic_name: TopicName, read: Read, acks: Acks) -> None:
     topic = topic_name("acks")
     delivered: list[int] = []
     with Producer(bootstrap_servers=bootstrap, acks=acks) as producer:
@@ -108,7 +107,7 @@ def test_text_without_a_serializer_is_refused_with_the_fix(
         Producer(bootstrap_servers=bootstrap) as producer,
         pytest.raises(SerializationError, match="`value_serializer`"),
     ):
-        producer.send(topic, "text")
+        producer.send(topic, "text")  # type: ignore[arg-type]  # a type checker finds it, too
     with Producer(bootstrap_servers=bootstrap, value_serializer=str.encode) as producer:
         producer.send(topic, "text").result(20)
     assert b"text" == read(bootstrap, topic, 1)[0].value()

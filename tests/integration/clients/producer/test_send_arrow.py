@@ -11,6 +11,7 @@ import pytest
 from kalda import Admin, AsyncProducer, NewTopic, Producer
 from kalda.clients.errors import RecordTooLargeError
 from kalda.clients.producer.murmur2 import partition_for_key
+from kalda.clients.producer.producer_config import CompressionType
 
 TopicName = Callable[[str], str]
 Read = Callable[..., list[confluent_kafka.Message]]
@@ -50,7 +51,7 @@ def test_rows_arrive_with_all_their_fields(bootstrap: str, topic_name: TopicName
 
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 def test_rows_go_where_single_records_go(
-    bootstrap: str, topic_name: TopicName, read: Read, codec: str
+    bootstrap: str, topic_name: TopicName, read: Read, codec: CompressionType
 ) -> None:
     topic = topic_name("partitioned")
     create(bootstrap, topic, 5)

@@ -1,6 +1,7 @@
 """A consumer's settings: Kafka's names and defaults, and the rules between them."""
 
 import re
+from datetime import timedelta
 
 import pytest
 
@@ -8,6 +9,7 @@ from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
+from kalda.clients.consumer.consumer_setup import ConsumerSetup
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.errors import ClientConfigError
 
@@ -18,7 +20,9 @@ def config(**options: object) -> ConsumerConfig:
 
 def test_keyword_arguments_are_exactly_the_settings() -> None:
     """An argument that a type checker accepts must be a setting, and the other way round."""
-    assert ConsumerConfig.definitions().keys() == ConsumerOptions.__annotations__.keys()
+    # Arguments of their own, which give the types of records.
+    functions = {"key_deserializer", "value_deserializer"}
+    assert ConsumerConfig.definitions().keys() - functions == ConsumerOptions.__annotations__.keys()
     assert CommonClientConfig.definitions().keys() == CommonClientOptions.__annotations__.keys()
 
 
@@ -37,6 +41,12 @@ def test_without_a_group_nothing_is_committed_by_default() -> None:
     assert not config().has_auto_commit
     with pytest.raises(ClientConfigError, match=r"enable\.auto\.commit.*needs `group\.id`"):
         config(enable_auto_commit=True)
+
+
+def test_a_reset_to_records_of_an_age_may_be_a_timedelta() -> None:
+    options = {"bootstrap_servers": "a:1", "auto_offset_reset": timedelta(days=40, milliseconds=1500)}
+    found = ConsumerSetup.from_options(options).config.offset_reset
+    assert OffsetReset(ResetKind.BY_DURATION, 40 * 86_400_000 + 1_500) == found
 
 
 def test_dotted_names_and_texts_are_accepted() -> None:
