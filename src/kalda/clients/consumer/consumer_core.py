@@ -426,6 +426,8 @@ class ConsumerCore:
             subscription.assign_from_subscribed(sorted(wanted))
             self.buffer.drop_stale()
             self.positions_changed()
+            # A caller that waits for records found no partition without a position; it looks again.
+            self._on_ready()
 
     async def _keep_positions(self) -> None:
         needed = self._positions_needed

@@ -48,6 +48,21 @@ def test_partitions_that_are_added_are_read_and_an_error_takes_none_away() -> No
     with_core(use)
 
 
+def test_a_caller_that_waits_for_records_is_woken_by_an_assignment() -> None:
+    """It has to ask for the positions; until then, a loop over the consumer would wait for ever."""
+
+    async def main() -> None:
+        is_ready = asyncio.Event()
+        core = ConsumerCore(ConsumerConfig.from_options({"bootstrap_servers": "b:1"}), is_ready.set)
+        core.subscribe(["t"])
+        core.took()
+        assert not is_ready.is_set()
+        core._on_metadata(snapshot(topic("t", partition(0, 0, 1))))
+        assert is_ready.is_set()
+
+    asyncio.run(main())
+
+
 def test_a_pattern_takes_the_topics_that_match_but_internal_ones() -> None:
     def use(core: ConsumerCore) -> None:
         core.subscribe(re.compile("o.*|__c.*"))
