@@ -12,6 +12,7 @@ raises `kalda.SerializationError` for what cannot be written, and `poll` raises
 found.
 """
 
+import re
 from collections.abc import Callable
 from importlib import import_module
 from reprlib import repr as short_repr
@@ -136,6 +137,17 @@ def _msgspec(kind: type[Any]) -> Serde[Any]:
         try:
             return decoder.decode(data)
         except ValueError as error:
-            raise ValueError(f"{error}, in {short_repr(data)}") from error
+            raise ValueError(_with_value(str(error), data)) from error
 
     return Serde(_checked(kind, codec.Encoder().encode), decode)
+
+
+def _with_value(text: str, data: bytes) -> str:
+    """Return msgspec's message, such as "Expected `int`, got `str` - at `$.price`", with the value there."""
+    found = parse(data)
+    at = re.search(r" - at `\$((?:\.\w+|\[\d+\])+)`$", text)
+    if at is None:
+        return f"the JSON is {short_repr(found)}: {text}"
+    for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", at[1]):
+        found = found[name or int(index)]
+    return f"field `{at[1].removeprefix('.')}` is {short_repr(found)}: {text}"

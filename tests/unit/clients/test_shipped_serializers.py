@@ -230,12 +230,16 @@ def test_a_pydantic_model_is_validated() -> None:
 
 def test_a_struct_of_msgspec_is_validated() -> None:
     msgspec = pytest.importorskip("msgspec")
-    struct: Any = msgspec.defstruct("Struct", [("price", float)])
+    struct: Any = msgspec.defstruct("Struct", [("price", float), ("table", dict[str, list[int]], {})])
     serde: Serde[Any] = serializers.json(struct)
 
     assert struct(1.5) == both_ways(serde, struct(1.5))
-    with pytest.raises(ValueError, match=r"Expected `float`, got `str` - at `\$\.price`, in b'"):
+    with pytest.raises(ValueError, match="field `price` is 'x': Expected `float`, got `str`"):
         serde.decode(b'{"price": "x"}')
+    with pytest.raises(ValueError, match=r"the JSON is \{'price': 1, 'table': .*got `str` - at `\$\.table"):
+        serde.decode(b'{"price": 1, "table": {"a": ["x"]}}')
+    with pytest.raises(ValueError, match="is not JSON"):
+        serde.decode(b"{")
     with pytest.raises(SerializationError, match="not a Struct"):
         sent(serde, {"price": 1.5})
 

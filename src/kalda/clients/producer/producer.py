@@ -92,6 +92,14 @@ class Producer(TransactionalProducer, Generic[K, V]):
     ) -> None:
         """Start the producer's thread; brokers are contacted in the background.
 
+        Args:
+            key_serializer: Makes bytes of keys, such as `kalda.serializers.string()`; without it, keys are
+                bytes or None.
+            value_serializer: Makes bytes of values, as `key_serializer` does of keys.
+            partitioner: Chooses the partition of a record that names none.
+            interceptors: See records before they are serialized, and their results.
+            options: Kafka's settings with underscores, see `ProducerConfig`.
+
         Raises:
             ClientConfigError: an option is unknown or its value is not allowed.
         """
