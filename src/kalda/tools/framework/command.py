@@ -180,9 +180,9 @@ def command(
 def _run(function: Callable[..., Awaitable[None] | None], tool: Tool, options: Mapping[str, Any]) -> None:
     if inspect.iscoroutinefunction(function):
         # Imported before there is a coroutine: Ctrl-C during the import would leave it behind.
-        import asyncio
+        from kalda.net.event_loop import run_on_new_loop
 
-        asyncio.run(function(tool, **options))
+        run_on_new_loop(function(tool, **options))
     else:
         function(tool, **options)
 
