@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
 import click
 
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
-from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError, ToolUsageError
+from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError
 from kalda.tools.framework.option_types import Integer
 from kalda.tools.framework.output import Output
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, HelpCommand, SuggestingGroup
@@ -240,18 +240,10 @@ def given_properties(
     Raises:
         ToolUsageError: the file cannot be read, or a word is no setting.
     """
-    from kalda.common.properties import PropertiesError, parse_assignments, read_properties
+    from kalda.tools.framework.values import parse_settings, read_settings
 
-    try:
-        properties = read_properties(command_config) if command_config is not None else {}
-    except OSError as error:
-        raise ToolUsageError(f"--command-config={command_config}: {error.strerror}") from error
-    except PropertiesError as error:
-        raise ToolUsageError(f"--command-config={command_config}: {error}") from error
-    try:
-        properties |= parse_assignments(command_property)
-    except PropertiesError as error:
-        raise ToolUsageError(f"--command-property: {error}") from error
+    properties = read_settings("--command-config", command_config)
+    properties |= parse_settings("--command-property", command_property)
     if bootstrap_server is not None:
         properties["bootstrap.servers"] = bootstrap_server
     return properties

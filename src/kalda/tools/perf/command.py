@@ -114,8 +114,8 @@ def perf_produce(
 )
 @_topic
 @click.option(
-    "--messages",
     "--num-records",
+    "--messages",
     "messages",
     type=Integer(1),
     required=True,
@@ -169,7 +169,13 @@ def perf_consume(
 @_topic
 @click.option("--num-records", type=Integer(1), default=1000, show_default=True, help="How many records.")
 @click.option(
-    "--acks", type=click.Choice(["1", "all"]), default="all", show_default=True, help="To wait for."
+    "--acks",
+    "--producer-acks",
+    "acks",
+    type=click.Choice(["1", "all"]),
+    default="all",
+    show_default=True,
+    help="To wait for.",
 )
 @click.option(
     "--record-size", type=Integer(1, INT32_MAX), default=100, show_default=True, help="Bytes of a value."
