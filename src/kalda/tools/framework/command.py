@@ -117,6 +117,7 @@ def command(
     connects: bool = True,
     aliases: Mapping[str, Sequence[str]] = _NO_ALIASES,
     settings: Sequence[SettingOption] = (),
+    takes_properties: bool = False,
     log_level: LogLevel = LogLevel.ERROR,
 ) -> Callable[[ToolFunction[Options]], click.Command]:
     """Return a decorator that makes a function, plain or async, a command.
@@ -127,6 +128,8 @@ def command(
         connects: whether the command has the options of a connection to a cluster.
         aliases: other names of these options, which Kafka's tool of that name has.
         settings: options for settings of the client; they take integers.
+        takes_properties: whether words that are no options are settings of the client, as in
+            ``--producer-props acks=1 linger.ms=5`` of Kafka's tools.
         log_level: what is logged unless the options before the tool's name say so; what runs for long and
             outlives failures logs them.
     """
@@ -140,13 +143,14 @@ def command(
             bootstrap_server: str | None = None,
             command_config: Path | None = None,
             command_property: tuple[str, ...] = (),
+            more_properties: tuple[str, ...] = (),
             **options: Any,
         ) -> int:
             _configure_logging(context, log_level)
 
             def run() -> None:
                 tool_output = Output.of_process(is_json=is_json)
-                given = given_properties(bootstrap_server, command_config, command_property)
+                given = given_properties(bootstrap_server, command_config, command_property + more_properties)
                 for number, each in enumerate(settings):
                     if (value := options.pop(f"setting_{number}")) is not None:
                         given[each.setting] = str(value)
@@ -163,6 +167,7 @@ def command(
             callback=callback,
             params=[
                 *own,
+                *([_more_properties()] if takes_properties else []),
                 *(_setting_option(number, each) for number, each in enumerate(settings)),
                 *(_connection_options(aliases) if connects else []),
                 _json_option(),
@@ -219,6 +224,10 @@ def _connection_options(aliases: Mapping[str, Sequence[str]]) -> list[click.Opti
             help="A setting of the client; wins over the file; repeatable.",
         ),
     ]
+
+
+def _more_properties() -> click.Argument:
+    return click.Argument(["more_properties"], nargs=-1, metavar="[KEY=VALUE]...")
 
 
 def _json_option() -> click.Option:

@@ -33,7 +33,7 @@ _print_metrics = click.option(
 )
 
 
-@command("produce", perf, aliases=PRODUCER_ALIASES)
+@command("produce", perf, aliases=PRODUCER_ALIASES, takes_properties=True)
 @_topic
 @click.option("--num-records", type=Integer(1), required=True, metavar="COUNT", help="How many records.")
 @click.option(
@@ -76,8 +76,8 @@ def perf_produce(
 ) -> None:
     """Send records and print rates and latencies, as `kafka-producer-perf-test` does.
 
-    A record's latency is the time from `send` until its acknowledgement. Settings of the producer come from
-    --command-property, for example linger.ms=0.
+    A record's latency is the time from `send` until its acknowledgement. Settings of the producer may follow
+    --command-property, as in --command-property linger.ms=0 acks=1.
     """
     import random
 
