@@ -4,6 +4,8 @@ Developers write and test on macOS and Windows what runs on Linux later. The tes
 library; they do not replace a run on those systems.
 """
 
+from pathlib import Path
+
 import pytest
 
 from tests.other_systems import run_as_on
@@ -70,5 +72,19 @@ ours.close()
 theirs.close()
 """
     ended = run_as_on("windows", program)
+
+    assert ("", 0) == (ended.stderr, ended.returncode)
+
+
+def test_files_are_synced_where_there_is_no_fdatasync(tmp_path: Path) -> None:
+    program = """
+import sys
+from kalda.storage.filesystem import OsFileSystem
+
+file = OsFileSystem().open(sys.argv[1], create=True)
+file.write_at(b"synced", 0)
+file.sync()
+"""
+    ended = run_as_on("macos", program, str(tmp_path / "file"))
 
     assert ("", 0) == (ended.stderr, ended.returncode)
