@@ -134,7 +134,7 @@ class ConsumerConfig(CommonClientConfig):
         "latest",
         "Where to start in a partition without a committed offset, or whose position is gone: earliest, "
         "latest, by_duration: and an ISO-8601 duration before now, such as by_duration:PT1H (KIP-1106), or "
-        "none to raise an error.",
+        "none to raise an error. The keyword argument takes a timedelta for by_duration:.",
         Validator(ALLOWED, _is_offset_reset),
     )
     isolation_level = string(
