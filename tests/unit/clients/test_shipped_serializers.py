@@ -99,7 +99,6 @@ def both_ways(serde: Serde[Any], value: object) -> object:
         (serializers.integer(), -(2**31)),
         (serializers.integer(bytes=8), 2**63 - 1),
     ],
-    ids=str,
 )
 def test_what_one_side_writes_the_other_reads(serde: Serde[Any], value: object) -> None:
     assert value == both_ways(serde, value)
