@@ -97,7 +97,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "pipeline validate": ("kalda pipeline validate orders.yml",),
     "pipeline run": ("kalda pipeline run orders.yml orders_bronze --metrics-port 9404",),
     "pipeline once": ("kalda pipeline once orders.yml",),
-    "pipeline status": ("kalda pipeline status orders.yml",),
+    "pipeline status": ("kalda pipeline status orders.yml --watch",),
     "pipeline lag": ("kalda pipeline lag orders.yml",),
     "pipeline compact": ("kalda pipeline compact orders.yml orders_bronze",),
     "pipeline dlq list": ("kalda pipeline dlq list orders.yml orders_bronze --limit 10",),
