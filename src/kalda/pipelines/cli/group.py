@@ -10,6 +10,7 @@ from typing import Final
 from kalda.pipelines.cli.noun import pipeline
 
 _VERBS: Final = (
+    "init",
     "validate",
     "run",
     "status",

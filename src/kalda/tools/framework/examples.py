@@ -94,6 +94,8 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "zk shell": ("echo 'ls /' | kalda zk shell",),
     "zk security-migration": ("kalda zk security-migration --zookeeper.acl unsecure",),
     "topics delete": ("kalda topics delete flights", "kalda topics delete 'test-.*' --if-exists"),
+    "pipeline init": ("kalda pipeline init orders.yml --target iceberg",),
+    "pipeline schema": ("kalda pipeline schema",),
     "pipeline validate": ("kalda pipeline validate orders.yml",),
     "pipeline run": ("kalda pipeline run orders.yml orders_bronze --metrics-port 9404",),
     "pipeline once": ("kalda pipeline once orders.yml",),
