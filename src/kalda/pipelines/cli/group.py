@@ -12,6 +12,7 @@ from kalda.pipelines.cli.noun import pipeline
 _VERBS: Final = (
     "init",
     "validate",
+    "preview",
     "run",
     "status",
     "compact",
