@@ -90,7 +90,7 @@ async def commit_once(bootstrap: str, offset: int) -> None:
         partition = OffsetCommitRequestPartition(committed_offset=offset, committed_metadata="")
         topic = OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
         await coordinator.request(
-            OffsetCommitRequest(group_id=GROUP, topics=[topic]), timeout_seconds=WAIT_SECONDS
+            OffsetCommitRequest(group_id=GROUP, topics=[topic]), timeout_seconds=WAIT_SECONDS, version=9
         )
     finally:
         coordinator.close()

@@ -16,14 +16,16 @@ import math
 import os
 import select
 import selectors
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from kalda.common.clock import monotonic
 from kalda.net.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
+
+Result = TypeVar("Result")
 
 EVENTS_PER_TURN_MAX: Final = 64
 """Sockets that are reported at once. Timers and the answers of other brokers get their turn after that many
@@ -255,8 +257,17 @@ class ConnectionEventLoop(asyncio.SelectorEventLoop):
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop that calls connections itself; asyncio's own where the system has no epoll."""
-    return ConnectionEventLoop() if hasattr(select, "epoll") else asyncio.new_event_loop()
+    """Return an event loop that calls connections itself; asyncio's own where the system has no epoll.
+
+    asyncio's default loop on Windows has no `add_reader`.
+    """
+    return ConnectionEventLoop() if hasattr(select, "epoll") else asyncio.SelectorEventLoop()
+
+
+def run_on_new_loop(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine as `asyncio.run` does, on a loop of `new_event_loop`; return its result."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
 
 
 def poll_busily(loop: asyncio.AbstractEventLoop, seconds: float) -> None:

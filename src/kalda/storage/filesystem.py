@@ -10,9 +10,8 @@ that stands for one of them, and none waits for a FIFO; parents in a path may be
 
 import contextlib
 import errno
-import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from kalda.common.regular_file import FileKindError, open_regular
@@ -20,6 +19,9 @@ from kalda.common.regular_file import FileKindError, open_regular
 Buffer = bytes | bytearray | memoryview
 
 TEMPORARY_SUFFIX: Final = ".tmp"
+
+_sync_data: Final[Callable[[int], None]] = getattr(os, "fdatasync", os.fsync)
+"""macOS has no fdatasync."""
 
 
 class DirectoryEntry(NamedTuple):
@@ -165,7 +167,7 @@ class OsFile:
 
     def sync(self) -> None:
         """Flush data (and size) to the device."""
-        os.fdatasync(self._descriptor)
+        _sync_data(self._descriptor)
 
 
 class OsDirectoryLock:
@@ -273,6 +275,8 @@ class OsFileSystem:
 
     def lock(self, path: str) -> DirectoryLock | int:
         """Try an flock on `path`."""
+        import fcntl  # Windows lacks it, and tools that lock nothing import this module there
+
         descriptor = open_regular(path, os.O_RDWR | os.O_CREAT, self._file_mode)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

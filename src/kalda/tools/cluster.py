@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 cluster = noun("Show a cluster's brokers, versions and health; take a broker out of it.")
 
+_ALIASES = {"--command-config": ("--config",)}
+"""The name in ``kafka-cluster`` before 4.2 (KIP-1147)."""
+
 _BROKER_FIELDS = (
     "id",
     "host",
@@ -36,7 +39,7 @@ _BROKER_FIELDS = (
 )
 
 
-@command("describe", cluster)
+@command("describe", cluster, aliases=_ALIASES)
 async def describe(tool: Tool) -> None:
     """Show the whole cluster in one screen.
 
@@ -106,7 +109,7 @@ async def describe(tool: Tool) -> None:
     raise_for(tool.output, [*versions.errors.values(), *dirs.errors.values(), *topics.errors.values()])
 
 
-@command("id", cluster)
+@command("id", cluster, aliases=_ALIASES)
 async def cluster_id(tool: Tool) -> None:
     """Print the id of the cluster."""
     async with tool.admin() as admin:

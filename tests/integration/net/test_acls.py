@@ -622,6 +622,7 @@ def test_every_row_is_an_api_that_the_broker_checks() -> None:
         K.STOP_REPLICA,
         K.UPDATE_METADATA,
         K.ALTER_PARTITION,
+        K.ALLOCATE_PRODUCER_IDS,
         K.CONTROLLED_SHUTDOWN,
         K.LIST_GROUPS,
         K.DELETE_TOPICS,

@@ -91,8 +91,9 @@ def test_the_parts_of_a_line(kalda: Commands, topic: str, fill: Callable[[int], 
         lines(kalda, topic, *printed, "--key-separator", "|")
     )
     properties = ("print.key=true", "print.value=false", "key.deserializer=StringDeserializer")
-    options = [word for each in properties for word in ("--property", each)]
-    assert ["key 0"] == lines(kalda, topic, *options)
+    for name in ("--property", "--formatter-property"):
+        options = [word for each in properties for word in (name, each)]
+        assert ["key 0"] == lines(kalda, topic, *options)
     assert [b"value 0".hex()] == lines(kalda, topic, "--format", "hex")
 
 
@@ -198,7 +199,7 @@ def test_wrong_arguments(kalda: Commands, topic: str) -> None:
         ([topic, "--follow", "--until-end"], "--until-end and --follow exclude each other"),
         (
             [topic, "--property", "print.kye=true"],
-            "--property print.kye is unknown; known are print",
+            "--formatter-property print.kye is unknown; known are print",
         ),
     ):
         done = kalda.refused("consume", *arguments)

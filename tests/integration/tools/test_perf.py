@@ -28,6 +28,20 @@ def test_produce_prints_kafkas_line(kalda: Commands, topic: str) -> None:
     )
 
 
+def test_produce_takes_several_settings_behind_one_option(kalda: Commands, topic: str) -> None:
+    """Scripts for Kafka's tool give them so; the address may be one of them."""
+    settings = (f"bootstrap.servers={kalda.bootstrap}", "acks=1", "enable.idempotence=false")
+    rest = ("--topic", topic, "--num-records", 3, "--record-size", 1)
+    elsewhere = Commands("127.0.0.1:1")
+    for option in ("--producer-props", "--command-property"):
+        done = elsewhere("perf", "produce", option, *settings, *rest)
+        assert done.stdout.startswith("3 records sent, ")
+
+    done = kalda.run("perf", "produce", *rest, "acks")
+    assert 2 == done.code
+    assert "kalda: --command-property: 'acks' is not a setting: write name=value\n" == done.stderr
+
+
 def test_produce_keeps_to_its_throughput_and_reports_intervals(kalda: Commands, topic: str) -> None:
     options = ("--throughput", 400, "--reporting-interval", 500, "--payload-monotonic", "--json")
     done = kalda("perf", "produce", "--topic", topic, "--num-records", 800, *options)

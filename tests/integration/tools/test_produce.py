@@ -57,10 +57,14 @@ def test_lines_with_keys(kalda: Commands, topic: str, consumed: Callable[[int], 
 
 
 def test_properties_of_kafkas_reader(
-    kalda: Commands, topic: str, consumed: Callable[[int], list[Record]]
+    kalda: Commands, topic: str, consumed: Callable[[int], list[Record]], tmp_path: Path
 ) -> None:
-    properties = ("parse.key=true", "parse.headers=true", "null.marker=NULL", "headers.separator=;")
-    options = [word for each in properties for word in ("--property", each)]
+    file = tmp_path / "reader.properties"
+    file.write_text("headers.separator=;\nnull.marker=nothing\n")
+    options: list[str | Path] = [
+        *("--reader-config", file, "--property", "parse.key=true"),
+        *("--reader-property", "parse.headers=true", "--reader-property", "null.marker=NULL"),
+    ]
     kalda("produce", "--topic", topic, *options, stdin="h:1;g:NULL\tk\tv\nNULL\tNULL\tw\n")
 
     assert [(b"k", b"v", [("h", b"1"), ("g", None)]), (None, b"w", [])] == [
@@ -130,7 +134,7 @@ def test_wrong_arguments(kalda: Commands, topic: str) -> None:
     done = kalda.refused("produce")
     assert (2, "kalda: name one topic: kalda produce TOPIC, or --topic TOPIC\n") == (done.code, done.stderr)
     done = kalda.refused("produce", topic, "--property", "parse.kye=true")
-    assert "--property parse.kye is unknown; known are parse.key, key.separator, " in done.stderr
+    assert "--reader-property parse.kye is unknown; known are parse.key, key.separator, " in done.stderr
     done = kalda.refused("produce", topic, "--partition", 2)
     assert f"--partition: topic {topic} has no partition 2; it has 2" in done.stderr
     done = kalda.refused("produce", topic, "--command-property", "lingerms=5")

@@ -1,5 +1,8 @@
 """What Kafka's ``ssl.*`` settings mean, and which are refused."""
 
+import os
+import ssl
+
 import pytest
 
 from kalda.security.tls.contexts import client_context, server_context
@@ -100,6 +103,34 @@ def test_a_key_of_another_certificate_is_refused() -> None:
                 keystore_certificate_chain=other.certificate.decode(),
             )
         )
+
+
+def test_without_files_in_memory_a_key_is_in_a_file_that_is_closed_and_then_deleted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Windows does not open a file a second time."""
+    monkeypatch.delattr(os, "memfd_create")
+    load = ssl.SSLContext.load_cert_chain
+    paths = []
+
+    def load_closed(context: ssl.SSLContext, path: str) -> None:
+        is_open = [os.path.realpath(each.path) for each in os.scandir("/proc/self/fd")]
+        assert os.path.realpath(path) not in is_open
+        assert 0o600 == os.stat(path).st_mode & 0o777
+        paths.append(path)
+        load(context, path)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load_closed)
+    own = authority().issue("a", NOW, VALID)
+    server_context(
+        settings(
+            keystore_type="PEM",
+            keystore_key=own.private_key.decode(),
+            keystore_certificate_chain=own.certificate.decode(),
+        )
+    )
+
+    assert [False] == [os.path.exists(path) for path in paths]
 
 
 def test_unknown_suites_are_refused() -> None:

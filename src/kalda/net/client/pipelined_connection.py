@@ -54,6 +54,9 @@ _TLS_PROBE_SECONDS: Final = 0.5
 _PARTS_MAX: Final = 1024
 """Pieces that one system call takes (IOV_MAX of Linux)."""
 
+_SENDS_PARTS: Final = hasattr(socket.socket, "sendmsg")
+"""Whether one system call takes several pieces; sockets of Windows send one."""
+
 IN_FLIGHT_MAX: Final = 1000
 """Requests in flight. Producers and consumers stay far below; a caller that gets here lost its back-
 pressure."""
@@ -342,7 +345,10 @@ class PipelinedConnection:
         unsent = self._unsent
         while unsent:
             try:
-                sent = self._socket.sendmsg(list(islice(unsent, _PARTS_MAX)))
+                if _SENDS_PARTS:
+                    sent = self._socket.sendmsg(list(islice(unsent, _PARTS_MAX)))
+                else:
+                    sent = self._socket.send(unsent[0])
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:

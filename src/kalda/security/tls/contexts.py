@@ -163,7 +163,11 @@ def _file_of(data: bytes) -> Iterator[str]:
         finally:
             os.close(descriptor)
         return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        yield file.name
+    descriptor, path = tempfile.mkstemp()
+    try:
+        # Closed before it is read, because Windows does not open it a second time.
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        yield path
+    finally:
+        os.unlink(path)

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Final
 
 import click
@@ -13,7 +14,7 @@ from kalda.tools.framework.command import CONSUMER_ALIASES, Tool, command
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.names import GroupName, TopicName
 from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
-from kalda.tools.framework.values import parse_settings
+from kalda.tools.framework.values import parse_settings, read_settings
 
 _PRINTED: Final = ("key", "offset", "partition", "timestamp", "headers", "epoch")
 
@@ -55,6 +56,13 @@ def _print_options(function: click.decorators.FC) -> click.decorators.FC:
 @click.option("--key-separator", metavar="TEXT", help="Between the parts of a line; a tab by default.")
 @click.option("--skip-message-on-error", is_flag=True, help="Leave out records that are not of the format.")
 @click.option(
+    "--formatter-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file of properties of the formatter; --formatter-property wins.",
+)
+@click.option(
+    "--formatter-property",
     "--property",
     "properties",
     metavar="NAME=VALUE",
@@ -82,6 +90,7 @@ def consume(
     key_format: ByteFormat,
     key_separator: str | None,
     skip_message_on_error: bool,
+    formatter_config: Path | None,
     properties: tuple[str, ...],
     **printed: bool,
 ) -> None:
@@ -118,7 +127,13 @@ def consume(
         key_format=key_format,
         value_format=value_format,
     )
-    form = _with_properties(form, parse_settings("--property", properties))
+    form = _with_properties(
+        form,
+        {
+            **read_settings("--formatter-config", formatter_config),
+            **parse_settings("--formatter-property", properties),
+        },
+    )
     if key_separator is not None:
         form = replace(form, key_separator=key_separator.encode())
     run_consume(tool, plan, form)
@@ -160,13 +175,15 @@ def _with_properties(form: LineForm, properties: dict[str, str]) -> LineForm:
     changed: dict[str, object] = {}
     for name, value in properties.items():
         if name not in FORMATTER_PROPERTIES:
-            raise ToolUsageError(f"--property {name} is unknown; known are {', '.join(FORMATTER_PROPERTIES)}")
+            raise ToolUsageError(
+                f"--formatter-property {name} is unknown; known are {', '.join(FORMATTER_PROPERTIES)}"
+            )
         attribute = FORMATTER_PROPERTIES[name]
         if types[attribute] is ByteFormat:
             try:
                 changed[attribute] = of_java_class(value)
             except ByteFormatError as error:
-                raise ToolUsageError(f"--property {name}: {error}") from error
+                raise ToolUsageError(f"--formatter-property {name}: {error}") from error
         elif types[attribute] is bool:
             changed[attribute] = value.strip().lower() == "true"
         else:

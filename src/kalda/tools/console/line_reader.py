@@ -55,7 +55,7 @@ READER_PROPERTIES: Final = {
     "null.marker": "null_marker",
     "ignore.error": "ignore_error",
 }
-"""The fields of `LineOptions` by the names that ``kafka-console-producer --property`` takes."""
+"""The fields of `LineOptions` by the names that ``kafka-console-producer --reader-property`` takes."""
 
 
 def check_options(options: LineOptions) -> None:

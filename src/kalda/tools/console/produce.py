@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
@@ -23,7 +24,7 @@ from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
 from kalda.tools.framework.output import Form
-from kalda.tools.framework.values import parse_settings
+from kalda.tools.framework.values import parse_settings, read_settings
 
 if TYPE_CHECKING:
     from kalda.clients.producer.producer import Producer
@@ -86,6 +87,13 @@ _CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 @click.option("--compression-codec", "compression", type=click.Choice(_CODECS), help="The codec of batches.")
 @click.option("--sync", is_flag=True, help="Wait for each record before the next one is read.")
 @click.option(
+    "--reader-config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A file of properties of the line reader; --reader-property wins.",
+)
+@click.option(
+    "--reader-property",
     "--property",
     "properties",
     metavar="NAME=VALUE",
@@ -111,6 +119,7 @@ def produce(
     acks: str | None,
     compression: str | None,
     sync: bool,
+    reader_config: Path | None,
     properties: tuple[str, ...],
 ) -> None:
     """Send lines as records: from stdin, or from files.
@@ -123,7 +132,10 @@ def produce(
         raise ToolUsageError("name one topic: kalda produce TOPIC, or --topic TOPIC")
     options = _options(
         LineOptions(key_format=key_format, value_format=value_format),
-        parse_settings("--property", properties),
+        {
+            **read_settings("--reader-config", reader_config),
+            **parse_settings("--reader-property", properties),
+        },
     )
     options = replace(
         options,
@@ -162,9 +174,11 @@ def _options(base: LineOptions, properties: dict[str, str]) -> LineOptions:
             try:
                 changed["key_format" if name.startswith("key") else "value_format"] = of_java_class(value)
             except ByteFormatError as error:
-                raise ToolUsageError(f"--property {name}: {error}") from error
+                raise ToolUsageError(f"--reader-property {name}: {error}") from error
         elif name not in READER_PROPERTIES:
-            raise ToolUsageError(f"--property {name} is unknown; known are {', '.join(READER_PROPERTIES)}")
+            raise ToolUsageError(
+                f"--reader-property {name} is unknown; known are {', '.join(READER_PROPERTIES)}"
+            )
         else:
             attribute = READER_PROPERTIES[name]
             is_flag = types[attribute] in (bool, "bool")

@@ -86,7 +86,7 @@ FORMATTER_PROPERTIES: Final = {
     "value.deserializer": "value_format",
     "headers.deserializer": "headers_format",
 }
-"""The fields of `LineForm` by the names that ``kafka-console-consumer --property`` takes."""
+"""The fields of `LineForm` by the names that ``kafka-console-consumer --formatter-property`` takes."""
 
 
 def timestamp_type_name(timestamp_type: TimestampType) -> str:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, NamedTuple, ParamSpec
 import click
 
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
-from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError, ToolUsageError
+from kalda.tools.framework.errors import FAILURE, USAGE, PartialFailureError, ToolError
 from kalda.tools.framework.option_types import Integer
 from kalda.tools.framework.output import Output
 from kalda.tools.framework.registry import CONTEXT_SETTINGS, HelpCommand, SuggestingGroup
@@ -117,6 +117,7 @@ def command(
     connects: bool = True,
     aliases: Mapping[str, Sequence[str]] = _NO_ALIASES,
     settings: Sequence[SettingOption] = (),
+    takes_properties: bool = False,
     log_level: LogLevel = LogLevel.ERROR,
 ) -> Callable[[ToolFunction[Options]], click.Command]:
     """Return a decorator that makes a function, plain or async, a command.
@@ -127,6 +128,8 @@ def command(
         connects: whether the command has the options of a connection to a cluster.
         aliases: other names of these options, which Kafka's tool of that name has.
         settings: options for settings of the client; they take integers.
+        takes_properties: whether words that are no options are settings of the client, as in
+            ``--producer-props acks=1 linger.ms=5`` of Kafka's tools.
         log_level: what is logged unless the options before the tool's name say so; what runs for long and
             outlives failures logs them.
     """
@@ -140,13 +143,14 @@ def command(
             bootstrap_server: str | None = None,
             command_config: Path | None = None,
             command_property: tuple[str, ...] = (),
+            more_properties: tuple[str, ...] = (),
             **options: Any,
         ) -> int:
             _configure_logging(context, log_level)
 
             def run() -> None:
                 tool_output = Output.of_process(is_json=is_json)
-                given = given_properties(bootstrap_server, command_config, command_property)
+                given = given_properties(bootstrap_server, command_config, command_property + more_properties)
                 for number, each in enumerate(settings):
                     if (value := options.pop(f"setting_{number}")) is not None:
                         given[each.setting] = str(value)
@@ -163,6 +167,7 @@ def command(
             callback=callback,
             params=[
                 *own,
+                *([_more_properties()] if takes_properties else []),
                 *(_setting_option(number, each) for number, each in enumerate(settings)),
                 *(_connection_options(aliases) if connects else []),
                 _json_option(),
@@ -180,9 +185,9 @@ def command(
 def _run(function: Callable[..., Awaitable[None] | None], tool: Tool, options: Mapping[str, Any]) -> None:
     if inspect.iscoroutinefunction(function):
         # Imported before there is a coroutine: Ctrl-C during the import would leave it behind.
-        import asyncio
+        from kalda.net.event_loop import run_on_new_loop
 
-        asyncio.run(function(tool, **options))
+        run_on_new_loop(function(tool, **options))
     else:
         function(tool, **options)
 
@@ -221,6 +226,10 @@ def _connection_options(aliases: Mapping[str, Sequence[str]]) -> list[click.Opti
     ]
 
 
+def _more_properties() -> click.Argument:
+    return click.Argument(["more_properties"], nargs=-1, metavar="[KEY=VALUE]...")
+
+
 def _json_option() -> click.Option:
     return click.Option(
         ["--json", "is_json"], is_flag=True, help="Print JSON: one document, or one line for each item."
@@ -240,18 +249,10 @@ def given_properties(
     Raises:
         ToolUsageError: the file cannot be read, or a word is no setting.
     """
-    from kalda.common.properties import PropertiesError, parse_assignments, read_properties
+    from kalda.tools.framework.values import parse_settings, read_settings
 
-    try:
-        properties = read_properties(command_config) if command_config is not None else {}
-    except OSError as error:
-        raise ToolUsageError(f"--command-config={command_config}: {error.strerror}") from error
-    except PropertiesError as error:
-        raise ToolUsageError(f"--command-config={command_config}: {error}") from error
-    try:
-        properties |= parse_assignments(command_property)
-    except PropertiesError as error:
-        raise ToolUsageError(f"--command-property: {error}") from error
+    properties = read_settings("--command-config", command_config)
+    properties |= parse_settings("--command-property", command_property)
     if bootstrap_server is not None:
         properties["bootstrap.servers"] = bootstrap_server
     return properties

@@ -32,10 +32,9 @@ class _ClusterName(click.ParamType):  # type: ignore[type-arg]  # generic in new
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the names that begin with `incomplete`."""
-        import asyncio
-
         from kalda.common.config_def import ConfigError
         from kalda.net.client.client_errors import ClientError
+        from kalda.net.event_loop import run_on_new_loop
         from kalda.tools.framework.command import default_address, given_properties
         from kalda.tools.framework.errors import ToolError
 
@@ -47,7 +46,7 @@ class _ClusterName(click.ParamType):  # type: ignore[type-arg]  # generic in new
                 given.get("command_property") or (),
             )
             asked = {**default_address(), **properties, "default.api.timeout.ms": _COMPLETION_MS}
-            names = asyncio.run(self._ask(asked))
+            names = run_on_new_loop(self._ask(asked))
             return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
         return []
 

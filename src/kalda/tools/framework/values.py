@@ -1,6 +1,7 @@
 """Reads the values of options that Kafka's tools share: times, settings, topics with partitions, JSON files.
 
-Everything here is a pure function except `read_json`; errors are `ToolUsageError`, which names the option.
+Everything here is a pure function except those that read files; errors are `ToolUsageError`, with the
+option's name.
 """
 
 import json
@@ -9,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from kalda.common.iso_duration import parse_duration_ms
-from kalda.common.properties import PropertiesError, parse_assignments
+from kalda.common.properties import PropertiesError, parse_assignments, read_properties
 from kalda.common.types import TopicPartition
 from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.option_types import INT32_MAX
@@ -58,6 +59,22 @@ def parse_settings(option: str, assignments: Iterable[str]) -> dict[str, str]:
         return parse_assignments(assignments)
     except PropertiesError as error:
         raise ToolUsageError(f"{option}: {error}") from error
+
+
+def read_settings(option: str, path: Path | None) -> dict[str, str]:
+    """Return the settings of a properties file; none without a file.
+
+    Raises:
+        ToolUsageError: the file cannot be read, or is no properties file.
+    """
+    if path is None:
+        return {}
+    try:
+        return read_properties(path)
+    except OSError as error:
+        raise ToolUsageError(f"{option}={path}: {error.strerror}") from error
+    except PropertiesError as error:
+        raise ToolUsageError(f"{option}={path}: {error}") from error
 
 
 def split_settings(text: str) -> list[str]:

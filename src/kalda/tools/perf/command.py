@@ -33,7 +33,7 @@ _print_metrics = click.option(
 )
 
 
-@command("produce", perf, aliases=PRODUCER_ALIASES)
+@command("produce", perf, aliases=PRODUCER_ALIASES, takes_properties=True)
 @_topic
 @click.option("--num-records", type=Integer(1), required=True, metavar="COUNT", help="How many records.")
 @click.option(
@@ -76,8 +76,8 @@ def perf_produce(
 ) -> None:
     """Send records and print rates and latencies, as `kafka-producer-perf-test` does.
 
-    A record's latency is the time from `send` until its acknowledgement. Settings of the producer come from
-    --command-property, for example linger.ms=0.
+    A record's latency is the time from `send` until its acknowledgement. Settings of the producer may follow
+    --command-property, as in --command-property linger.ms=0 acks=1.
     """
     import random
 
@@ -114,8 +114,8 @@ def perf_produce(
 )
 @_topic
 @click.option(
-    "--messages",
     "--num-records",
+    "--messages",
     "messages",
     type=Integer(1),
     required=True,
@@ -169,7 +169,13 @@ def perf_consume(
 @_topic
 @click.option("--num-records", type=Integer(1), default=1000, show_default=True, help="How many records.")
 @click.option(
-    "--acks", type=click.Choice(["1", "all"]), default="all", show_default=True, help="To wait for."
+    "--acks",
+    "--producer-acks",
+    "acks",
+    type=click.Choice(["1", "all"]),
+    default="all",
+    show_default=True,
+    help="To wait for.",
 )
 @click.option(
     "--record-size", type=Integer(1, INT32_MAX), default=100, show_default=True, help="Bytes of a value."

@@ -1,6 +1,5 @@
 """Runs `kalda perf end-to-end`: sends a record, waits until it is consumed, sends the next one."""
 
-import asyncio
 import random
 import time
 from typing import Final
@@ -9,6 +8,7 @@ from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.net.event_loop import run_on_new_loop
 from kalda.tools.framework.command import Tool
 from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.output import Form
@@ -25,7 +25,7 @@ def run_end_to_end(tool: Tool, topic: str, count: int, acks: str, size: int) -> 
     Raises:
         ToolError: a record did not arrive, or another one came in its place.
     """
-    asyncio.run(_create_topic(tool, topic))
+    run_on_new_loop(_create_topic(tool, topic))
     output = tool.output
     payload = random_payload(size, random.Random(0))
     produced = {**tool.settings_for(ProducerConfig), "acks": acks, "linger.ms": "0"}
