@@ -16,6 +16,20 @@ def readable(data: bytes) -> str:
     return data.decode(errors="replace")
 
 
+def shortened(data: bytes | None, characters_max: int) -> str | None:
+    """Return the first characters of bytes, with the number of all bytes if there are more.
+
+    >>> shortened(b"abcdef", 6), shortened(b"abcdefgh", 6)
+    ('abcdef', 'abcdef... (8 bytes)')
+    """
+    if data is None:
+        return None
+    begin = readable(data[: 4 * characters_max + 4])  # a character has at most four bytes
+    if len(begin) <= characters_max:
+        return begin
+    return f"{begin[:characters_max]}... ({len(data):,} bytes)"
+
+
 def json_field(name: str, data: bytes | None) -> dict[str, JsonValue]:
     """Return the field of a JSON object that holds `data`.
 

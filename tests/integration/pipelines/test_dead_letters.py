@@ -235,7 +235,9 @@ def test_commands_list_retry_and_drop(
         {"stage": "-", "errorClass": "-", "count": 1},
     ] == listed["causes"]
     assert 0 == command(["pipeline", "dlq", "list", str(file), name])
-    assert "4 open dead letters" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "4 open dead letters" in shown
+    assert " stray " in shown
     assert 0 == run("drop", "--yes", "--since", "2100-01-01T00:00:00Z")["dropped"]
     assert 0 == run("retry", "--stage", "expect")["replayed"]
     assert 3 == run("retry", "--cause", "MalformedValue", "--since", "1h")["replayed"]

@@ -9,6 +9,7 @@ import click
 
 from kalda.pipelines.cli.arguments import chosen, read_file
 from kalda.pipelines.cli.noun import pipeline
+from kalda.tools.bytes_text import json_field, shortened
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.option_types import INT32_MAX, Integer
@@ -20,12 +21,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kalda.pipelines.dlq.letters import Letter
-    from kalda.pipelines.dlq.replay import LetterFilter
+    from kalda.pipelines.dlq.replay import LetterFilter, OpenLetter
 
 dlq: Final = noun("List, replay and drop the records that a pipeline could not process.")
 pipeline.add_command(dlq, "dlq")
 
 _STAGES: Final = ("decode", "transform", "expect", "target")
+_KEY_CHARACTERS: Final = 20
+_VALUE_CHARACTERS: Final = 60
 
 
 def _selection(function: "Callable[..., None]") -> "Callable[..., None]":
@@ -69,36 +72,32 @@ def list_letters(
 ) -> None:
     """List the open dead letters of PIPELINE in FILE: how many for each cause, and the first ones.
 
-    Open are letters that were neither replayed nor dropped.
+    Open are letters that were neither replayed nor dropped. Long keys and values are cut, with --json not.
     """
     from kalda.pipelines.dlq.replay import open_letters
 
     properties, topic = _place(tool, file, name)
     meant = _filter(since, until, cause, stage)
     causes: Counter[tuple[str, str]] = Counter()
-    shown: list[tuple[Letter | None, int, int]] = []
+    shown: list[OpenLetter] = []
     for each in open_letters(properties, topic):
         if meant.means(each.letter):
             causes[(each.letter.stage, each.letter.error_class) if each.letter else ("-", "-")] += 1
             if len(shown) < limit:
-                shown.append((each.letter, each.partition, each.offset))
+                shown.append(each)
     counts = [(stage, error_class, count) for (stage, error_class), count in causes.most_common()]
     document: Json = {
         "pipeline": name,
         "topic": topic,
         "open": sum(causes.values()),
         "causes": [{"stage": s, "errorClass": c, "count": n} for s, c, n in counts],
-        "letters": [_letter_json(*each) for each in shown],
+        "letters": [_letter_json(each) for each in shown],
     }
     if not counts:
         tool.output.result(document, f"{topic} has no open dead letter.")
         return
-    rows: list[list[Cell]] = [
-        [f"{each.topic}-{each.partition}", each.offset, each.stage, each.error_class, _message(each)]
-        if each is not None
-        else [f"{topic}-{partition}", offset, "-", "-", "no headers of a dead letter"]
-        for each, partition, offset in shown
-    ]
+    rows = [_letter_row(each, topic) for each in shown]
+    columns = ["PARTITION", "OFFSET", "KEY", "VALUE", "STAGE", "CAUSE", "MESSAGE"]
     tool.output.result(
         document,
         Table(
@@ -106,7 +105,7 @@ def list_letters(
             counts,
             f"{counted(sum(causes.values()), 'open dead letter')} in {topic}:",
         ),
-        Table(["PARTITION", "OFFSET", "STAGE", "CAUSE", "MESSAGE"], rows, f"The first {len(rows)}:"),
+        Table(columns, rows, f"The first {len(rows)}:"),
     )
 
 
@@ -227,11 +226,26 @@ def _message(letter: "Letter") -> str:
     return f"{letter.error_message} (the letter has no room for the record of {letter.omitted} bytes)"
 
 
-def _letter_json(letter: "Letter | None", partition: int, offset: int) -> Json:
-    place: dict[str, Json] = {"dlqPartition": partition, "dlqOffset": offset}
+def _letter_row(each: "OpenLetter", topic: str) -> list[Cell]:
+    content = [shortened(each.key, _KEY_CHARACTERS), shortened(each.value, _VALUE_CHARACTERS)]
+    letter = each.letter
     if letter is None:
-        return place
-    return place | {
+        return [f"{topic}-{each.partition}", each.offset, *content, "-", "-", "no headers of a dead letter"]
+    place: list[Cell] = [f"{letter.topic}-{letter.partition}", letter.offset]
+    return [*place, *content, letter.stage, letter.error_class, _message(letter)]
+
+
+def _letter_json(each: "OpenLetter") -> Json:
+    letter = each.letter
+    record: dict[str, Json] = {
+        "dlqPartition": each.partition,
+        "dlqOffset": each.offset,
+        **json_field("key", each.key),
+        **json_field("value", each.value),
+    }
+    if letter is None:
+        return record
+    return record | {
         "topic": letter.topic,
         "partition": letter.partition,
         "offset": letter.offset,

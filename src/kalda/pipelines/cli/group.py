@@ -10,7 +10,9 @@ from typing import Final
 from kalda.pipelines.cli.noun import pipeline
 
 _VERBS: Final = (
+    "init",
     "validate",
+    "preview",
     "run",
     "status",
     "compact",

@@ -9,6 +9,9 @@ function), and no step's result is accepted whose hidden column is not a strictl
 """
 
 import importlib
+import importlib.util
+import os
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -18,6 +21,10 @@ import pyarrow as pa
 
 OFFSET_COLUMN: Final = "__kalda_offset"
 """The hidden column: the offset of the record that a row comes from."""
+
+
+_FRAMES_MAX: Final = 5
+"""A message is one line of a status and a header of a dead letter; a recursion has a thousand frames."""
 
 
 class StepError(ValueError):
@@ -60,7 +67,8 @@ class FunctionStep:
         except (Exception, SystemExit) as error:  # the end of a worker would hide which step wanted it
             size = f"{rows.num_rows} rows" if rows.num_rows else "no rows, by which its columns are found"
             raise FailedRowsError(
-                f"{self.function} raised {type(error).__name__}: {error}; its batch had {size}"
+                f"{self.function} raised {type(error).__name__}: {_one_line(error)}; its batch had {size}"
+                f"{_where(error, self.function)}"
             ) from error
         if isinstance(returned, pa.Table):
             returned = _one_batch(returned)
@@ -111,14 +119,35 @@ def load_function(name: str) -> Callable[[pa.RecordBatch], object]:
         raise StepError(f"{name!r} is not of the form package.module:function")
     try:
         function = getattr(importlib.import_module(module_name), function_name)
-    except (ImportError, AttributeError) as error:
-        raise StepError(f"the function {name} cannot be imported: {error}") from error
     except (Exception, SystemExit) as error:  # whatever the module of the user does
-        kind = type(error).__name__
-        raise StepError(f"the function {name} cannot be imported: {kind}: {error}") from error
+        kind = "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
+        reason = f"{kind}{_one_line(error)}{_where(error, name)}"
+        raise StepError(f"the function {name} cannot be imported: {reason}") from error
     if not callable(function):
         raise StepError(f"{name} is no function, but {type(function).__name__}")
     return function  # type: ignore[no-any-return]  # the module decides what it is
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def _where(error: BaseException, function: str) -> str:
+    """Return the last frames of an error that are in the function's module or package."""
+    name = function.partition(":")[0].partition(".")[0]
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return ""
+    if spec is None:
+        return ""
+    directories = tuple(f"{each}{os.sep}" for each in spec.submodule_search_locations or ())
+    frames = [
+        f"{os.path.basename(each.filename)}:{each.lineno} in {each.name}"
+        for each in traceback.extract_tb(error.__traceback__)
+        if each.filename == spec.origin or each.filename.startswith(directories)
+    ]
+    return f"; at {', '.join(frames[-_FRAMES_MAX:])}" if frames else ""
 
 
 def _count_dropped(before: pa.Int64Array, after: pa.Int64Array, step: RowStep) -> int:

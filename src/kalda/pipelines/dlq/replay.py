@@ -80,6 +80,8 @@ class OpenLetter:
     offset: int
     letter: Letter | None
     """None for a record without the headers of a dead letter."""
+    key: bytes | None
+    value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ def open_letters(properties: Mapping[str, str], dlq_topic: str) -> Iterator[Open
     """
     with _Letters(properties, dlq_topic) as letters:
         for record in letters.records():
-            yield OpenLetter(record.partition, record.offset, read_letter(record.headers))
+            letter = read_letter(record.headers)
+            yield OpenLetter(record.partition, record.offset, letter, record.key, record.value)
 
 
 def replay(properties: Mapping[str, str], dlq_topic: str, chosen: LetterFilter) -> Handled:

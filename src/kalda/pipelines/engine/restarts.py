@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Final
 
+from kalda.pipelines.direct.range_job import BadRecordError
+from kalda.pipelines.direct.row_steps import StepError
 from kalda.pipelines.engine.errors import (
     NotThereYetError,
     PipelineStoppedError,
@@ -29,8 +31,13 @@ _JAVA: Final = re.compile(r"at [\w.$]+|Driver stacktrace|Caused by: ")
 _OURS: Final = re.compile(r"\b(?P<name>kalda(?:\.\w+)+\.\w+(?:Error|Exception)): (?P<text>.+)")
 """An error of ours without its traceback, behind what Spark says of the call that raised it."""
 _RECORDS_GONE: Final = f"{RecordsGoneError.__module__}.{RecordsGoneError.__qualname__}"
-_EXPLAINED: Final = (f"{RecordsGoneError.__module__}.", "kalda.clients.")
-"""Where the errors are defined whose message says all that a user needs."""
+_EXPLAINED: Final = (
+    f"{RecordsGoneError.__module__}.",
+    "kalda.clients.",
+    f"{StepError.__module__}.",  # names the lines of the user's module; the other frames are ours and Spark's
+    f"{BadRecordError.__module__}.{BadRecordError.__qualname__}",
+)
+"""Errors whose message says all that a user needs, and modules that define such errors."""
 
 _PERMANENT: Final = (SchemaRefusedError.__name__, TableSpecError.__name__)
 """What a table refuses for good."""
@@ -90,7 +97,7 @@ def first_line(error: BaseException) -> str:
 
 
 def is_explained(error: BaseException) -> bool:
-    """Return whether a worker failed with an error that needs no traceback: of the source, or of a client."""
+    """Return whether an error needs no traceback, such as that of a client or of a Python step."""
     return _name_and_text(error)[0].startswith(_EXPLAINED)
 
 

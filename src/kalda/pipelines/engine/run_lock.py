@@ -24,6 +24,9 @@ from kalda.common.regular_file import open_regular
 logger: Final = logging.getLogger(__name__)
 
 _TEXT_BYTES_MAX: Final = 1_000
+_TRIES: Final = 3
+"""Of taking the lock, which `is_locked` has for microseconds."""
+_TRY_AGAIN_S: Final = 0.05
 
 
 class RunLockError(Exception):
@@ -47,8 +50,7 @@ class RunLock:
     """
 
     def __init__(self, storage: str, pipeline: str) -> None:
-        files, root = fs.FileSystem.from_uri(storage)
-        self._path: Final = f"{root}/locks/{pipeline}.lock" if isinstance(files, fs.LocalFileSystem) else None
+        self._path: Final = _path(storage, pipeline)
         self._pipeline: Final = pipeline
         self._descriptor: int | None = None
 
@@ -63,7 +65,7 @@ class RunLock:
                 f"the storage of {self._pipeline} cannot be written: {self._path}: {error.strerror}"
             ) from error
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(descriptor)
         except BlockingIOError:
             holder = _holder(os.pread(descriptor, _TEXT_BYTES_MAX, 0))
             os.close(descriptor)
@@ -93,6 +95,43 @@ class RunLock:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)
+
+
+def is_locked(storage: str, pipeline: str) -> bool | None:
+    """Return whether a process of any host runs the pipeline; None if the storage has no lock of it."""
+    path = _path(storage, pipeline)
+    if path is None:
+        return None
+    try:
+        descriptor = open_regular(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        # Shared, so that two commands that ask at once do not take each other for the run.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _path(storage: str, pipeline: str) -> str | None:
+    files, root = fs.FileSystem.from_uri(storage)
+    return f"{root}/locks/{pipeline}.lock" if isinstance(files, fs.LocalFileSystem) else None
+
+
+def _lock(descriptor: int) -> None:
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if not tries_left:
+                raise
+            time.sleep(_TRY_AGAIN_S)
 
 
 def _holder(text: bytes) -> str:

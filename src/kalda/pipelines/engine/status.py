@@ -1,7 +1,8 @@
 """The status of running pipelines, as files in the storage that `kalda pipeline status` reads.
 
-Each pipeline has one file, replaced every few seconds by the driver that runs it; a file that is not replaced
-belongs to a driver that is gone. Reading needs neither Spark nor the driver's address.
+Each pipeline has one file, replaced every few seconds by the driver that runs it. The lock of the run says at
+once that a driver on this host is dead; of another host's driver only a file that is not replaced does.
+Reading needs neither Spark nor the driver's address.
 """
 
 import json
@@ -11,6 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from typing import Final
 
+from kalda.pipelines.engine.run_lock import is_locked
 from kalda.pipelines.tables.storage import TableStorage
 
 STALE_MS: Final = 30_000
@@ -69,15 +71,21 @@ class PipelineStatus:
     restarts: int = 0
     error: str | None = None
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the driver wrote that the pipeline has ended."""
+        return self.state in (RunState.STOPPED, RunState.FAILED)
+
     def is_stale(self, now_ms: int) -> bool:
         """Return whether the driver stopped writing although it did not end."""
-        return self.state not in (RunState.STOPPED, RunState.FAILED) and now_ms - self.updated_ms > STALE_MS
+        return not self.has_ended and now_ms - self.updated_ms > STALE_MS
 
 
 class StatusFiles:
     """The status files of a storage."""
 
     def __init__(self, storage: str) -> None:
+        self._uri: Final = storage
         self._storage: Final = TableStorage(f"{storage}/status")
 
     def write(self, status: PipelineStatus) -> None:
@@ -95,3 +103,23 @@ class StatusFiles:
             return PipelineStatus(**{name: value for name, value in document.items() if name in known})
         except (ValueError, TypeError, AttributeError):
             return None
+
+    def is_dead(self, status: PipelineStatus) -> bool:
+        """Return whether a driver on this host was killed: it is gone, and it wrote no last status."""
+        if status.has_ended or status.host != socket.gethostname():
+            return False
+        is_running = is_locked(self._uri, status.pipeline)
+        if is_running is None:
+            is_running = _exists(status.pid)
+        # A driver that ends writes its last status before it releases the lock.
+        return not is_running and self.read(status.pipeline) == status
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        pass
+    return True

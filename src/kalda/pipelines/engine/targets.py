@@ -72,6 +72,15 @@ class Target(Protocol):
         ...
 
 
+def upsert_marks(spec: TableSpec, *, is_spark: bool) -> UpsertMarks | None:
+    """Return how a table's rows are marked that replace each other; None where rows are appended."""
+    if spec.mode is not WriteMode.UPSERT:
+        return None
+    if spec.deletes is None:
+        return UpsertMarks(spec.keys)
+    return UpsertMarks(spec.keys, RowCondition(DELETES_FLAG if is_spark else spec.deletes))
+
+
 class TableTarget:
     """A table, with another one for late rows if the pipeline has it."""
 
@@ -109,12 +118,7 @@ class TableTarget:
 
     def upsert_marks(self, *, is_spark: bool) -> UpsertMarks | None:
         """Return how rows are marked that replace each other."""
-        if self._spec.mode is not WriteMode.UPSERT:
-            return None
-        text = self._spec.deletes
-        if text is None:
-            return UpsertMarks(self._spec.keys)
-        return UpsertMarks(self._spec.keys, RowCondition(DELETES_FLAG if is_spark else text))
+        return upsert_marks(self._spec, is_spark=is_spark)
 
     def rows_target(
         self, schema: pa.Schema, query_id: str, batch_id: int, *, is_inferred: bool = False

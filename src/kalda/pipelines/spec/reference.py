@@ -20,6 +20,7 @@ _INTRODUCTION: Final = """\
 A pipeline file is YAML; [Run data pipelines](../how-to/pipelines.md) shows how to write one.
 `kalda pipeline validate FILE` checks it and reports all faults at once, each with its line and column.
 With `--json` they are a document: `{"faults": [{"file": ..., "line": ..., "column": ..., "message": ...}]}`.
+`kalda pipeline schema` prints the keys below as a JSON schema, for editors.
 
 - Values are text: `on`, `1_000` and `12:30` mean what is written.
 - `${NAME}` is an environment variable, `${NAME:-default}` has a default, and `${file:PATH}` is the text of a

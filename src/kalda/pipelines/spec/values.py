@@ -48,6 +48,10 @@ class ValueType(Generic[ValueT]):
     """Returns the value; raises `NotAllowedError`, or `ValueError` where `takes` says everything."""
     placeholder: ValueT
     """Stands for a wrong value until all faults of the file are found; never leaves the parser."""
+    words: tuple[str, ...] = ()
+    """All values, where they are few."""
+    pattern: str | None = None
+    """Matches the whole of each value, also as a regular expression of JavaScript; for the JSON schema."""
 
     def parse(self, text: str) -> ValueT:
         """Return the value of a text.
@@ -81,7 +85,7 @@ def choice(kind: type[ChoiceT]) -> ValueType[ChoiceT]:
             hint = suggestion(text, words)
             raise NotAllowedError(f"{takes}.{hint}" if hint else takes) from None
 
-    return ValueType(takes, read, next(iter(kind)))
+    return ValueType(takes, read, next(iter(kind)), words=tuple(words))
 
 
 def _matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
@@ -91,6 +95,10 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[str], str]:
         return text
 
     return read
+
+
+def _ascii_name(takes: str, pattern: re.Pattern[str]) -> ValueType[str]:
+    return ValueType(takes, _matching(pattern), "", pattern=pattern.pattern)
 
 
 def _text(text: str) -> str:
@@ -181,19 +189,20 @@ def _start(text: str) -> str:
 
 
 TEXT: Final = ValueType("text", _text, "")
-BOOLEAN: Final = ValueType("true or false", _boolean, False)
-DURATION: Final = ValueType("a duration such as 500ms, 5s, 10m, 1h or 3d", _duration_ms, 1)
+BOOLEAN: Final = ValueType("true or false", _boolean, False, words=("true", "false"))
+DURATION: Final = ValueType(
+    "a duration such as 500ms, 5s, 10m, 1h or 3d",
+    _duration_ms,
+    1,
+    pattern=rf"\s*(?:{_DURATION.pattern})\s*",
+)
 SIZE: Final = ValueType("a size such as 64MB or 1GB", _size_bytes, 1)
 SHARE: Final = ValueType("a share such as 5% or 0.05, at most 100%", _share, 1.0)
 COUNT: Final = ValueType("an int from 1 to 999999999999", _count, 1)
-NAME: Final = ValueType("letters, digits, '.', '_' and '-', up to 200", _matching(_NAME), "")
-TOPIC: Final = ValueType(
-    "the name of a topic: letters, digits, '.', '_' and '-', up to 249", _matching(_TOPIC), ""
-)
-DLQ_TOPIC: Final = ValueType(
-    "the name of a topic, up to 243 characters: that of replayed records adds .retry",
-    _matching(_DLQ_TOPIC),
-    "",
+NAME: Final = _ascii_name("letters, digits, '.', '_' and '-', up to 200", _NAME)
+TOPIC: Final = _ascii_name("the name of a topic: letters, digits, '.', '_' and '-', up to 249", _TOPIC)
+DLQ_TOPIC: Final = _ascii_name(
+    "the name of a topic, up to 243 characters: that of replayed records adds .retry", _DLQ_TOPIC
 )
 PATTERN: Final = ValueType("a regular expression in Java's syntax for whole names", _pattern, "")
 COLUMN: Final = ValueType("the name of a column, with '.' inside structures", _matching(_COLUMN), "")

@@ -1,6 +1,7 @@
 """The steps of a transform on Arrow batches, and how dropped rows are counted."""
 
 import sys
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -136,3 +137,56 @@ def test_a_step_that_exits_has_failed() -> None:
     """Else the worker ends, and Spark's error does not name the step."""
     with pytest.raises(StepError, match="leaves raised SystemExit: no rates today; its batch had 4 rows"):
         named(leaves).apply(ROWS)
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A directory with modules of a user, on Python's path."""
+    monkeypatch.syspath_prepend(tmp_path)
+    package = tmp_path / "ux_package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "steps.py").write_text(
+        "from ux_package.rates import rate\ndef enrich(rows):\n    rate(rows)\n"
+    )
+    (package / "rates.py").write_text("def rate(rows):\n    return rows.column('absent')\n")
+    (tmp_path / "ux_lines.py").write_text("def f(rows):\n    raise ValueError('one\\n  two')\n")
+    (tmp_path / "ux_deep.py").write_text("def f(rows):\n    f(rows)\n")
+    (tmp_path / "ux_broken.py").write_text("\n\nLIMIT = 1 / 0\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        (
+            "ux_package.steps:enrich",
+            (
+                "ux_package.steps:enrich raised KeyError: 'Field \"absent\" does not exist in schema'; "
+                "its batch had 4 rows; at steps.py:3 in enrich, rates.py:2 in rate"
+            ),
+        ),
+        ("ux_lines:f", "ux_lines:f raised ValueError: one two; its batch had 4 rows; at ux_lines.py:2 in f"),
+        (
+            "ux_deep:f",
+            (
+                "ux_deep:f raised RecursionError: maximum recursion depth exceeded; its batch had 4 rows; "
+                f"at {', '.join(['ux_deep.py:2 in f'] * 5)}"
+            ),
+        ),
+        (
+            "ux_broken:f",
+            (
+                "the function ux_broken:f cannot be imported: ZeroDivisionError: division by zero; "
+                "at ux_broken.py:3 in <module>"
+            ),
+        ),
+    ],
+)
+def test_a_failure_names_the_lines_of_the_users_module_alone(
+    modules: Path, function: str, message: str
+) -> None:
+    """The message is one line of a status, and its reader can change no other module."""
+    with pytest.raises(StepError) as raised:
+        FunctionStep(function).apply(ROWS)
+    assert message == str(raised.value)

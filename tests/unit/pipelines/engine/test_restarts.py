@@ -122,8 +122,21 @@ def test_records_that_are_gone_stop_the_pipeline_at_the_first_failure(text: str)
     assert "orders: topic src was created again. Advice." == str(caught.value)
     assert is_explained(RuntimeError(text))
     assert not is_explained(
-        RuntimeError("kalda.pipelines.direct.row_steps.StepError: f raised ValueError: x")
+        RuntimeError("kalda.pipelines.direct.range_job.LostRowsError: t-0: the target wrote 1 of 2 rows")
     )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "kalda.pipelines.direct.row_steps.FailedRowsError: s:f raised ValueError: x; at s.py:3 in f",
+        "kalda.pipelines.direct.range_job.BadRecordError: t-0 at offset 7: StepFailed: s:f raised ValueError",
+    ],
+)
+def test_the_error_of_a_python_step_needs_no_traceback(line: str) -> None:
+    """The message names the lines of the user's module; the frames of Spark and Kalda would hide them."""
+    text = f"job aborted\nTraceback (most recent call last):\n  File 'w.py', line 1\n{line}\n\tat org.Java"
+    assert is_explained(RuntimeError(text))
 
 
 def test_a_refused_schema_stops_the_pipeline_at_the_first_failure() -> None:

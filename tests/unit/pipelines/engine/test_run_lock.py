@@ -1,13 +1,15 @@
 """One process at a time runs a pipeline, and a killed one leaves nothing to clean up."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock, RunLockError
+from kalda.pipelines.engine.run_lock import PipelineRunsError, RunLock, RunLockError, is_locked
 
 _HOLDER = """
 import sys, time
@@ -58,3 +60,18 @@ def test_a_storage_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(RunLockError, match=r"storage of orders cannot be written: .*: Not a directory"):
         RunLock(f"file://{tmp_path}/file", "orders").__enter__()
+
+
+def test_asking_does_not_keep_a_run_from_starting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`status --watch` beside a service manager that restarts a killed run must not make the start fail."""
+    assert is_locked(tmp_path.as_uri(), "orders") is None
+    with RunLock(tmp_path.as_uri(), "orders"):
+        assert is_locked(tmp_path.as_uri(), "orders") is True
+    assert is_locked(tmp_path.as_uri(), "orders") is False
+
+    asking = os.open(tmp_path / "locks" / "orders.lock", os.O_RDONLY)
+    fcntl.flock(asking, fcntl.LOCK_SH)
+    assert is_locked(tmp_path.as_uri(), "orders") is False
+    monkeypatch.setattr(time, "sleep", lambda _: os.close(asking))
+    with RunLock(tmp_path.as_uri(), "orders"):
+        pass

@@ -1,0 +1,149 @@
+"""`kalda pipeline preview`: shows what pipelines make of the newest records, and writes nothing."""
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from kalda.pipelines.cli.arguments import chosen, file_error, missing_package, pipeline_arguments, read_file
+from kalda.pipelines.cli.noun import pipeline
+from kalda.tools.bytes_text import json_field, shortened
+from kalda.tools.framework.command import Tool, command
+from kalda.tools.framework.errors import PartialFailureError, ToolUsageError
+from kalda.tools.framework.option_types import Integer
+from kalda.tools.framework.output import Json
+from kalda.tools.framework.tables import Cell, Table
+from kalda.tools.state.command import counted
+
+if TYPE_CHECKING:
+    from kalda.pipelines.engine.preview import DeadRecord, Preview
+
+_RECORDS_MAX: Final = 1_000
+"""More do not fit a screen, and all are in memory."""
+_CELL_CHARACTERS: Final = 60
+
+
+@command("preview", pipeline)
+@pipeline_arguments
+@click.option(
+    "--from",
+    "count",
+    type=Integer(1, _RECORDS_MAX),
+    default=10,
+    metavar="N",
+    help=f"Process the newest N records of each pipeline's topics; at most {_RECORDS_MAX}. Default: 10.",
+)
+def preview(tool: Tool, file: Path, names: tuple[str, ...], count: int) -> None:
+    """Show the rows and dead letters that pipelines make of the newest records.
+
+    Runs without Spark and writes nothing. Of a pipeline that Spark executes, it shows the rows before the
+    transform. Long values are cut, with --json not.
+    """
+    read = read_file(tool, file)
+    specs = chosen(read, names)
+    try:
+        from kalda.pipelines.engine.preview import PreviewError, preview_pipeline
+    except ModuleNotFoundError as error:
+        raise missing_package(error) from error
+    from kalda.pipelines.spec.errors import PipelineFileError
+    from kalda.pipelines.spec.model import TopicSource
+
+    readers = [each for each in specs if isinstance(each.source, TopicSource)]
+    if not readers:
+        raise ToolUsageError("preview shows pipelines that read topics, and none of these does")
+    shown: list[Preview] = []
+    failed: list[str] = []
+    for each in readers:
+        try:
+            shown.append(preview_pipeline(each, read, count))
+        except PipelineFileError as error:
+            raise file_error(tool, error) from None
+        except PreviewError as error:
+            failed.append(str(error))
+    tool.output.result(
+        {"previews": [_json(each) for each in shown]}, *(part for each in shown for part in _parts(each))
+    )
+    if failed:
+        tool.output.flush()
+        for line in failed:
+            tool.output.failure(line)
+        raise PartialFailureError
+
+
+def _parts(found: "Preview") -> list[Table | str]:
+    made = f"{counted(len(found.rows), 'row')} of the newest {counted(found.records, 'record')}"
+    summary = (
+        f"{found.pipeline}: {made}, {found.filtered} filtered, {counted(len(found.dead), 'dead letter')}"
+    )
+    parts: list[Table | str] = [summary]
+    if found.note is not None:
+        parts.append(f"{found.pipeline}: {found.note}")
+    if found.rows:
+        rows = [[_cell(row[name]) for name in found.columns] for row in found.rows]
+        parts.append(Table(found.columns, rows, "Rows:"))
+    if found.dead:
+        columns = ("PARTITION", "OFFSET", "KEY", "VALUE", "STAGE", "CAUSE", "MESSAGE")
+        parts.append(Table(columns, [_dead_row(each) for each in found.dead], "Dead letters:"))
+    return parts
+
+
+def _dead_row(each: "DeadRecord") -> list[Cell]:
+    content = [shortened(data, _CELL_CHARACTERS) for data in (each.key, each.value)]
+    return [str(each.topic_partition), each.offset, *content, each.stage, each.error_class, each.message]
+
+
+def _cell(value: object) -> Cell:
+    if isinstance(value, bytes):
+        return shortened(value, _CELL_CHARACTERS)
+    plain = _plain(value)
+    if plain is None or isinstance(plain, bool | int | float):
+        return plain
+    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+    return text if len(text) <= _CELL_CHARACTERS else f"{text[:_CELL_CHARACTERS]}..."
+
+
+def _plain(value: object) -> Json:
+    """Return a value of a row as JSON has it; bytes that are no UTF-8 become Base64."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return b64encode(value).decode()
+        case datetime() | date() | time():
+            return value.isoformat()
+        case Mapping():
+            return {str(name): _plain(each) for name, each in value.items()}
+        case Sequence():
+            return [_plain(each) for each in value]
+        case _:  # a decimal
+            return str(value)
+
+
+def _json(found: "Preview") -> Json:
+    return {
+        "pipeline": found.pipeline,
+        "records": found.records,
+        "filtered": found.filtered,
+        "note": found.note,
+        "rows": [{name: _plain(value) for name, value in row.items()} for row in found.rows],
+        "deadLetters": [
+            {
+                "topic": each.topic_partition.topic,
+                "partition": each.topic_partition.partition,
+                "offset": each.offset,
+                **json_field("key", each.key),
+                **json_field("value", each.value),
+                "stage": each.stage,
+                "errorClass": each.error_class,
+                "errorMessage": each.message,
+            }
+            for each in found.dead
+        ],
+    }
