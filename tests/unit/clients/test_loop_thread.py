@@ -195,12 +195,13 @@ def test_an_interrupted_call_leaves_no_lock_that_the_thread_waits_for(
     thread: LoopThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal handler may raise where Python code has taken the lock of a condition and not noted it."""
-    caller = threading.current_thread()
+    # `current_thread` takes a condition itself in threads that others made, such as those of the test runner.
+    caller = threading.get_ident()
     enter = threading.Condition.__enter__
 
     def interrupted(condition: threading.Condition) -> bool:
         entered = enter(condition)
-        assert threading.current_thread() is not caller, "the caller could leave this condition locked"
+        assert threading.get_ident() != caller, "the caller could leave this condition locked"
         return entered
 
     monkeypatch.setattr(threading.Condition, "__enter__", interrupted)
