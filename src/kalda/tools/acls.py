@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-acls = noun("List, add and remove ACLs of topics, groups and the cluster.")
+acls = noun("List, add and remove ACLs.\n\nThey protect topics, groups, transactions and the cluster.")
 
 _PATTERN_TYPES: Final = ("literal", "prefixed", "match", "any")
 

@@ -45,7 +45,10 @@ _INT32_MAX = 2**31 - 1
     help=f"Which clients push; all unless given. Selectors are {_SELECTORS}.",
 )
 async def client_metrics(tool: Tool, /, **options: Any) -> None:
-    """List, set and delete subscriptions to the metrics of clients (KIP-714)."""
+    """List, set and delete subscriptions to metrics of clients.
+
+    A subscription names the metrics that clients push (KIP-714).
+    """
     _check(options)
     name: str | None = options["name"]
     async with tool.admin() as admin:

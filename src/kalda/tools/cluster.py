@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kalda.clients.admin.clusters import BrokerApiVersions
     from kalda.clients.admin.log_dirs import LogDirDescription
 
-cluster = noun("Show a cluster's brokers, versions and health; take a broker out of it.")
+cluster = noun("Show brokers, versions and health; take a broker out.")
 
 _ALIASES = {"--command-config": ("--config",)}
 """The name in ``kafka-cluster`` before 4.2 (KIP-1147)."""

@@ -32,7 +32,7 @@ _zookeeper_option = click.option(
     "--add-config, which is not stored.",
 )
 
-configs = noun("Describe and alter settings of topics, brokers and groups.")
+configs = noun("Describe and alter settings of topics, brokers, groups.")
 
 
 @command("describe", configs)

@@ -17,7 +17,7 @@ from kalda.tools.framework.values import parse_settings
 if TYPE_CHECKING:
     from kalda.clients.admin.clusters import FeatureUpdate, UpgradeType
 
-features = noun("Describe, upgrade, downgrade and disable the features of a cluster.")
+features = noun("Describe, raise, lower and disable features.")
 
 _feature_option = click.option(
     "--feature", multiple=True, metavar="NAME=LEVEL", help="A feature and its new level; repeatable."

@@ -42,7 +42,7 @@ GROUP_SETTINGS = (
 )
 """What kafka-consumer-groups has for all of its actions."""
 
-groups = noun("List, describe and delete groups, and reset their offsets.")
+groups = noun("List, describe, reset and delete groups.")
 
 
 def group_arguments(function: _Function) -> _Function:

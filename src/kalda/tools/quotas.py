@@ -13,7 +13,7 @@ from kalda.tools.framework.tables import Table
 if TYPE_CHECKING:
     from kalda.clients.admin.quotas import QuotaEntity
 
-quotas = noun("List, set and remove quotas of users, client ids and addresses.")
+quotas = noun("List, set and remove quotas of users and clients.\n\nAddresses may have quotas too.")
 
 _TYPES: Final = ("user", "client-id", "ip")
 

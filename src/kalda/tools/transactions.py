@@ -30,7 +30,7 @@ _MINUTE_MS: Final = 60_000
 _BATCH: Final = 500
 """Partitions asked for at once in a search through the cluster, as in Kafka's tool."""
 
-transactions = noun("List and describe transactions, find those that hang, and abort them.")
+transactions = noun("List, describe and abort transactions; find hanging ones.")
 
 _partition_option = click.option(
     "--partition", "number", type=Integer(0, INT32_MAX), metavar="N", help="The partition of the topic."
