@@ -49,9 +49,9 @@ async def describe(tool: Tool) -> None:
     async with tool.admin() as admin:
         described = await admin.describe_cluster()
         ids = [node.id for node in described.nodes]
-        versions = await admin.describe_api_versions(ids)
-        dirs = await admin.describe_log_dirs(ids)
-        topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
+        versions = await admin.describe_api_versions(ids, outcomes=True)
+        dirs = await admin.describe_log_dirs(ids, outcomes=True)
+        topics = await admin.describe_topics(await admin.list_topics(include_internal=True), outcomes=True)
         reassigning = await admin.list_partition_reassignments()
         features = await admin.describe_features()
     health = partition_health(topics.results.values())
@@ -131,7 +131,7 @@ async def api_versions(tool: Tool, broker: tuple[int, ...]) -> None:
     from kalda.protocol.registry import declared_keys, spec
 
     async with tool.admin() as admin:
-        described = await admin.describe_api_versions(broker or None)
+        described = await admin.describe_api_versions(broker or None, outcomes=True)
     rows = []
     named, declared = set(ApiKey), set(declared_keys())
     for broker_id, found in sorted(described.results.items()):

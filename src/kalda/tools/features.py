@@ -109,7 +109,7 @@ async def _update(
     tool: Tool, updates: "Mapping[str, FeatureUpdate]", done: str, verb: str, *, is_dry_run: bool
 ) -> None:
     async with tool.admin() as admin:
-        updated = await admin.update_features(updates, validate_only=is_dry_run)
+        updated = await admin.update_features(updates, validate_only=is_dry_run, outcomes=True)
     word = f"Would {verb}" if is_dry_run else done
     tool.output.result(
         {

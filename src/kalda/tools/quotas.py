@@ -108,8 +108,7 @@ async def _alter(tool: Tool, entity: "QuotaEntity", values: dict[str, float | No
     from kalda.clients.admin.quotas import QuotaAlteration
 
     async with tool.admin() as admin:
-        outcomes = await admin.alter_client_quotas([QuotaAlteration(entity, values)])
-    outcomes.raise_for_errors()
+        await admin.alter_client_quotas([QuotaAlteration(entity, values)])
     changes = (
         f"{name} is {'removed' if value is None else f'{value:.15g}'}" for name, value in values.items()
     )

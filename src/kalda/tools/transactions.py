@@ -90,7 +90,7 @@ async def describe(tool: Tool, ids: tuple[str, ...], transactional_id: tuple[str
     """Describe the last transaction of transactional ids."""
     chosen = distinct("--transactional-id", ids, transactional_id)
     async with tool.admin() as admin:
-        described = await admin.describe_transactions(chosen)
+        described = await admin.describe_transactions(chosen, outcomes=True)
     now_ms = int(time.time() * 1000)
     rows: list[tuple[Cell, ...]] = []
     document: list[Json] = []
@@ -141,7 +141,7 @@ async def describe_producers(tool: Tool, topic: str, number: int | None, broker_
     """Describe the producers that wrote to partitions, with the transactions that are open there."""
     async with tool.admin() as admin:
         partitions = await partitions_of(admin, "--topic", [_with_partition(topic, number)])
-        described = await admin.describe_producers(partitions, broker_id=broker_id)
+        described = await admin.describe_producers(partitions, broker_id=broker_id, outcomes=True)
     rows = [
         (
             partition.topic,
@@ -206,7 +206,6 @@ async def find_hanging(
             described = await admin.describe_producers(
                 partitions[first : first + _BATCH], broker_id=broker_id
             )
-            described.raise_for_errors()
             opened = [
                 _open(partition, each)
                 for partition, producers in described.results.items()
@@ -303,7 +302,7 @@ async def abort(
             spec = AbortTransactionSpec(
                 partition, producer_id, producer_epoch, max(coordinator_epoch or 0, 0)
             )
-        (await admin.abort_transaction([spec])).raise_for_errors()
+        await admin.abort_transaction([spec])
     tool.output.result(
         {**partition._asdict(), "producer_id": spec.producer_id, "producer_epoch": spec.producer_epoch},
         f"Aborted the transaction of producer {spec.producer_id} in {partition}.",
@@ -327,7 +326,7 @@ async def force_terminate(tool: Tool, ids: tuple[str, ...], transactional_id: tu
     """
     chosen = distinct("--transactional-id", ids, transactional_id)
     async with tool.admin() as admin:
-        ended = await admin.force_terminate_transaction(chosen)
+        ended = await admin.force_terminate_transaction(chosen, outcomes=True)
     tool.output.result(
         {
             "transactions": [
@@ -354,7 +353,6 @@ async def _searched(
     if broker_id is None:
         return partitions
     described = await admin.describe_topics({each.topic for each in partitions})
-    described.raise_for_errors()
     here = {
         TopicPartition(topic.name, partition.partition)
         for topic in described.results.values()
@@ -370,7 +368,7 @@ async def _hanging(admin: "AsyncAdmin", found: Iterable[OpenTransaction]) -> lis
     found = list(found)
     listings = (await admin.list_transactions(producer_ids={each.producer_id for each in found})).all()
     ids = {each.producer_id: each.transactional_id for each in listings}
-    described = await admin.describe_transactions(sorted(set(ids.values())))
+    described = await admin.describe_transactions(sorted(set(ids.values())), outcomes=True)
     for error in described.errors.values():
         if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise error
