@@ -42,6 +42,7 @@ TOOLS: Final[dict[str, ToolEntry]] = {
         f"{_TOOLS}.console.consume:consume",
         "Print records as lines, up to the end or with --follow.",
     ),
+    "sql": ToolEntry(f"{_TOOLS}.sql.command:sql", "Query topics with SQL."),
     "verify-replicas": ToolEntry(
         f"{_TOOLS}.verify_replicas.command:verify_replicas",
         "Compare the records of all replicas of each partition.",
@@ -110,6 +111,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "topics",
         "produce",
         "consume",
+        "sql",
         "groups",
         "offsets",
         "delete-records",
