@@ -376,8 +376,8 @@ class EnsembleClient:
             result = call.absent() if is_absent and call.absent is not None else call.convert(reader)
         except ZooKeeperError as error:
             call.fail(error)
-        except JuteError as error:
-            # A malformed response must not leave the caller waiting.
+        except Exception as error:
+            # Whatever a response holds, it must not leave the caller waiting.
             text = f"{call.path}: ZooKeeper's response is malformed: {error_text(error)}"
             call.fail(ZooKeeperError(text, call.path))
         else:

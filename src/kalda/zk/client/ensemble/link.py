@@ -29,6 +29,7 @@ RECONNECT_MAX_MS: Final = 1_000
 """The longest pause between rounds over the servers: one that is back is found within a second."""
 
 _READ_BYTES: Final = 64 * 1024
+_READS_PER_TURN: Final = 8
 
 _SUSPICION_SECONDS: Final = 0.25
 """Time between the first and the second look at a server that is silent for too long."""
@@ -297,7 +298,9 @@ class _Connection:
 
     def _on_readable(self) -> None:
         try:
-            while not self._is_closed:
+            for _ in range(_READS_PER_TURN):
+                if self._is_closed:
+                    return
                 count = self._stream.recv_into(self._buffer)
                 if not count:
                     raise ConnectionAbortedError("the server closed the connection")
@@ -306,6 +309,8 @@ class _Connection:
                     self._write(answer)
                 if not has_input(self._stream):
                     return
+            # TLS holds more, which the descriptor does not announce; other callbacks come first.
+            self._loop.call_soon(self._on_readable)
         except (BlockingIOError, InterruptedError):
             return
         except (OSError, JuteError, SessionOverError, LoginRefusedError) as error:

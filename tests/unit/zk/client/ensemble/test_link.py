@@ -280,3 +280,36 @@ def test_addresses(text: str, addresses: list[tuple[str, int]]) -> None:
 def test_what_is_no_address_is_named(text: str) -> None:
     with pytest.raises(BadArgumentsError, match=r"zookeeper\.connect"):
         Servers(text, 1_000)
+
+
+async def test_a_server_that_floods_a_connection_does_not_hold_the_loop(bench: Bench) -> None:
+    """The stream says after each read that it holds more, as one over TLS does."""
+
+    class Flood:
+        reads = 0
+
+        def __init__(self, sock: PiecewiseStream) -> None:
+            self.socket = sock
+            self.fileno, self.send, self.close = sock.fileno, sock.send, sock.close
+
+        def recv_into(self, buffer: memoryview) -> int:
+            Flood.reads += 1
+            return self.socket.recv_into(buffer[:1])
+
+    flood = responses.reply(encode.PING_XID, 1) * 1000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kalda.zk.client.ensemble.link.has_input", lambda _: True)
+        connect = bench.connect
+
+        async def flooded(*arguments: object, **options: object) -> object:
+            return Flood(await connect(*arguments, **options))  # type: ignore[arg-type]  # passed on
+
+        patch.setattr(bench, "connect", flooded)
+        async with bench.link():
+            peer = await bench.peer()
+            await peer.welcome()
+            await bench.owner.until("connected 7")
+            await peer.send(flood)
+            before = Flood.reads
+            await asyncio.sleep(0)
+            assert 8 >= Flood.reads - before
