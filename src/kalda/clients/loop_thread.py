@@ -90,6 +90,9 @@ class LoopWatch:
 class LoopCall(Generic[T]):
     """A coroutine on the loop, and its result for the thread that waits for it.
 
+    The task is dropped on the loop's thread. Its end runs a callback of `weakref`, which would print an
+    exception of a signal handler there and go on: Ctrl-C would be lost in the thread that waits.
+
     It has no lock but one that only `wait` takes. The condition of a `concurrent.futures.Future` can stay
     locked when an exception of a signal handler ends a call of it, and the loop's thread would wait for ever.
     """
@@ -103,6 +106,9 @@ class LoopCall(Generic[T]):
         self._unset: Final = threading.Lock()
         self._unset.acquire()
         self._task: asyncio.Task[T] | None = None
+        self._result: T
+        self._error: BaseException | None = None
+        self._has_result = False
         self._is_done = self._is_cancelled = False
         thread.loop.call_soon_threadsafe(self._start)
 
@@ -120,10 +126,11 @@ class LoopCall(Generic[T]):
         Raises:
             IllegalStateError: the client was closed during the call.
         """
-        task = self._task
-        if task is None or task.cancelled():
+        if self._error is not None:
+            raise self._error
+        if not self._has_result:
             raise IllegalStateError(f"{self._thread.name} was closed during the call")
-        return task.result()
+        return self._result
 
     def cancel(self) -> None:
         """Cancel the coroutine if it has not ended."""
@@ -144,9 +151,13 @@ class LoopCall(Generic[T]):
             self._task.cancel()
 
     def _end(self, task: "asyncio.Task[T]") -> None:
+        self._task = None
         if not task.cancelled():
-            # Nobody may be there to take it.
-            task.exception()
+            # Taken here, because nobody may be there to take it.
+            self._error = task.exception()
+            if self._error is None:
+                self._result = task.result()
+                self._has_result = True
         self._is_done = True
         self._unset.release()
         if self._on_done is not None:

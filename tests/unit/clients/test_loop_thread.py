@@ -42,6 +42,29 @@ def test_a_call_returns_the_result_or_raises_the_exception(thread: LoopThread) -
         thread.call(fail())
 
 
+def test_a_task_is_dropped_on_the_loops_thread(thread: LoopThread) -> None:
+    """Its end runs a callback of `weakref`, where Python prints an interrupt of the program and goes on."""
+    dropped: list[str] = []
+    references: list[object] = []
+
+    def watch() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        references.append(weakref.ref(task, lambda _: dropped.append(threading.current_thread().name)))
+
+    async def watched(error: Exception | None) -> None:
+        watch()
+        if error is not None:
+            raise error
+
+    for _ in range(50):
+        thread.call(watched(None))
+        with pytest.raises(OSError, match="of the coroutine"):
+            thread.call(watched(OSError("of the coroutine")))
+    gc.collect()
+    assert {thread.name} == set(dropped)
+
+
 def test_many_threads_may_call_at_once(thread: LoopThread) -> None:
     results: list[int] = []
     threads = [
