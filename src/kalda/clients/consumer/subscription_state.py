@@ -556,14 +556,8 @@ class SubscriptionState:
         """Return the partitions to fetch, in the order in which they are asked for."""
         with self._lock:
             return [
-                Fetchable(
-                    partition,
-                    state.topic_id,
-                    state.position,
-                    state.generation,
-                    state.current_replica(now),
-                )
-                for partition, state in self._partitions.items()
+                Fetchable(each, state.topic_id, state.position, state.generation, state.current_replica(now))
+                for each, state in self._partitions.items()
                 if state.is_fetchable and state.position is not None
             ]
 
