@@ -110,7 +110,10 @@ class LoopCall(Generic[T]):
         self._error: BaseException | None = None
         self._has_result = False
         self._is_done = self._is_cancelled = False
-        thread.loop.call_soon_threadsafe(self._start)
+
+    def start(self) -> None:
+        """Start the coroutine; an interrupted caller has to `cancel`, for it may have been started."""
+        self._thread.loop.call_soon_threadsafe(self._start)
 
     def done(self) -> bool:
         """Whether the coroutine has ended."""
@@ -149,6 +152,9 @@ class LoopCall(Generic[T]):
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        elif not self._is_done:
+            # An interrupt came before `start` did anything.
+            self._start()
 
     def _end(self, task: "asyncio.Task[T]") -> None:
         self._task = None
@@ -222,10 +228,19 @@ class LoopThread:
                 "create one in each process, after the fork"
             )
 
-    def submit(
+    def new_call(
         self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[], object] | None = None
     ) -> LoopCall[T]:
-        """Start a coroutine on the loop; return its call. `on_done` is called on the loop when it has ended.
+        """Return a call, for the caller to start; `on_done` is called on the loop when it has ended.
+
+        Example::
+
+            call = thread.new_call(coroutine)
+            try:
+                call.start()
+                ...
+            finally:
+                call.cancel()
 
         Raises:
             IllegalStateError: as `check_usable`.
@@ -253,8 +268,9 @@ class LoopThread:
                 f"{self._name} was called from one of its own callbacks, which must not block; "
                 "hand the call to another thread"
             )
-        call = self.submit(coroutine)
+        call = self.new_call(coroutine)
         try:
+            call.start()
             watch = LoopWatch(self, timeout_s)
             call.wait(WATCH_SECONDS)
             while not call.done():

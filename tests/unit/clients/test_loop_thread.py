@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -65,6 +66,27 @@ def test_a_task_is_dropped_on_the_loops_thread(thread: LoopThread) -> None:
     assert {thread.name} == set(dropped)
 
 
+def test_a_call_that_is_interrupted_while_it_starts_is_cancelled(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that went on by itself took its result: the same call again did not find it."""
+    schedule = thread.loop.call_soon_threadsafe
+
+    def interrupted(callback: Callable[..., object], *arguments: object) -> None:
+        schedule(callback, *arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    coroutine = asyncio.sleep(3600)
+    monkeypatch.setattr(thread.loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        thread.call(coroutine)
+
+    for _ in range(3):
+        thread.call(asyncio.sleep(0))
+    assert inspect.CORO_CLOSED == inspect.getcoroutinestate(coroutine)
+
+
 def test_many_threads_may_call_at_once(thread: LoopThread) -> None:
     results: list[int] = []
     threads = [
@@ -88,7 +110,8 @@ def test_close_ends_the_thread_and_cancels_what_runs() -> None:
         finally:
             ended.set()
 
-    call = thread.submit(run_for_ever())
+    call = thread.new_call(run_for_ever())
+    call.start()
     thread.call(asyncio.sleep(0))
     thread.close()
     thread.close()
@@ -280,7 +303,7 @@ import asyncio
 from kalda.clients.loop_thread import LoopThread
 
 thread = LoopThread("kalda-forgotten")
-thread.submit(asyncio.sleep(3600))
+thread.new_call(asyncio.sleep(3600)).start()
 print("end of the program")
 """
 
