@@ -211,13 +211,14 @@ class LoopThread:
     @property
     def is_usable(self) -> bool:
         """Whether the loop runs, and in this process."""
-        return not self._is_closed and os.getpid() == self._pid
+        return not (self._is_closed or sys.is_finalizing()) and os.getpid() == self._pid
 
     def check_usable(self) -> None:
         """Raise an error where the loop cannot serve the caller.
 
         Raises:
-            IllegalStateError: the client is closed, or the process is a fork of the one that created it.
+            IllegalStateError: the client is closed, the process is a fork of the one that created it, or the
+                interpreter shuts down: Python has ended the loop's thread then.
         """
         if self._is_closed:
             raise IllegalStateError(f"{self._name} is closed")
@@ -226,6 +227,11 @@ class LoopThread:
                 f"{self._name} was created in process {self._pid} and cannot be used in its fork "
                 f"{os.getpid()}; "
                 "create one in each process, after the fork"
+            )
+        if sys.is_finalizing():
+            raise IllegalStateError(
+                f"{self._name} cannot be used any more: the interpreter shuts down; use and close it before "
+                "the program ends, not in a `__del__` that runs after that"
             )
 
     def new_call(

@@ -330,6 +330,42 @@ def test_a_program_that_forgets_to_close_exits() -> None:
     assert (0, "end of the program\n") == (done.returncode, done.stdout), done.stderr
 
 
+SHUTDOWN = """
+import asyncio
+import atexit
+from kalda.clients.loop_thread import LoopThread
+
+class Owner:
+    def __init__(self):
+        self.thread = LoopThread("kalda-owned")
+
+    def use(self):
+        try:
+            print(self.thread.call(asyncio.sleep(0, 7)))
+        except Exception as error:
+            print(type(error).__name__, error)
+
+    def __del__(self):
+        self.use()
+        self.thread.close()
+
+owner = Owner()
+atexit.register(owner.use)
+"""
+
+
+def test_a_call_at_the_end_of_the_interpreter_is_refused_at_once() -> None:
+    """It waited 5 s for a thread that Python had ended, and said that a callback blocks."""
+    done = run_program(SHUTDOWN)
+
+    assert 0 == done.returncode, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "7" == first
+    assert second.startswith(
+        "IllegalStateError kalda-owned cannot be used any more: the interpreter shuts down"
+    )
+
+
 def test_a_callback_that_exits_does_not_end_the_thread(
     thread: LoopThread, caplog: pytest.LogCaptureFixture
 ) -> None:
