@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kalda.common.backoff import jittered
 from kalda.common.error_text import error_text
 from kalda.net.client.stream import connect_stream
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
@@ -444,7 +445,7 @@ class EnsembleClient:
                 if self._loop.time() >= deadline:
                     raise
                 logger.info("the chroot of `zookeeper.connect`=%s is not created yet: %s", self._hosts, error)
-            await asyncio.sleep(_CHROOT_PAUSE_SECONDS)
+            await asyncio.sleep(jittered(_CHROOT_PAUSE_SECONDS))
 
     async def _ensure_chroot(self) -> None:
         chroot, self._chroot = self._chroot, Chroot("", is_secure=self._chroot.is_secure)
