@@ -13,7 +13,7 @@ ApiVersions of an unknown version gets a version 0 response with UNSUPPORTED_VER
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from struct import Struct as Format
@@ -22,7 +22,16 @@ from time import monotonic
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RequestContext, ServedApi, error_codes
+from kalda.broker.requests.api import (
+    ApiHandler,
+    Pending,
+    RawReply,
+    RequestContext,
+    ServedApi,
+    dropped_in_steps,
+    error_codes,
+    error_codes_in_steps,
+)
 from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, LargeRequests
 from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
 from kalda.common import invariants
@@ -263,11 +272,20 @@ class Dispatcher:
         try:
             if self._access is not None:
                 refused = self._access.before(context)
+                if isinstance(refused, GeneratorType):
+                    return self._call_when_checked(context, refused)
                 if refused is not None:
                     return refused
             return handle(self._services, context.message, context)
         except Exception as error:
             return self._error_response(context, error)
+
+    def _call_when_checked(self, context: RequestContext, check: Steps[Any]) -> Steps[object]:
+        refused = yield from check
+        if refused is not None:
+            return refused
+        assert context.api.handler.handle is not None, f"{context.api.title} has a raw handler only"
+        return context.api.handler.handle(self._services, context.message, context)
 
     def _respond(self, context: RequestContext, result: object) -> None:
         """Send the response that a handler returned, at once or when it is complete."""
@@ -387,11 +405,16 @@ class Dispatcher:
             if response is None:
                 return None
             reply = encode_reply(context, response)
-        self._count(context, response)
+        codes = error_codes(response)
+        for code in codes:
+            context.api.metrics.count_error(code)
+        self._count(context, codes)
         return reply
 
     def _encode_in_steps(self, context: RequestContext, response: object) -> Steps[RawReply | None]:
         """Do what `_encode` does in steps."""
+        if self._access is not None:
+            yield from self._access.after_in_steps(context, response)
         response = self._completed(context, response)
         yield
         try:
@@ -401,8 +424,16 @@ class Dispatcher:
             if response is None:
                 return None
             reply = yield from _encode_reply_in_steps(context, response)
-        yield
-        self._count(context, response)
+        codes: set[int] = set()
+        for part in error_codes_in_steps(response):
+            for code in part:
+                context.api.metrics.count_error(code)
+            codes.update(part)
+            yield
+        self._count(context, codes)
+        dropped = [response, context.message]
+        response = context.message = None
+        yield from dropped_in_steps(dropped)
         return reply
 
     def _completed(self, context: RequestContext, response: object) -> object:
@@ -416,11 +447,8 @@ class Dispatcher:
             assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
         return response
 
-    def _count(self, context: RequestContext, response: object) -> None:
+    def _count(self, context: RequestContext, codes: Collection[int]) -> None:
         metrics = context.api.metrics
-        codes = error_codes(response)
-        for code in codes:
-            metrics.count_error(code)
         if self._audit is not None:
             self._audit.change(context.connection, context.api.handler.key, context.message, codes)
         now, parked_at = monotonic(), context.parked_at
