@@ -99,7 +99,7 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
         del parts[-_STEP_PARTS:]
         yield
     joined.reverse()
-    return [b"".join(joined)]
+    return [b"".join(joined)] if joined else []
 
 
 def _chunks(parts: Parts) -> list[bytes | SizedRecords]:

@@ -33,13 +33,14 @@ from kalda.broker.requests.api import (
     error_codes_in_steps,
 )
 from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, LargeRequests
+from kalda.broker.requests.refusals import refused_in_steps
 from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
-from kalda.common.turns import Steps, Turns
+from kalda.common.turns import Steps, Turns, first_turn
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.fast.request_header import read_usual_header
@@ -278,7 +279,7 @@ class Dispatcher:
                     return refused
             return handle(self._services, context.message, context)
         except Exception as error:
-            return self._error_response(context, error)
+            return self._failed(context, error)
 
     def _call_when_checked(self, context: RequestContext, check: Steps[Any]) -> Steps[object]:
         refused = yield from check
@@ -359,7 +360,10 @@ class Dispatcher:
         reply: RawReply | None
         try:
             if error is not None:
-                response = self._error_response(context, error)
+                response = self._failed(context, error)
+                if isinstance(response, GeneratorType):
+                    self._wait(context, self._run_in_turns(context, response))
+                    return
             if context.large is not None and response is not None:
                 self._encode_large(context, response)
                 return
@@ -509,12 +513,24 @@ class Dispatcher:
     # Errors.
 
     def _error_response(self, context: RequestContext, error: Exception) -> object:
+        code = self._error_code(context, error)
+        message = context.message
+        if message is None:
+            return None
+        return context.api.handler.refusal(message, code, context.api_version)
+
+    def _failed(self, context: RequestContext, error: Exception) -> object:
+        """Return the response to a request that failed; that to a large one is made in steps."""
+        if context.large is None or context.message is None:
+            return self._error_response(context, error)
+        code = self._error_code(context, error)
+        return first_turn(refused_in_steps(context.api.handler, context.message, code, context.api_version))
+
+    def _error_code(self, context: RequestContext, error: Exception) -> ErrorCode:
         title = context.api.title
         if isinstance(error, ApiError):
-            code = error.code
-        elif isinstance(error, ZooKeeperError):
-            # The change may or may not have been made; clients retry after this code.
-            code = ErrorCode.REQUEST_TIMED_OUT
+            return error.code
+        if isinstance(error, ZooKeeperError):
             self._limiter.log(
                 logging.WARNING,
                 f"{title} failed because of ZooKeeper: %s: %s",
@@ -522,13 +538,10 @@ class Dispatcher:
                 context,
                 source=context.connection.peer_address,
             )
-        else:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            self._log_failure(f"{title} failed: %s", context, error)
-        message = context.message
-        if message is None:
-            return None
-        return context.api.handler.refusal(message, code, context.api_version)
+            # The change may or may not have been made; clients retry after this code.
+            return ErrorCode.REQUEST_TIMED_OUT
+        self._log_failure(f"{title} failed: %s", context, error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _log_failure(self, message: str, context: RequestContext, error: Exception) -> None:
         """Log a bug of ours with its traceback. `message` names the API, so each has its own rate limit."""

@@ -8,10 +8,11 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kalda.broker.access.authorizer import Authorizer
 from kalda.broker.requests.api import RequestContext
+from kalda.broker.requests.refusals import refused_in_steps
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
 from kalda.security.acl.model import CLUSTER_NAME, AclOperation, ResourceType
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from kalda.broker.requests.services import BrokerServices
 
 T = TypeVar("T")
-
-_REFUSED_PER_STEP: Final = 16
 
 Amend = Callable[[Any], Steps[None] | None]
 """Adds to a response what the handler was not asked for, or takes out what the client must not see.
@@ -51,11 +50,11 @@ class Call:
         """Whether the client may do an operation on the cluster."""
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=is_noted)
 
-    def refusal(self, code: ErrorCode, request: Any = None) -> Any:
+    def refusal(self, code: ErrorCode, request: Any = None) -> Steps[Any]:
         """Return the response that has `code` for everything in a request, or in this one."""
         context = self.context
         refused = self.request if request is None else request
-        return context.api.handler.refusal(refused, code, context.api_version)
+        return refused_in_steps(context.api.handler, refused, code, context.api_version)
 
     def amend_in_steps(self, amend: Callable[[Any], Steps[None]]) -> None:
         """Have the response amended in steps."""
@@ -83,7 +82,7 @@ def cluster(operation: AclOperation, code: ErrorCode = ErrorCode.CLUSTER_AUTHORI
     """Return a check that the whole request needs an operation on the cluster."""
 
     def check(call: Call) -> Any:
-        return None if call.allows_cluster(operation) else call.refusal(code)
+        return None if call.allows_cluster(operation) else first_turn(call.refusal(code))
 
     return check
 
@@ -99,7 +98,7 @@ def whole(
     def check(call: Call) -> Any:
         if call.allows(operation, resource_type, name_of(call.request)):
             return None
-        return call.refusal(code)
+        return first_turn(call.refusal(code))
 
     return check
 
@@ -144,11 +143,7 @@ def without(
     """
     if not denied:
         return None
-    refused = call.refusal(code, with_changes(call.request, **{items: denied[:1]}))
-    for start in range(1, len(denied), _REFUSED_PER_STEP):
-        yield
-        part = with_changes(call.request, **{items: denied[start : start + _REFUSED_PER_STEP]})
-        getattr(refused, results).extend(getattr(call.refusal(code, part), results))
+    refused = yield from call.refusal(code, with_changes(call.request, **{items: denied}))
     if not left:
         return refused
     call.request = with_changes(call.request, **{items: left})

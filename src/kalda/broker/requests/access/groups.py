@@ -64,13 +64,15 @@ def consumer_group_heartbeat(call: Call) -> Steps[Any]:
     """
     request = call.request
     if not call.allows(AclOperation.READ, GROUP, request.group_id):
-        return call.refusal(DENIED)
+        return (yield from call.refusal(DENIED))
     is_denied = False
     for topic in request.subscribed_topic_names or ():
         yield
         # Each denial is noted.
         is_denied = not _may_describe(call, topic) or is_denied
-    return call.refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED) if is_denied else None
+    if is_denied:
+        return (yield from call.refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+    return None
 
 
 def consumer_group_describe(call: Call) -> Any:
@@ -162,7 +164,7 @@ def offset_fetch(call: Call) -> Steps[Any]:
 def _offset_fetch_of_one(call: Call) -> Steps[Any]:
     request = call.request
     if not call.allows(AclOperation.DESCRIBE, GROUP, request.group_id):
-        return call.refusal(DENIED)
+        return (yield from call.refusal(DENIED))
     if request.topics is None:
         call.amend_in_steps(lambda response: _show_visible(call, response))
         return None

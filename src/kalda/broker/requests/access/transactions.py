@@ -5,7 +5,7 @@ from typing import Any, Final
 from kalda.broker.requests.access.check import Call, Check, each, in_steps, whole
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.errors import ErrorCode
-from kalda.common.turns import Steps
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.security.acl.model import AclOperation, ResourceType
 
@@ -32,14 +32,14 @@ def init_producer_id(call: Call) -> Any:
             return refused
         if call.allows(AclOperation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID, request.transactional_id):
             return None
-        return call.refusal(DENIED)
+        return first_turn(call.refusal(DENIED))
     is_allowed = call.allows_cluster(
         AclOperation.IDEMPOTENT_WRITE, is_noted=False
     ) or call.authorizer.allows_any(call.context.connection, AclOperation.WRITE, ResourceType.TOPIC)
     # Asked once more, so that the denial is noted.
     if is_allowed or call.allows_cluster(AclOperation.IDEMPOTENT_WRITE):
         return None
-    return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return first_turn(call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
 def write_txn_markers(call: Call) -> Any:
@@ -48,7 +48,7 @@ def write_txn_markers(call: Call) -> Any:
         AclOperation.CLUSTER_ACTION
     ):
         return None
-    return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return first_turn(call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
 @in_steps
@@ -62,9 +62,9 @@ def add_partitions_to_txn(call: Call) -> Steps[Any]:
     if call.context.api_version >= _OF_BROKERS_FROM:
         if call.allows_cluster(AclOperation.CLUSTER_ACTION):
             return None
-        return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return (yield from call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if not call.allows(AclOperation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
-        return call.refusal(DENIED)
+        return (yield from call.refusal(DENIED))
     denied = set()
     for topic in request.v3_and_below_topics:
         yield
@@ -74,7 +74,7 @@ def add_partitions_to_txn(call: Call) -> Steps[Any]:
             denied.add(topic.name)
     if not denied:
         return None
-    response = call.refusal(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    response = yield from call.refusal(ErrorCode.OPERATION_NOT_ATTEMPTED)
     for topic in response.results_by_topic_v3_and_below:
         for partition in topic.results_by_partition:
             yield
