@@ -63,7 +63,7 @@ TASKS_MAX: Final = 256
 """Handlers that run as tasks at the same time. Further ones are queued; the outstanding requests of all
 connections bound their number."""
 
-_NEVER_QUEUED: Final = frozenset(
+_OF_BROKERS: Final = frozenset(
     (
         ApiKey.LEADER_AND_ISR,
         ApiKey.STOP_REPLICA,
@@ -73,8 +73,8 @@ _NEVER_QUEUED: Final = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     )
 )
-"""Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion
-of a topic ends when the controller's StopReplica is done."""
+"""Requests of brokers, which send one at a time. They do not wait for those of clients, which may wait for
+their effect: the deletion of a topic ends when the controller's StopReplica is done."""
 
 _ERROR_MESSAGE: Final = "error_message"
 _MESSAGE_LENGTH_MAX: Final = 1000
@@ -111,6 +111,7 @@ class Dispatcher:
         self._task_count = 0
         self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
         self._large: Final = LargeRequests()
+        self._large_of_brokers: Final = LargeRequests()
         self._limiter: Final = LogLimiter(logger)
         metrics.gauge(
             "kalda_broker_requesthandler_tasks",
@@ -199,6 +200,7 @@ class Dispatcher:
     def begin_to_close(self) -> None:
         """Drop the large requests that wait; the broker shuts down, and each may take a second."""
         self._large.close()
+        self._large_of_brokers.close()
 
     def close(self) -> None:
         """Drop the queued handlers; the task group ends those that run."""
@@ -301,7 +303,7 @@ class Dispatcher:
         elif asyncio.iscoroutine(result):
             _end_work(context)
             self._park(context)
-            never_queued = context.api.handler.key in _NEVER_QUEUED
+            never_queued = context.api.handler.key in _OF_BROKERS
             self._spawn(self._run(context, result), f"{context.api.title} {connection.peer}", never_queued)
         elif context.parked_at:
             self._reply(context, result)
@@ -315,7 +317,7 @@ class Dispatcher:
     def _run_in_turns(self, context: RequestContext, steps: Steps[Any]) -> Pending[Any]:
         if self._timer is not None:
             steps = timed_steps(steps, context)
-        return Turns.of_running_loop().run(steps)
+        return _turns_of(context).run(steps)
 
     def _wait(self, context: RequestContext, result: Pending[Any]) -> None:
         """Send the response when it is complete."""
@@ -465,18 +467,19 @@ class Dispatcher:
 
     def _take_large(self, context: RequestContext, frame: memoryview, position: int) -> None:
         """Keep a large request, which is decoded, handled and answered in turns."""
-        if not self._large.has_room(len(frame) - position):
+        large = self._large_of_brokers if context.api.handler.key in _OF_BROKERS else self._large
+        if not large.has_room(len(frame) - position):
             self._refuse(context.connection, frame, "other large requests are to be handled before it")
             return
         connection = context.connection
         connection.hold_frames()
-        context.large = self._large.add(
+        context.large = large.add(
             bytes(frame[position:]),
             partial(self._begin_large, context),
             partial(connection.close, "the broker shuts down", logging.DEBUG),
         )
         self._park(context).on_abandoned = context.large.end
-        self._large.begin_next()
+        large.begin_next()
 
     def _begin_large(self, context: RequestContext, large: LargeRequest) -> None:
         handler = context.api.handler
@@ -500,7 +503,7 @@ class Dispatcher:
         self._respond(context, self._call(context))
 
     def _encode_large(self, context: RequestContext, response: object) -> None:
-        encoding = Turns.of_running_loop().run(self._encode_in_steps(context, response))
+        encoding = _turns_of(context).run(self._encode_in_steps(context, response))
         assert context.large is not None, f"{context.api.title} is not a large request"
         context.ticket.on_abandoned = partial(_abandon, encoding, context.large)
         encoding.add_done(partial(self._on_encoded, context))
@@ -657,6 +660,10 @@ def _shorten_messages(message: Struct) -> Iterator[bool]:
             if isinstance(each, Struct):
                 yield from _shorten_messages(each)
     yield is_changed
+
+
+def _turns_of(context: RequestContext) -> Turns:
+    return Turns.of_brokers() if context.api.handler.key in _OF_BROKERS else Turns.of_running_loop()
 
 
 def _end_work(context: RequestContext) -> None:

@@ -21,7 +21,7 @@ async def handle(
     services: BrokerServices, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse:
     """Apply the request after those that arrived before it."""
-    turns = Turns.of_running_loop()
+    turns = Turns.of_brokers()
     wanted = await turns.result(read_leader_and_isr(request))
     errors = await services.controller_requests.apply(wanted, request.broker_epoch)
     return await turns.result(leader_and_isr_response(wanted, errors, context.api_version))

@@ -23,7 +23,7 @@ async def handle(
     """Apply the request after those that arrived before it."""
     partitions: list[TopicPartition] = []
     errors: dict[TopicPartition, ErrorCode] = {}
-    turns = Turns.of_running_loop()
+    turns = Turns.of_brokers()
     for wanted in await turns.result(read_stop_replica(request)):
         partitions += wanted.partitions
         errors.update(await services.controller_requests.apply(wanted, request.broker_epoch))

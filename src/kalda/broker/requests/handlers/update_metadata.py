@@ -20,7 +20,7 @@ async def handle(
     services: BrokerServices, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
     """Apply the request after those that arrived before it."""
-    wanted = await Turns.of_running_loop().result(read_update_metadata(request))
+    wanted = await Turns.of_brokers().result(read_update_metadata(request))
     await services.controller_requests.apply(wanted, request.broker_epoch)
     return UpdateMetadataResponse()
 
