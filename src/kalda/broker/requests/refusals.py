@@ -17,9 +17,17 @@ if TYPE_CHECKING:
 
 _ELEMENTS_PER_STEP: Final = 16
 
+_PARTITIONS: Final = frozenset(
+    ("partitions", "partition_indexes", "partition_errors", "results_by_partition")
+)
+"""Arrays of a topic's partitions. A response has one place for each topic."""
+
+_UNDIVIDED: Final = "dirs"
+"""An array whose elements may name the same topics."""
+
 
 def refused_in_steps(handler: "ApiHandler", request: Any, code: ErrorCode, version: int) -> Steps[Any]:
-    """Do what `ApiHandler.refusal` does in steps. Neighbours that name the same thing become one."""
+    """Do what `ApiHandler.refusal` does in steps. Neighbours of the same topic become one."""
     response = None
     for part in _parts(request):
         refusal = handler.refusal(part, code, version)
@@ -38,8 +46,8 @@ def _parts(struct: Any) -> Iterator[Any]:
     """
     values = {name: getattr(struct, name) for name in _names(struct)}
     arrays = {name: value for name, value in values.items() if isinstance(value, list)}
-    longest = max(arrays, key=lambda name: len(arrays[name]), default=None)
-    if longest is None or not arrays[longest]:
+    longest = max(arrays, key=lambda name: len(arrays[name]), default=_UNDIVIDED)
+    if longest == _UNDIVIDED or not arrays[longest]:
         yield struct
         return
     part = copy.copy(struct)
@@ -52,7 +60,7 @@ def _parts(struct: Any) -> Iterator[Any]:
 
 
 def _slices(elements: list[Any]) -> Iterator[list[Any]]:
-    if any(isinstance(getattr(elements[0], name), list) for name in _names(elements[0])):
+    if not _PARTITIONS.isdisjoint(_names(elements[0])):
         for each in elements:
             for part in _parts(each):
                 yield [part]
@@ -80,9 +88,7 @@ def _add(whole: Any, part: Any) -> None:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two elements differ in their arrays only, and have any."""
+    """Return whether two elements of an array are of the same topic, with different partitions."""
     names = _names(one)
-    arrays = [name for name in names if isinstance(getattr(one, name), list)]
-    return bool(arrays) and all(
-        getattr(one, name) == getattr(other, name) for name in names if name not in arrays
-    )
+    others = [name for name in names if name not in _PARTITIONS]
+    return len(others) < len(names) and all(getattr(one, name) == getattr(other, name) for name in others)
