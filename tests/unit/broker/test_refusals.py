@@ -75,10 +75,9 @@ def commit(topics: int, partitions: int) -> OffsetCommitRequest:
 @pytest.mark.parametrize(("topics", "partitions"), [(1, 5_000), (5_000, 1)])
 def test_no_step_makes_many_errors(topics: int, partitions: int) -> None:
     """A client that may do nothing must not delay others by what it is refused."""
-    handler = Counting(BY_KEY[ApiKey.OFFSET_COMMIT])
-    steps: Any = refused_in_steps(
-        handler, commit(topics, partitions), ErrorCode.GROUP_AUTHORIZATION_FAILED, 9
-    )  # type: ignore[arg-type]  # it counts
+    handler: Any = Counting(BY_KEY[ApiKey.OFFSET_COMMIT])
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    steps: Any = refused_in_steps(handler, commit(topics, partitions), code, 9)
     while isinstance(steps, GeneratorType):
         before = handler.count
         steps = first_turn(steps)

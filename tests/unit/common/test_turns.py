@@ -105,3 +105,17 @@ async def test_a_coroutine_has_steps_done_in_turns() -> None:
     first, *others = filter(None, (after - before for before, after in itertools.pairwise(counts)))
     assert (STEPS_AT_ONCE, STEPS_PER_TURN) == (first, max(others))
     assert "a" == task.result()
+
+
+async def test_brokers_do_not_wait_for_the_turns_of_clients() -> None:
+    """A client with much work must not delay what a controller asks for."""
+    log: list[str] = []
+    works = [Turns.of_running_loop().run(counted(100 * STEPS_PER_TURN, log)) for _ in range(20)]
+    ours = Turns.of_brokers().run(counted(5 * STEPS_PER_TURN, log, "broker"))
+    iterations = 0
+    while not ours.is_done:
+        iterations += 1
+        await asyncio.sleep(0)
+    assert iterations <= 7
+    for work in works:
+        work.abandon()

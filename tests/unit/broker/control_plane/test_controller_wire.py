@@ -228,3 +228,21 @@ def test_update_metadata_of_older_versions(version: int) -> None:
     )
     listener = "X" if version >= 3 else "PLAINTEXT"
     assert BrokerInfo(2, (ListenerEndpoint(listener, "h", 9),)) == read.brokers[0]
+
+
+def test_no_step_reads_many_partitions() -> None:
+    """80,000 partitions that were read in one piece held the event loop of a broker for 180 ms."""
+    request = LeaderAndIsr(1, 9, [role("a", number) for number in range(1_000)])
+    leadership = leader_and_isr_request(request, 77, {}, 7)
+    metadata = update_metadata_request(UpdateMetadata(1, 9, request.partitions, []), 77, 8)
+    stop = stop_replica_request(
+        StopReplica(1, 9, [each.topic_partition for each in request.partitions], False, {}), 77
+    )
+    for steps in (
+        read_leader_and_isr(leadership),
+        read_update_metadata(metadata),
+        read_stop_replica(stop),
+        leader_and_isr_response(request, {}, 7),
+        stop_replica_response([each.topic_partition for each in request.partitions], {}),
+    ):
+        assert 1_000 // 16 <= sum(1 for _ in steps)
