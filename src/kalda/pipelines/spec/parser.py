@@ -50,6 +50,17 @@ def read_pipeline_file(
         OSError: the file cannot be read.
         PipelineFileError: the file is wrong; the error has every fault.
     """
+    return parse_pipeline_file(
+        read_text(path),
+        str(path),
+        directory=path.resolve().parent,
+        settings=settings,
+        variables=os.environ if variables is None else variables,
+    )
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file; raises as `read_pipeline_file`."""
     with path.open("rb") as file:
         content = file.read(FILE_BYTES_MAX + 1)
     start = Place(str(path), 1, 1)
@@ -61,13 +72,7 @@ def read_pipeline_file(
     except UnicodeDecodeError as error:
         faults.add(start, f"the file is not text in UTF-8: {error.reason} at byte {error.start}")
     faults.check()
-    return parse_pipeline_file(
-        text,
-        str(path),
-        directory=path.resolve().parent,
-        settings=settings,
-        variables=os.environ if variables is None else variables,
-    )
+    return text
 
 
 def parse_pipeline_file(
@@ -208,4 +213,4 @@ def _dead_letters(spec: PipelineSpec) -> tuple[str, str] | None:
     return spec.source.cluster, spec.dlq_topic
 
 
-__all__ = ["MAIN_CLUSTER", "PipelineFileError", "parse_pipeline_file", "read_pipeline_file"]
+__all__ = ["MAIN_CLUSTER", "PipelineFileError", "parse_pipeline_file", "read_pipeline_file", "read_text"]

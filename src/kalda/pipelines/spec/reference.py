@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kalda.pipelines.spec import cases
 from kalda.pipelines.spec.nodes import Section
 from kalda.pipelines.spec.sections import SECTIONS
 
@@ -29,11 +30,23 @@ With `--json` they are a document: `{"faults": [{"file": ..., "line": ..., "colu
 - Where a list is expected, a single value is a list of one.
 """
 
+_TESTS: Final = """\
+## Tests of pipelines
+
+`kalda pipeline test orders.yml` runs the tests in `orders.test.yml`, as
+[Test pipelines](../how-to/test-pipelines.md) shows. `kalda pipeline schema --tests` prints the keys as a
+JSON schema. Contents of records and rows are as in JSON: `1`, `1.5`, `true` and `null` are no text, and other
+words without quotes are. A date, a time and bytes of a row are written as text.
+"""
+
 
 def page() -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
     for heading, section in SECTIONS:
+        parts += _section(heading, section)
+    parts.append(_TESTS)
+    for heading, section in cases.SECTIONS:
         parts += _section(heading, section)
     return "\n".join(parts)
 
