@@ -62,7 +62,7 @@ def test_ctrl_c_stays_with_the_caller_when_spark_starts(
     def handler(*_: object) -> None:
         pass
 
-    def build_session(*_: object) -> Session:
+    def build_session(*_: object, **__: object) -> Session:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return Session()
 
