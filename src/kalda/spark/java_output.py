@@ -1,8 +1,8 @@
 """Keeps what Spark's Java virtual machine writes to stderr from users who did not ask for it.
 
 The virtual machine announces its modules, its logger and the host's address before any setting of a logger
-has an effect, and a failed query ends with pages of Java frames. Lines of workers, such as what a function of
-the user prints, pass through.
+has an effect, and a failed query ends with pages of Java frames, and of PySpark's own, whose workers find
+their connections closed. Other lines of workers, such as what a function of the user prints, pass through.
 """
 
 import os
@@ -10,7 +10,7 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 _KEPT_LINES: Final = 100
@@ -27,6 +27,8 @@ _NOISE: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_TRACEBACK_LINES_MAX: Final = 1_000
 _SHOWN: Final = "java.lang.OutOfMemoryError"
 """The end of the virtual machine follows, and this is the reason."""
 
@@ -43,6 +45,8 @@ class JavaOutput:
         self._lines: Final[deque[str]] = deque(maxlen=_KEPT_LINES)
         self._lock: Final = threading.Lock()
         self._is_starting = True
+        self._traceback: Final[list[str]] = []
+        """The lines of a Python traceback up to now, until its last one shows whose it is."""
         self._thread: Final = threading.Thread(target=self._read, name="java-output", daemon=True)
         self._thread.start()
 
@@ -69,14 +73,29 @@ class JavaOutput:
             if self._is_starting:
                 self._lines.append(line)
                 return
-        if not is_noise(line):
-            sys.stderr.write(line)
+        traceback = self._traceback
+        if traceback or line.startswith(_TRACEBACK):
+            traceback.append(line)
+            if line.startswith((" ", _TRACEBACK)) and len(traceback) < _TRACEBACK_LINES_MAX:
+                return
+            shown = [] if is_of_pyspark(traceback) else [*traceback]
+            traceback.clear()
+        else:
+            shown = [] if is_noise(line) else [line]
+        if shown:
+            sys.stderr.write("".join(shown))
             sys.stderr.flush()
 
 
 def is_noise(line: str) -> bool:
     """Return whether a line is of the virtual machine or of its logger, and nothing that a user can use."""
     return any(each.match(line) for each in (_NOISE, _ANNOUNCED)) and _SHOWN not in line
+
+
+def is_of_pyspark(traceback: Sequence[str]) -> bool:
+    """Return whether all frames of a Python traceback are PySpark's."""
+    frames = [each for each in traceback if each.startswith("  File ")]
+    return bool(frames) and all("/pyspark/" in each for each in frames)
 
 
 def launch_quietly(settings: Mapping[str, str]) -> JavaOutput | None:

@@ -60,6 +60,28 @@ def test_lines_pass_behind_the_start(capsys: pytest.CaptureFixture[str]) -> None
     assert "of a user \N{REPLACEMENT CHARACTER}\n" == capsys.readouterr().err
 
 
+BROKEN_PIPE = """Traceback (most recent call last):
+  File "/v/site-packages/pyspark/daemon.py", line 264, in manager
+    code = worker(sock, authenticated)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/v/site-packages/pyspark/daemon.py", line 95, in worker
+    outfile.flush()
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+
+
+def test_tracebacks_of_pyspark_alone_are_noise(capsys: pytest.CaptureFixture[str]) -> None:
+    """A worker that ends finds its connection closed; a function of the user may print a traceback too."""
+    users = BROKEN_PIPE.replace('pyspark/daemon.py", line 95', 'shop/steps.py", line 95')
+    read_end, write_end = os.pipe()
+    output = JavaOutput(read_end)
+    output.started()
+    with os.fdopen(write_end, "wb") as stream:
+        stream.write(f"{BROKEN_PIPE}{users}{BROKEN_PIPE}of a user\n".encode())
+    output._thread.join()
+    assert f"{users}of a user\n" == capsys.readouterr().err
+
+
 def test_a_failed_start_says_what_java_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """PySpark alone says that the gateway process exited before sending its port number."""
 
