@@ -27,6 +27,8 @@ logger: Final = logging.getLogger(__name__)
 
 Note = Callable[[str], None]
 
+_PYSPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They print an error of SQL, with all frames of Java, on one line of JSON whenever one is raised."""
 _JAVA_END_WAIT_S: Final = 10.0
 """Java has broken its connections, and runs its shutdown hooks."""
 
@@ -110,11 +112,14 @@ def start_session(file: PipelineFile, master: str) -> "SparkSession":
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
     # Spark and Py4J print pages about a failed batch, which the supervisor reports in one line.
     is_quiet = not logger.isEnabledFor(logging.DEBUG)
     if is_quiet:
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+        for name in _PYSPARK_LOGGERS:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     try:
         return build_session(file.name, master, session_settings(file), is_quiet=is_quiet)
     except (PySparkException, Py4JError) as error:

@@ -71,10 +71,15 @@ def test_records_pass_through_decoding_steps_and_expectations(
             "{id: 1, at: 2026-01-02}",
         ),
         ('{format: csv, schema: "a string, b int"}', "{a: x, b: 2}", "{a: x, b: 2}"),
+        (
+            "{format: protobuf, schema: 'syntax = \"proto3\"; message O { int64 id = 1; string a = 2; }'}",
+            "{id: 1, a: x}",
+            "{id: 1, a: x}",
+        ),
         ("string", "text", "{value: text}"),
         ("json", "{a: {b: [1]}}", "{a: {b: [1]}}"),
     ],
-    ids=["avro", "csv", "string", "json without a schema"],
+    ids=["avro", "csv", "protobuf", "string", "json without a schema"],
 )
 def test_a_mapping_is_written_in_the_format_of_the_pipeline(
     value: str, content: str, row: str, tmp_path: Path
