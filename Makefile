@@ -59,11 +59,13 @@ check: install ## Lint, types, layers, changelog fragments and the site.
 	@$(BIN)/towncrier build --draft --version Unreleased >/dev/null
 	@$(MKDOCS) build --strict
 
-# What compiled code does is tested in plain Python as well; `make test-pure` runs all tests in it.
-PURE_TESTS := tests/unit/records tests/unit/storage tests/property/records tests/property/protocol
+# Packages that compiled code is part of are tested in plain Python as well, with a broker under real clients;
+# `make test-pure` runs all tests in it.
+PURE_TESTS := $(addprefix tests/unit/,records protocol storage net broker) $(addprefix tests/property/,records protocol) \
+  tests/integration/broker
 test: install java kcat check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
-	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto $(PURE_TESTS)
+	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PURE_TESTS)
 
 test-pure: install java kcat ## All tests in plain Python, as where no C compiler is.
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -n auto --dist loadgroup
