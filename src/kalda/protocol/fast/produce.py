@@ -379,11 +379,17 @@ def produce_response(
     return bytes(out)
 
 
+_FLEXIBLE: Final = Struct(">ihqqqBBB")
+"""An answer of the flexible versions without record errors, message and leader."""
+_PLAIN_REST: Final = ((), None, None)
 _PARTITION_HEAD: Final = Struct(">ihq")
 _LEADER_AND_EPOCH: Final = Struct(">iiB")
 
 
 def _append_partition(out: bytearray, version: int, result: PartitionProduceResult) -> None:
+    if version >= FLEXIBLE_FROM and result[5:] == _PLAIN_REST:
+        out += _FLEXIBLE.pack(*result[:5], 1, 0, 0)
+        return
     out += _PARTITION_HEAD.pack(result.partition, result.error_code, result.base_offset)
     if version >= 2:
         out += result.log_append_time_ms.to_bytes(8, "big", signed=True)

@@ -137,7 +137,7 @@ def handle_produce(
                 checked = records if is_plain else _checked_batch(records, version, None)
                 if services.refused_batches.by_producer:
                     _check_order(services, partition, checked)
-                info = services.replica_manager.append(partition, checked, acks, prepared=PUT_OFF)
+                info = services.replica_manager.append(partition, checked, acks, PUT_OFF)
             except HeavyBatchError:
                 return _handle_heavy(services, context, as_fields(usual))
             except _REFUSALS as error:
@@ -334,7 +334,8 @@ def _append_each(
     results = _Results(services, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
     named_twice = fields.named_twice()
-    find = partial(_find, services, context) if context.topic_ids else services.replica_manager.find
+    is_by_id = context.api_version >= TOPIC_IDS_FROM
+    find = partial(_find, services, context) if is_by_id else services.replica_manager.find
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
@@ -414,6 +415,9 @@ class _Results:
     def answer(self) -> RawResult:
         """Return the reply to the request, or what it waits for."""
         services, context = self._services, self._context
+        if context.api_version >= TOPIC_IDS_FROM:
+            ids = context.topic_ids
+            self.answers = [(ids.get(name, name), result) for name, result in self.answers]
         if self._fields.acks == 0:
             _close_on_error(context, self.answers)
             throttle = services.access.throttle
@@ -473,7 +477,7 @@ def _append(
     checked = _checked_batch(records, context.api_version, fields.transactional_id)
     if services.refused_batches.by_producer and context.api_version >= RECORD_BATCHES_FROM:
         _check_order(services, partition, checked)
-    info = services.replica_manager.append(partition, checked, fields.acks, prepared=prepared)
+    info = services.replica_manager.append(partition, checked, fields.acks, prepared)
     if info.converted_count:
         context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
     return info
@@ -602,16 +606,13 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
     if len(answers) == 1 and not throttle.is_active:
         ((name, result),) = answers
         if result.error_code == 0:
-            name = context.topic_ids.get(name, name)
             index, _, base_offset, time_ms, start, *_ = result
             return single_success_response(
                 context.correlation_id, context.api_version, name, index, base_offset, time_ms, start
             )
     topics: list[tuple[bytes, list[PartitionProduceResult]]] = []
     leaders: set[int] = set()
-    ids = context.topic_ids
     for name, result in answers:
-        name = ids.get(name, name)
         if result.error_code != 0:
             context.count_error(result.error_code)
             if result.current_leader is not None:
