@@ -34,6 +34,7 @@ from kalda.protocol.fast.produce import (
     PartitionProduceResult,
     ProduceRequestFields,
     as_fields,
+    is_plain,
     parse_general,
     parse_usual,
     produce_response,
@@ -416,8 +417,7 @@ class _Results:
         """Return the reply to the request, or what it waits for."""
         services, context = self._services, self._context
         if context.api_version >= TOPIC_IDS_FROM:
-            ids = context.topic_ids
-            self.answers = [(ids.get(name, name), result) for name, result in self.answers]
+            self.answers = [(context.topic_ids.get(name, name), result) for name, result in self.answers]
         if self._fields.acks == 0:
             _close_on_error(context, self.answers)
             throttle = services.access.throttle
@@ -474,8 +474,9 @@ def _append(
 ) -> LogAppendInfo:
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    checked = _checked_batch(records, context.api_version, fields.transactional_id)
-    if services.refused_batches.by_producer and context.api_version >= RECORD_BATCHES_FROM:
+    version = context.api_version
+    checked = records if is_plain(records) else _checked_batch(records, version, fields.transactional_id)
+    if services.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
         _check_order(services, partition, checked)
     info = services.replica_manager.append(partition, checked, fields.acks, prepared)
     if info.converted_count:
@@ -598,7 +599,9 @@ def _failure(partition: Partition | None, index: int, error: Exception) -> Parti
 
 
 def _appended(index: int, info: LogAppendInfo) -> PartitionProduceResult:
-    return PartitionProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+    # Made of all fields, which takes half of what the constructor does.
+    fields = (index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset, (), None, None)
+    return PartitionProduceResult._make(fields)
 
 
 def _reply(services: "BrokerServices", context: RequestContext, answers: list[Answer]) -> bytes:
@@ -625,7 +628,7 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
         context.api_version,
         topics,
         throttle_time_ms=throttle_ms(throttle, context) if throttle.is_active else 0,
-        node_endpoints=node_endpoints(services, context, leaders),
+        node_endpoints=node_endpoints(services, context, leaders) if leaders else (),
     )
 
 
