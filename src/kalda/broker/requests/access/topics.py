@@ -18,7 +18,6 @@ from kalda.security.acl.model import CLUSTER_NAME, RESOURCE_OPERATIONS, AclOpera
 TOPIC: Final = ResourceType.TOPIC
 DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _CONFIGS_IN_ANSWER_FROM: Final = 5
-_COMMITS_BY_ID_FROM: Final = 10
 _CLUSTER_OPERATIONS: Final = range(8, 11)
 
 
@@ -29,13 +28,17 @@ def by_name(operation: AclOperation, *, results: str = "topics", field: str = "n
     )
 
 
-def named(call: Call) -> Any:
-    """Name the topics of an OffsetCommit by their ids, from version 10 on; refuse unknown ids."""
-    if call.context.api_version < _COMMITS_BY_ID_FROM:
-        return None
-    topics = list(call.request.topics)
-    unknown = take_unnamed(call.services.metadata_cache, topics)
-    return without(call, "topics", "topics", unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+def named_from(version: int) -> Check:
+    """Return a check that names the topics of a commit by id from a version on, and refuses unknown ids."""
+
+    def check(call: Call) -> Any:
+        if call.context.api_version < version:
+            return None
+        topics = list(call.request.topics)
+        unknown = take_unnamed(call.services.metadata_cache, topics)
+        return without(call, "topics", "topics", unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+
+    return check
 
 
 def metadata(call: Call) -> Any:

@@ -1,6 +1,6 @@
-"""DeleteGroups (key 42), versions 0-2: deletes groups without members, with their offsets (KIP-229).
+"""DeleteGroups (key 42), versions 0-3: deletes groups without members, with their offsets (KIP-229).
 
-v1 throttles after the response, v2 is flexible.
+v1 throttles after the response, v2 is flexible, v3 adds messages.
 """
 
 from collections.abc import Coroutine, Iterable, Sequence
@@ -33,7 +33,14 @@ def handle(
 
 def _response(codes: Iterable[tuple[str, ErrorCode]]) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes]
+        results=[
+            DeletableGroupResult(
+                group_id=group_id,
+                error_code=code,
+                error_message=None if code is ErrorCode.NONE else code.message,
+            )
+            for group_id, code in codes
+        ]
     )
 
 
@@ -43,5 +50,5 @@ def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroup
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DELETE_GROUPS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.DELETE_GROUPS, versions=(0, 3), handle=handle, error_response=error_response
 )
