@@ -55,10 +55,11 @@ NEWER_THAN_ANY_ORACLE = {
 kafka-python has none of them. The read leases are Kalda's own."""
 
 FIELDS_NEWER_THAN_ANY_ORACLE = {
+    ("ConsumerGroupTargetAssignmentMetadataValue", "assignment_timestamp"),
     ("TransactionLogValue", "next_producer_epoch"),
     ("TransactionLogValue", "last_producer_epoch"),
 }
-"""KIP-939 added a tagged field to a version that is in Apache's files without it."""
+"""KIP-939 and KIP-1263 added tagged fields to versions that are in Apache's files without them."""
 
 IGNORABLE_SINCE_NEWER_VERSIONS = {
     ("ProduceRequest", "/topic_data/name"),
