@@ -110,7 +110,7 @@ class MarkerAppends:
         )
         is_raised = marker.transaction_version >= EPOCH_BUMP_FROM
         origin = AppendOrigin.RAISED_EPOCH if is_raised else AppendOrigin.COORDINATOR
-        info = self._replicas.append(partition, memoryview(batch), ACKS_ALL, origin)
+        info = self._replicas.append(partition, memoryview(batch), ACKS_ALL, origin=origin)
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self._internal_topics.complete_transaction(
                 topic_partition.topic,

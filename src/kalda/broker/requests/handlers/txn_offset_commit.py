@@ -21,7 +21,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import Steps, first_turn
+from kalda.common.turns import Steps, first_turn, result_of
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -50,7 +50,8 @@ def handle(
 
 
 def _commit_by_id(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
-    unknown = _errors(take_unnamed(services.metadata_cache, request.topics), ErrorCode.UNKNOWN_TOPIC_ID)
+    unnamed = yield from take_unnamed(services.metadata_cache, request.topics)
+    unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=unknown)
     ids = {topic.name: topic.topic_id for topic in request.topics}
@@ -68,7 +69,7 @@ def _commit_by_id(services: BrokerServices, request: TxnOffsetCommitRequest, ver
 
 def _commit(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
     unknown = yield from take_unknown(services.metadata_cache, request.topics)
-    refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    refused = yield from _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
     answer: Pending[TxnOffsetCommitResponse] = Pending()
@@ -134,8 +135,12 @@ def _translated(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _errors(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> list[TxnOffsetCommitResponseTopic]:
-    found = topic_errors(topics, code, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
+def _errors(
+    topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode
+) -> Steps[list[TxnOffsetCommitResponseTopic]]:
+    found = yield from topic_errors(
+        topics, code, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+    )
     for topic, refused in zip(topics, found, strict=True):
         refused.topic_id = topic.topic_id
     return found
@@ -143,7 +148,7 @@ def _errors(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> list[
 
 def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
     """Return a response with the error for each partition."""
-    return TxnOffsetCommitResponse(topics=_errors(request.topics, code))
+    return TxnOffsetCommitResponse(topics=result_of(_errors(request.topics, code)))
 
 
 HANDLER: Final = ApiHandler(
