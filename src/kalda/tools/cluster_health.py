@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from kalda.clients.admin.topics import TopicDescription
 
 _RELEASES: Final = (
+    ("4.4", ApiKey.TXN_OFFSET_COMMIT, 6),
+    ("4.3", ApiKey.LIST_OFFSETS, 11),
     ("4.1", ApiKey.FETCH, 18),
     ("4.0", ApiKey.PRODUCE, 12),
     ("3.9", ApiKey.FETCH, 17),
