@@ -44,8 +44,9 @@ QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 _THREADS_MAX: Final = 2
 _TURN_SECONDS: Final = 0.00015
 _PAUSE_SECONDS: Final = 0.0001
-"""For this long a thread lets the interpreter go after each turn: the event loop would wait 5 ms for it. Codecs
-let it go too, but for such a short time that the thread has it again before the event loop wakes up."""
+"""For so long a thread lets the interpreter go after each turn: the event loop would wait 5 ms for it.
+
+Codecs let it go too, but so briefly that the thread has it again before the event loop wakes up."""
 
 
 class ConversionAbandonedError(StorageError):
