@@ -43,8 +43,6 @@ __all__ = [
     "error_codes_in_steps",
 ]
 
-NO_TOPIC_IDS: Final[Mapping[bytes, bytes]] = {}
-
 
 class RequestContext:
     """One request: its header fields, the connection that it came from and, once decoded, its message.
@@ -74,6 +72,8 @@ class RequestContext:
     """What completes the response where ACLs took something out of the request; set only then."""
     ticket: Ticket
     """The place of the reply in the connection's order; set when the request begins to wait."""
+    topic_ids: Mapping[bytes, bytes]
+    """The ids that a Produce request gave, by the names of the topics; set where it gave ids."""
 
     def __init__(
         self,
@@ -92,8 +92,6 @@ class RequestContext:
         self.client_id = client_id
         self.received_at = received_at
         """Monotonic seconds at which the last byte of the request was received."""
-        self.topic_ids: Mapping[bytes, bytes] = NO_TOPIC_IDS
-        """The ids that a Produce request gave, by the names of the topics; empty where it gave names."""
         self.message: object = None
         """The decoded request; None while it is not decoded, as in a raw handler."""
         self.large: LargeRequest | None = None
