@@ -59,6 +59,10 @@ _RECORD_BYTES: Final = 250
 _MESSAGES_PER_CHECKPOINT: Final = 256
 """Where they are read in Python, which takes some 1 ms."""
 
+SLOW_MESSAGES_MAX: Final = 250_000
+"""What one wrapper may hold that compiled code does not read, such as offsets with gaps: so many take some
+2 s in Python. A wrapper of 1 MB that was compacted has some thousands."""
+
 # Offset, size, CRC, magic, attributes.
 _ENTRY: Final = struct.Struct(">qiIbB")
 # The same, in magic 1 the timestamp, and the size of the key.
@@ -84,6 +88,7 @@ def iter_messages(
     size_max: int = DECOMPRESSED_SIZE_MAX,
     check_inner_crcs: bool = False,
     checkpoint: Checkpoint = go_on,
+    count_max: int | None = None,
 ) -> Iterator[Record]:
     """Yield the message at `position`, or those that it wraps, with absolute offsets.
 
@@ -92,7 +97,8 @@ def iter_messages(
 
     Raises:
         NeedMoreBytes: the entry is not whole.
-        CorruptRecordError, DecompressedSizeError: the entry or what it wraps is no message.
+        CorruptRecordError: the entry or what it wraps is no message.
+        DecompressedSizeError: it wraps more than `size_max` bytes, or more than `count_max` messages.
         InvalidRecordError: a wrapper has no messages, compressed ones, or offsets beyond its own.
     """
     end = position + header.batch_length + LOG_OVERHEAD
@@ -104,7 +110,9 @@ def iter_messages(
         return
     last_offset: int | None = None
     if header.magic == 0:
-        for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+        for record in _iter_wrapped(
+            buffer, position, header, size_max, check_inner_crcs, checkpoint, count_max
+        ):
             last_offset = record.offset
             yield record
         if last_offset is None:
@@ -113,7 +121,7 @@ def iter_messages(
     # The last message decides what the offsets of all count from.
     kept: list[Record] | None = []
     kept_bytes = 0
-    for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+    for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint, count_max):
         last_offset = record.offset
         if kept is not None:
             kept.append(record)
@@ -123,7 +131,9 @@ def iter_messages(
     if last_offset is None:
         raise _wraps_nothing(header)
     base_offset = absolute_base(header, last_offset)
-    again = _iter_wrapped(buffer, position, header, size_max, False, checkpoint) if kept is None else kept
+    again = (
+        _iter_wrapped(buffer, position, header, size_max, False, checkpoint, None) if kept is None else kept
+    )
     for record in again:
         yield record._replace(offset=base_offset + record.offset)
 
@@ -139,6 +149,7 @@ def _iter_wrapped(
     size_max: int,
     check_crcs: bool,
     checkpoint: Checkpoint,
+    count_max: int | None,
 ) -> Iterator[Record]:
     """Yield the messages in a wrapper with the offsets that they carry; memory is needed for the largest."""
     packed = _packed(buffer, position, header)
@@ -159,6 +170,11 @@ def _iter_wrapped(
             count += 1
             if count % _MESSAGES_PER_CHECKPOINT == 0:
                 checkpoint(held_bytes + 2 * len(data))
+                if count_max is not None and count > count_max:
+                    raise DecompressedSizeError(
+                        f"the message at offset {header.base_offset} wraps more than {count_max} messages "
+                        "whose offsets have gaps; no more are read"
+                    )
         del data[:end]
 
 
@@ -266,8 +282,10 @@ def append_wrapped_messages(
     *,
     size_max: int = DECOMPRESSED_SIZE_MAX,
     checkpoint: Checkpoint = go_on,
-) -> None:
+) -> tuple[int, int]:
     """Append the messages that the compressed message at `position` wraps, and check their CRCs.
+
+    Returns the offsets that the first and the last one carry; the batch gives them those that are next.
 
     They are decompressed in pieces, and `builder` compresses its records in between, so that memory is needed
     for one piece, or for the largest message.
@@ -281,12 +299,20 @@ def append_wrapped_messages(
     decoder_bytes = memory_bytes(header.compression, packed)
     checkpoint(decoder_bytes)
     data = bytearray()
-    wanted = 0
-    last_offset: int | None = None
+    wanted = slow_count = 0
+    first_offset = last_offset = None
     for piece in iter_decompressed(header.compression, packed, size_max):
         data += piece
+        if first_offset is None and len(data) >= LOG_OVERHEAD:
+            first_offset = int(_INT64.unpack_from(data)[0])
         if len(data) >= min(wanted, GATHERED_BYTES_MAX):
-            done, wanted, last_offset = _append_entries(builder, data, header, last_offset, checkpoint)
+            done, wanted, last_offset, count = _append_entries(builder, data, header, last_offset, checkpoint)
+            slow_count += count
+            if is_compiled() and slow_count > SLOW_MESSAGES_MAX:
+                raise DecompressedSizeError(
+                    f"the message at offset {header.base_offset} wraps over {SLOW_MESSAGES_MAX} messages "
+                    "of an unusual kind; no more are read"
+                )
             del data[:done]
             if len(data) > GATHERED_BYTES_MAX:
                 raise DecompressedSizeError(
@@ -297,10 +323,11 @@ def append_wrapped_messages(
                 builder.drain()
         # The message that is gathered is copied when it is whole.
         checkpoint(decoder_bytes + 2 * len(data) + builder.undrained_bytes)
-    if last_offset is None:
+    if first_offset is None or last_offset is None:
         raise _wraps_nothing(header)
     if header.magic:
         absolute_base(header, last_offset)
+    return first_offset, last_offset
 
 
 def _append_entries(
@@ -309,29 +336,33 @@ def _append_entries(
     header: BatchHeader,
     last_offset: int | None,
     checkpoint: Checkpoint,
-) -> tuple[int, int, int | None]:
+) -> tuple[int, int, int | None, int]:
     """Append the messages in `data` that are whole.
 
-    Returns where the last one ends, the size of the next one, 0 if it is unknown, and the offset of the last.
+    Returns where the last one ends, the size of the next one, 0 if it is unknown, the offset of the last, and
+    how many were read in Python.
     """
-    at = 0
-    is_usual = is_compiled() and not header.attributes & LOG_APPEND_TIME_FLAG
+    at = slow_count = 0
+    # With log-append time, the wrapper's timestamp counts for all.
+    has_own_times = not header.attributes & LOG_APPEND_TIME_FLAG
+    is_usual = is_compiled() and (has_own_times or builder.has_append_time)
     while True:
         if is_usual:
             start, end = _extend(builder, data, at, header.magic, len(data), len(data))
             if end > at:
                 last_offset, at = _INT64.unpack_from(data, start)[0], end
         if at + LOG_OVERHEAD > len(data):
-            return at, 0, last_offset
+            return at, 0, last_offset, slow_count
         size = LOG_OVERHEAD + int(_INT32.unpack_from(data, at + 8)[0])
         if at + size > len(data):
-            return at, size, last_offset
+            return at, size, last_offset, slow_count
         # Not of the usual kind, or not valid.
         is_single = is_usual and size >= LOG_OVERHEAD
         part = bytes(memoryview(data)[at : at + size] if is_single else memoryview(data)[at:])
         for count, (end, record) in enumerate(_iter_entries(part, header, check_crcs=True), 1):
             builder.append_next(record.key, record.value, record.timestamp)
             last_offset, size = record.offset, end
+            slow_count += 1
             if count % _MESSAGES_PER_CHECKPOINT == 0:
                 checkpoint(len(data) + builder.undrained_bytes)
         at += size

@@ -308,6 +308,11 @@ class RecordBatchBuilder:
         return len(self._batch) + self._drained_bytes
 
     @property
+    def has_append_time(self) -> bool:
+        """Whether all records have the batch's log-append time, whatever timestamps are appended."""
+        return bool(self._attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
     def next_offset(self) -> int:
         """The offset that the next record gets unless `append` is given another."""
         return self._base_offset + self._next_delta
@@ -316,6 +321,10 @@ class RecordBatchBuilder:
     def max_timestamp(self) -> int:
         """The largest timestamp appended so far, -1 without one."""
         return self._max_timestamp
+
+    def move(self, base_offset: int) -> None:
+        """Give the first record the offset `base_offset`; the others follow it as before."""
+        self._base_offset = base_offset
 
     def append(
         self,

@@ -21,6 +21,7 @@ from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.restarts import first_line, is_explained
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicSource, TriggerKind
 from kalda.pipelines.tables import TableError
+from kalda.spark.session import exit_code_of_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,8 @@ logger: Final = logging.getLogger(__name__)
 
 _POOL: Final = "spark.scheduler.pool"
 _NO_SPACE: Final = os.strerror(errno.ENOSPC)
+_JAVA_END_WAIT_S: Final = 1.0
+"""Between the end of Java's connections and that of its process."""
 _FULL_BATCH_OFFSETS: Final = 1_000_000
 """So many records fill a file of the usual size; a batch of them does not wait."""
 
@@ -165,8 +168,12 @@ class PipelineRun:
             logger.warning("batch %s of %s is interrupted; the next start repeats it", self.batch_id, name)
         try:
             self._query.stop()
-        except Exception as error:  # its thread does not end in time; the end of the process ends it
-            logger.warning("%s does not stop: %s", name, first_line(error))
+        except Exception as error:
+            if exit_code_of_java(self._session, _JAVA_END_WAIT_S) is not None:
+                # A signal to all processes of the application has ended Java first.
+                logger.warning("%s ended with Java; the next start repeats the batch that ran", name)
+            else:  # its thread does not end in time; the end of the process ends it
+                logger.warning("%s does not stop: %s", name, first_line(error))
 
     def close(self) -> None:
         """Close connections."""
@@ -185,15 +192,30 @@ class PipelineRun:
                 self._report(outcome)
         except Exception as error:
             self.failure = error
-            # The supervisor reports each failure in one line, which is enough for these and for repeats.
-            reason = first_line(error)
-            is_one_line = isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError))
-            if not is_one_line and not is_explained(error) and reason not in self._logged:
-                self._logged.add(reason)
-                logger.exception("batch %d of %s failed", batch_id, self._plan.spec.name)
+            self._log(error, batch_id)
             raise
         finally:
             self._idle.set()
+
+    def _log(self, error: Exception, batch_id: int) -> None:
+        """Log the traceback of an error that needs one, once, unless the batch was interrupted by a stop."""
+        # The supervisor reports each failure in one line, which is enough for these and for repeats.
+        reason = first_line(error)
+        is_one_line = isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError))
+        if self._is_stopping or is_one_line or is_explained(error) or reason in self._logged:
+            return
+        self._logged.add(reason)
+        # Nine tenths of a traceback of Spark are frames of Java and of its Python workers.
+        level = logging.DEBUG if is_of_spark(error) else logging.ERROR
+        logger.log(level, "batch %d of %s failed", batch_id, self._plan.spec.name, exc_info=error)
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Return whether Spark raised an error, also one that happened in a task."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, Py4JError | PySparkException)
 
 
 def source_columns(rows: RowPlan) -> str:

@@ -10,6 +10,8 @@ and tools would print them as unknown.
 """
 
 import re
+from bisect import bisect_left
+from operator import attrgetter
 from typing import Final
 
 from kalda.broker.metadata.features import SUPPORTED
@@ -32,6 +34,7 @@ SOFTWARE_CHARACTERS_MAX: Final = 255
 """Of the name and the version that are kept with a connection; a client need not have logged in to send them,
 and Kafka does not limit them."""
 _KALDA_SOFTWARE: Final = "kalda"
+_KEY: Final = attrgetter("api_key")
 _SOFTWARE_FROM_VERSION: Final = 3
 _LEVEL_0_FROM_VERSION: Final = 4
 """KIP-1022, KAFKA-17011: older clients reject 0."""
@@ -61,9 +64,12 @@ def handle(
         # The features that Kalda finalizes came after the last of these releases.
         return ApiVersionsResponse(api_keys=restricted(services.api_versions, release))
     features = services.features
-    is_ours = request.client_software_name == _KALDA_SOFTWARE
+    api_versions = services.api_versions
+    if request.client_software_name != _KALDA_SOFTWARE:
+        # Ours are behind all others.
+        api_versions = api_versions[: bisect_left(api_versions, KALDA_KEYS_FROM, key=_KEY)]
     return ApiVersionsResponse(
-        api_keys=[each for each in services.api_versions if is_ours or each.api_key < KALDA_KEYS_FROM],
+        api_keys=list(api_versions),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED.items()
