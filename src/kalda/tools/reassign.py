@@ -291,7 +291,11 @@ async def list_reassignments(tool: Tool) -> None:
     names = ("topic", "partition", "replicas", "adding", "removing")
     tool.output.result(
         {"reassignments": [dict(zip(names, row, strict=True)) for row in rows]},
-        Table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows),
+        Table(
+            ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"),
+            rows,
+            empty="No partition is being reassigned.",
+        ),
     )
 
 

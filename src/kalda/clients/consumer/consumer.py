@@ -52,6 +52,7 @@ from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.clock import monotonic
+from kalda.common.extras import check_pandas
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -363,6 +364,7 @@ class Consumer(Generic[K, V]):
         self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
     ) -> "pd.DataFrame | None":
         """Return what `poll_arrow` returns as a pandas data frame; needs pandas, too."""
+        check_pandas("poll_pandas")
         batch = self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()
 

@@ -54,11 +54,12 @@ CLOSE_TIMEOUT_S: Final = 30.0
 class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
 
-    Example::
-
+    Example:
+        ```python
         async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
             future = await producer.send("flights", value=b"AA 100", key=b"JFK")
             print((await future).offset)
+        ```
 
     The settings are those of `ProducerConfig`. `close`, or the end of the ``async with`` block, sends what is
     left. `start` is called by the ``async with`` block, or by the first call that needs it.

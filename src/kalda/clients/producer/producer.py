@@ -72,11 +72,12 @@ _TrySend = Callable[
 class Producer(TransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; thread-safe.
 
-    Example::
-
+    Example:
+        ```python
         with Producer(bootstrap_servers="localhost:9092", compression_type="zstd") as producer:
             future = producer.send("flights", value=b"AA 100", key=b"JFK")
             print(future.result(10).offset)
+        ```
 
     The settings are those of `ProducerConfig`. `close`, or the end of the ``with`` block, sends what is left.
     """
