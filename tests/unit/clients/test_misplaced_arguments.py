@@ -56,3 +56,22 @@ def test_serializers_have_the_names_that_deserializers_have() -> None:
         pass
     with pytest.raises(kalda.ClientConfigError, match=r"`kalda\.serializers\.json\(\)`"):
         kalda.Producer(bootstrap_servers="b:1", value_serializer="json")  # type: ignore[arg-type]  # the point
+
+
+def test_methods_of_other_clients_are_missing_with_their_counterparts() -> None:
+    """Python's own suggestions know names that are nearly the same, not those that mean the same."""
+    record: Any = kalda.ConsumerRecord(
+        "t", 0, 7, 1, kalda.TimestampType.CREATE_TIME, None, None, (), -1, -1, None
+    )
+    with kalda.Producer(bootstrap_servers="b:1") as producer:
+        objects: list[tuple[Any, str, str]] = [
+            (producer, "produce", "`send"),
+            (kalda.RecordFuture.__new__(kalda.RecordFuture), "get", "`result"),
+            (record, "timestamp", "`timestamp_ms`"),
+        ]
+        for thing, name, counterpart in objects:
+            with pytest.raises(AttributeError, match=f"has no attribute '{name}'; here it is: {counterpart}"):
+                getattr(thing, name)
+        with pytest.raises(AttributeError, match=r"'Producer' object has no attribute 'sendd'$"):
+            producer.sendd  # type: ignore[attr-defined]  # noqa: B018
+    assert not hasattr(record, "checksum")

@@ -55,6 +55,7 @@ from kalda.clients.consumer.rebalance_listener import (
 )
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
@@ -78,6 +79,7 @@ CLOSE_TIMEOUT_SECONDS: Final = 30.0
 
 
 @public
+@names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
 class AsyncConsumer(ConsumerQueries, Generic[K, V]):
     """Reads records from topics, on the running event loop.

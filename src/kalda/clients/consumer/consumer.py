@@ -40,6 +40,7 @@ from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_side import LoopSide
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_thread import (
     STANDSTILL_SECONDS_MAX,
     WATCH_SECONDS,
@@ -69,6 +70,7 @@ _POLLED_SECONDS: Final = 1.0
 
 
 @public
+@names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
 class Consumer(Generic[K, V]):
     """Reads records from topics; for one thread at a time.

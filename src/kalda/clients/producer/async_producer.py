@@ -21,6 +21,7 @@ from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.foreign_attributes import PRODUCER, names_counterparts
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
@@ -50,6 +51,7 @@ CLOSE_TIMEOUT_S: Final = 30.0
 
 
 @public
+@names_counterparts(PRODUCER)
 @lists_settings(ProducerConfig)
 class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
