@@ -59,11 +59,13 @@ check: install ## Lint, types, layers, changelog fragments and the site.
 	@$(BIN)/towncrier build --draft --version Unreleased >/dev/null
 	@$(MKDOCS) build --strict
 
-# What compiled code does is tested in plain Python as well; `make test-pure` runs all tests in it.
-PURE_TESTS := tests/unit/records tests/unit/storage tests/property/records tests/property/protocol
+# Packages that compiled code is part of are tested in plain Python as well, with a broker under real clients;
+# `make test-pure` runs all tests in it.
+PURE_TESTS := $(addprefix tests/unit/,records protocol storage net broker) $(addprefix tests/property/,records protocol) \
+  tests/integration/broker
 test: install java kcat check ## Everything that gates a change: check, then all tests.
 	@$(BIN)/pytest -n auto --dist loadgroup
-	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto $(PURE_TESTS)
+	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PURE_TESTS)
 
 test-pure: install java kcat ## All tests in plain Python, as where no C compiler is.
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -n auto --dist loadgroup
@@ -78,31 +80,12 @@ coverage: install ## Branch coverage of the packages that need no socket, above 
 	  $(BIN)/coverage report --include="src/kalda/$${floor%=*}/*" --fail-under=$${floor#*=}; \
 	done
 
-# Long runs with faults: on a cluster (100 rounds), on a secured cluster whose certificates, users and passwords are
-# replaced meanwhile (50), on a cluster with full disks (50; needs root to mount small disks) and on one broker (200).
-# ROUNDS sets all four, SEED replays the choices of a run, REAL_ZOOKEEPER=1 uses a real
-# ZooKeeper, PROTOCOL=consumer makes the copiers' group use KIP-848, CLIENT=kalda runs the loads, readers and copiers
-# of all four on Kalda's own clients instead of librdkafka's. Copiers on Java and franz-go need Maven, a JDK and Go;
-# a run without them prints what it skips.
-chaos: install ## Long runs with faults (ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTOCOL=consumer, CLIENT=kalda).
-	@$(BIN)/python -m tests.chaos.cluster_rounds --rounds $(or $(ROUNDS),100) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(PROTOCOL),--protocol $(PROTOCOL)) $(if $(CLIENT),--client $(CLIENT))
-	@$(BIN)/python -m tests.chaos.secured_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(CLIENT),--client $(CLIENT))
-	@$(BIN)/python -m tests.chaos.disk_rounds --rounds $(or $(ROUNDS),50) $(if $(SEED),--seed $(SEED)) $(if $(REAL_ZOOKEEPER),--real-zookeeper) $(if $(CLIENT),--client $(CLIENT))
-	@$(BIN)/python -m tests.chaos.kill_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED)) $(if $(CLIENT),--client $(CLIENT))
-	@for target in delta iceberg parquet exactly-once exactly-once-batch; do for execution in direct spark; do \
-		$(BIN)/python -m tests.chaos.pipeline_rounds --rounds $(or $(ROUNDS),40) --target $$target --execution $$execution $(if $(SEED),--seed $(SEED)) || exit 1; \
-	done; done
-	@$(BIN)/python -m tests.chaos.mirror_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
-	@for storage in zookeeper kafka migrate; do \
-		$(BIN)/python -m tests.chaos.connector_rounds --rounds $(or $(ROUNDS),50) --storage $$storage $(if $(SEED),--seed $(SEED)) || exit 1; \
-	done
-	@$(BIN)/python -m tests.chaos.mirror_maker_rounds --rounds $(or $(ROUNDS),20) $(if $(SEED),--seed $(SEED))
-	@$(BIN)/python -m tests.chaos.table_rounds --rounds $(or $(ROUNDS),200) $(if $(SEED),--seed $(SEED))
-	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once-batch --speculation $(if $(SEED),--seed $(SEED))
-	@$(BIN)/python -m tests.chaos.spark_sink_rounds --rounds $(or $(ROUNDS),200) --delivery exactly-once --speculation $(if $(SEED),--seed $(SEED))
-	@$(BIN)/python -m tests.chaos.dead_letters --records $(or $(RECORDS),1000000)
-	@$(BIN)/python -m tests.chaos.pipeline_soak --minutes $(or $(MINUTES),20)
-	@$(BIN)/python -m tests.chaos.hostile_logins --logins $(or $(LOGINS),10000)
+# Long runs with faults; `python -m tests.chaos --list` names them. RUN chooses some, ROUNDS sets the rounds of all, SEED
+# replays the choices of a run, REAL_ZOOKEEPER=1 uses a real ZooKeeper, PROTOCOL=consumer makes the copiers' group use
+# KIP-848, CLIENT=kalda runs loads, readers and copiers on Kalda's own clients instead of librdkafka's. Runs with full
+# disks need root to mount small disks; copiers on Java and franz-go need Maven, a JDK and Go, and are skipped without.
+chaos: install ## Long runs with faults (RUN=, ROUNDS=, SEED=, REAL_ZOOKEEPER=1, PROTOCOL=consumer, CLIENT=kalda).
+	@$(BIN)/python -m tests.chaos $(RUN) $(foreach option,ROUNDS SEED PROTOCOL CLIENT RECORDS MINUTES LOGINS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) $($(option)))) $(if $(REAL_ZOOKEEPER),--real-zookeeper)
 
 # Tests whose programs are missing are skipped, with a message.
 compat: install ## Tests with peers that need Maven, Go, npm or Prometheus, and Kalda's clients on Apache Kafka.

@@ -24,7 +24,7 @@ from kalda.security.zookeeper.client_security import read_client_security
 from kalda.testing import BrokerProcess, ZooKeeperProcess
 from kalda.testing.process import free_ports
 from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 from kalda.zk.client.scram_users import set_scram_user
 from tests.chaos.copier_clients import LIBRDKAFKA
 from tests.integration.real_zookeeper import RealZooKeeper

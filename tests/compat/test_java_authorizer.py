@@ -26,7 +26,7 @@ from kalda.security.acl.model import (
 from kalda.security.principal import USER, KafkaPrincipal
 from kalda.testing import ZooKeeperProcess
 from kalda.zk.client.acl_store import AclStore
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 from tests.compat.java_releases import JavaRelease
 
 PROGRAM = Path(__file__).parent / "java" / "Authorize.java"

@@ -118,6 +118,11 @@ def test_a_run_restarts_reports_compacts_and_ends_by_a_signal(topics: "Topics", 
     finally:
         process.kill()
         process.wait()
+    noise = re.compile(
+        r"WARNING: |log4j|log level|loopback|\bWARN\b|Traceback|py4j|java\.|^\s+at ", re.MULTILINE
+    )
+    assert noise.search(log.read_text()) is None, log.read_text()
+    assert "shop_steps:mark returned NoneType" in log.read_text()
     assert {"stopped"} == {each["state"] for each in statuses().values()}
     lags = kalda("pipeline", "lag", file, "--json").json["lag"]
     own = {each["pipeline"]: each["lag"] for each in lags if each["topic"] == topic}

@@ -90,6 +90,9 @@ class LoopWatch:
 class LoopCall(Generic[T]):
     """A coroutine on the loop, and its result for the thread that waits for it.
 
+    The task is dropped on the loop's thread. Its end runs a callback of `weakref`, which would print an
+    exception of a signal handler there and go on: Ctrl-C would be lost in the thread that waits.
+
     It has no lock but one that only `wait` takes. The condition of a `concurrent.futures.Future` can stay
     locked when an exception of a signal handler ends a call of it, and the loop's thread would wait for ever.
     """
@@ -103,8 +106,14 @@ class LoopCall(Generic[T]):
         self._unset: Final = threading.Lock()
         self._unset.acquire()
         self._task: asyncio.Task[T] | None = None
+        self._result: T
+        self._error: BaseException | None = None
+        self._has_result = False
         self._is_done = self._is_cancelled = False
-        thread.loop.call_soon_threadsafe(self._start)
+
+    def start(self) -> None:
+        """Start the coroutine; an interrupted caller has to `cancel`, for it may have been started."""
+        self._thread.loop.call_soon_threadsafe(self._start)
 
     def done(self) -> bool:
         """Whether the coroutine has ended."""
@@ -120,10 +129,11 @@ class LoopCall(Generic[T]):
         Raises:
             IllegalStateError: the client was closed during the call.
         """
-        task = self._task
-        if task is None or task.cancelled():
+        if self._error is not None:
+            raise self._error
+        if not self._has_result:
             raise IllegalStateError(f"{self._thread.name} was closed during the call")
-        return task.result()
+        return self._result
 
     def cancel(self) -> None:
         """Cancel the coroutine if it has not ended."""
@@ -142,11 +152,18 @@ class LoopCall(Generic[T]):
     def _cancel(self) -> None:
         if self._task is not None:
             self._task.cancel()
+        elif not self._is_done:
+            # An interrupt came before `start` did anything.
+            self._start()
 
     def _end(self, task: "asyncio.Task[T]") -> None:
+        self._task = None
         if not task.cancelled():
-            # Nobody may be there to take it.
-            task.exception()
+            # Taken here, because nobody may be there to take it.
+            self._error = task.exception()
+            if self._error is None:
+                self._result = task.result()
+                self._has_result = True
         self._is_done = True
         self._unset.release()
         if self._on_done is not None:
@@ -194,13 +211,14 @@ class LoopThread:
     @property
     def is_usable(self) -> bool:
         """Whether the loop runs, and in this process."""
-        return not self._is_closed and os.getpid() == self._pid
+        return not (self._is_closed or sys.is_finalizing()) and os.getpid() == self._pid
 
     def check_usable(self) -> None:
         """Raise an error where the loop cannot serve the caller.
 
         Raises:
-            IllegalStateError: the client is closed, or the process is a fork of the one that created it.
+            IllegalStateError: the client is closed, the process is a fork of the one that created it, or the
+                interpreter shuts down: Python has ended the loop's thread then.
         """
         if self._is_closed:
             raise IllegalStateError(f"{self._name} is closed")
@@ -210,11 +228,25 @@ class LoopThread:
                 f"{os.getpid()}; "
                 "create one in each process, after the fork"
             )
+        if sys.is_finalizing():
+            raise IllegalStateError(
+                f"{self._name} cannot be used any more: the interpreter shuts down; use and close it before "
+                "the program ends, not in a `__del__` that runs after that"
+            )
 
-    def submit(
+    def new_call(
         self, coroutine: Coroutine[Any, Any, T], on_done: Callable[[], object] | None = None
     ) -> LoopCall[T]:
-        """Start a coroutine on the loop; return its call. `on_done` is called on the loop when it has ended.
+        """Return a call, for the caller to start; `on_done` is called on the loop when it has ended.
+
+        Example::
+
+            call = thread.new_call(coroutine)
+            try:
+                call.start()
+                ...
+            finally:
+                call.cancel()
 
         Raises:
             IllegalStateError: as `check_usable`.
@@ -242,8 +274,9 @@ class LoopThread:
                 f"{self._name} was called from one of its own callbacks, which must not block; "
                 "hand the call to another thread"
             )
-        call = self.submit(coroutine)
+        call = self.new_call(coroutine)
         try:
+            call.start()
             watch = LoopWatch(self, timeout_s)
             call.wait(WATCH_SECONDS)
             while not call.done():

@@ -17,6 +17,11 @@ _DOUBLINGS_MAX: Final = 32
 """Bounds the exponent, since a client may fail for years."""
 
 
+def jittered(seconds: float, uniform: Callable[[float, float], float] = random.uniform) -> float:
+    """Return a wait of `seconds` with jitter: 80-120 % of it."""
+    return seconds * uniform(1 - _JITTER, 1 + _JITTER)
+
+
 class ExponentialBackoff:
     """Waits that double from `initial_ms` to `max_ms`.
 
@@ -36,7 +41,7 @@ class ExponentialBackoff:
         """Return the wait before the next attempt, after `failures` attempts in a row (1 or more) failed."""
         assert failures >= 1, f"no wait after {failures} failures"
         wait_ms = min(self._initial_ms * 2 ** min(failures - 1, _DOUBLINGS_MAX), self._max_ms)
-        return float(wait_ms) * self._uniform(1 - _JITTER, 1 + _JITTER) / 1000
+        return jittered(wait_ms / 1000, self._uniform)
 
 
 class Pacer:

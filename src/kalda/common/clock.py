@@ -34,7 +34,8 @@ class SystemClock:
 
     def time_ms(self) -> int:
         """Return wall-clock milliseconds."""
-        return max(time.time_ns() // 1_000_000, 0)
+        now_ms = time.time_ns() // 1_000_000
+        return now_ms if now_ms > 0 else 0
 
     def monotonic(self) -> float:
         """Return monotonic seconds."""

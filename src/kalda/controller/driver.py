@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from kalda.common import invariants
+from kalda.common.backoff import jittered
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -269,7 +270,7 @@ class ControllerDriver:
             # The term may have read or written half of something; a new one starts from a clean slate.
             logger.error("the controller failed and resigns: %s", error)
             await self._resign_quietly()
-            await asyncio.sleep(term_session.RETRY_SECONDS)
+            await asyncio.sleep(jittered(term_session.RETRY_SECONDS))
             self._mark(Signal.CONTROLLER)
 
     async def _process_signal(self, signal: Signal) -> None:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
+from kalda.common.backoff import jittered
 from kalda.zk.client.port import SessionState, ZooKeeperClient
 from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError
 
@@ -57,11 +58,11 @@ class TermSession:
             await self._wait_connected()
 
     async def pause(self) -> None:
-        """Wait until the session's state changes, at most `RETRY_SECONDS`."""
+        """Wait until the session's state changes, at most about `RETRY_SECONDS`."""
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
-            async with asyncio.timeout(RETRY_SECONDS):
+            async with asyncio.timeout(jittered(RETRY_SECONDS)):
                 await self._changed.wait()
 
     async def _wait_connected(self) -> None:

@@ -12,7 +12,6 @@ KVM module of Linux do.
 
 import asyncio
 import contextlib
-import math
 import os
 import select
 import selectors
@@ -133,10 +132,8 @@ class ConnectionSelector(selectors.BaseSelector):
             timeout = -1
         elif timeout <= 0:
             timeout = 0
-        else:
-            # Rounded up: epoll counts milliseconds, and a timer must not find that it is too early.
-            timeout = math.ceil(timeout * 1e3) * 1e-3
         try:
+            # epoll counts milliseconds; `poll` rounds them up, so that no timer finds that it is too early.
             if timeout and self.busy_poll_seconds:
                 found = self._poll_busily(timeout)
             else:
@@ -161,6 +158,8 @@ class ConnectionSelector(selectors.BaseSelector):
                     selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0
                 )
                 ready.append((key, events & key.events))
+        if not ready:
+            return ready
         # A callback may have replaced a key that was found before it; asyncio would remove the new one for
         # the cancelled handle of the old.
         return [each for each in ready if keys.get(each[0].fd) is each[0]]

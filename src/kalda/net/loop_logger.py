@@ -75,13 +75,13 @@ class _Hand:
         with self._lock:
             if self._thread is not None:
                 return
-            thread = threading.Thread(target=self._run, name="kalda-log", daemon=True)
+            # Known before it runs: a handler that it calls asks whether it is this thread.
+            self._thread = threading.Thread(target=self._run, name="kalda-log", daemon=True)
             try:
-                thread.start()
+                self._thread.start()
             except RuntimeError:
                 # The interpreter ends and starts no threads any more.
-                return
-            self._thread = thread
+                self._thread = None
 
     def _run(self) -> None:
         while True:

@@ -67,7 +67,7 @@ class SocketConnection(Connection):
     def _on_readable(self) -> None:
         if (self._out or self._outstanding or self._draining) and not self._may_handle():
             # Checked only here, because a peer that waits for its reply sends nothing and needs no pausing.
-            if self._is_held and self._has_ended():
+            if self._is_held and has_ended(self._socket):
                 # Its request may take seconds, which are saved.
                 self.close("the peer closed the connection", logging.DEBUG)
                 return
@@ -103,14 +103,6 @@ class SocketConnection(Connection):
             self._received(self._shared, kept + count)
         except Exception as error:
             self._handler_failed(error)
-
-    def _has_ended(self) -> bool:
-        """Return whether the peer has closed the connection and sent nothing before; reads nothing."""
-        try:
-            return not self._socket.recv(1, socket.MSG_PEEK)
-        except OSError:
-            # Nothing to read, or an error that the next read meets too.
-            return False
 
     def _read_large(self, buffer: mmap) -> None:
         end = min(len(buffer), self._large_size)
@@ -284,6 +276,15 @@ class SocketConnection(Connection):
         # Nothing more can be sent, so `close` must not try.
         self._out.clear()
         self.close(f"the connection broke: {error_text(error)}", logging.DEBUG)
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Return whether the peer has closed the connection and sent nothing before; reads nothing."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        # Nothing to read, or an error that the next read meets too.
+        return False
 
 
 def _has_bytes(chunk: Chunk) -> bool:

@@ -28,7 +28,7 @@ from kalda.net.connection import (
 from kalda.net.event_loop import readers_of
 from kalda.net.foreign_protocols import recognise
 from kalda.net.listener_security import HandshakeObserver
-from kalda.net.socket_connection import SEND_TURN_BYTES_MAX
+from kalda.net.socket_connection import SEND_TURN_BYTES_MAX, has_ended
 from kalda.protocol.framing import SIZE_BYTES
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 
@@ -96,7 +96,7 @@ class TlsConnection(Connection):
 
     def _on_readable(self) -> None:
         if self._channel.is_established and not self._may_handle():
-            self._pause()
+            self._receive_held()
             return
         scratch = self._owner.buffers.scratch
         self.received_at = self.last_active = monotonic()
@@ -115,6 +115,37 @@ class TlsConnection(Connection):
         if not self._channel.is_established and not self._shake_hands(scratch[:count]):
             return
         self._decrypt()
+
+    def _receive_held(self) -> None:
+        """Keep what arrives while a limit holds back requests, and look for the end of the connection.
+
+        A peer that leaves sends a notice before, so that the end is behind the bytes of one receive.
+        """
+        if not self._is_held or self._draining:
+            self._pause()
+            return
+        if self._paused:
+            # There was one receive.
+            if has_ended(self._socket):
+                self.close("the peer closed the connection", logging.DEBUG)
+            else:
+                self._pause()
+            return
+        scratch = self._owner.buffers.scratch
+        try:
+            count = self._socket.recv_into(scratch)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._lost(error)
+            return
+        if not count:
+            self.close("the peer closed the connection", logging.DEBUG)
+            return
+        self._owner.bytes_in += count
+        self._channel.receive(scratch[:count])
+        # `_resume` goes on with it. Until more arrives, reading goes on.
+        self._paused = True
 
     def _shake_hands(self, received: memoryview) -> bool:
         """Go on with the handshake; return whether requests may follow."""

@@ -23,6 +23,9 @@ _MALFORMED: Final = (struct.error, IndexError, ProtocolError, UnicodeDecodeError
 _UNFIT: Final = (struct.error, TypeError, AttributeError, OverflowError, UnicodeEncodeError)
 _BYTES_LIKE = frozenset((bytes, bytearray, memoryview))
 
+_STEP_PARTS: Final = 1024
+"""Parts that are joined in one step, some 30 microseconds."""
+
 _encoders: dict[tuple[type[Message], int], Callable[[Message], Parts]] = {}
 _decoders: dict[tuple[type[Message], int], tuple[Callable[..., tuple[Any, int]], bool]] = {}
 """With each decoder, whether it must be given a view because the message carries records."""
@@ -87,7 +90,16 @@ def encode_in_steps(message: Message, version: int) -> Generator[None, None, lis
         parts = yield from encoder(message)
     except _UNFIT as error:
         raise _unfit(message_class, version, error) from error
-    return _chunks(parts)
+    if has_records(message_class):
+        return _chunks(parts)
+    joined: list[bytes] = []
+    while parts:
+        # From the end, where a list gives parts up at once.
+        joined.append(b"".join(parts[-_STEP_PARTS:]))
+        del parts[-_STEP_PARTS:]
+        yield
+    joined.reverse()
+    return [b"".join(joined)] if joined else []
 
 
 def _chunks(parts: Parts) -> list[bytes | SizedRecords]:

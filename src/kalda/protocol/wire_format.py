@@ -67,8 +67,8 @@ def take_elements(room: int, count: int, elements_max: int = ELEMENTS_MAX) -> in
     return room - count
 
 
-STEP_ELEMENTS: Final = 64
-"""Elements after which the codecs that work in steps let other work come in between; some 30 microseconds."""
+STEP_ELEMENTS: Final = 16
+"""Elements after which the codecs that work in steps let other work come in: 10 to 50 microseconds."""
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, end: int, room: int = ELEMENTS_MAX) -> tuple[int, int]:

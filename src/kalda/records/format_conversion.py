@@ -19,6 +19,7 @@ from kalda.records.batch import (
     Buffer,
     TimestampType,
     iter_headers,
+    read_header,
     validate,
 )
 from kalda.records.compression import (
@@ -39,7 +40,7 @@ from kalda.records.errors import (
     UnsupportedCompressionTypeError,
 )
 from kalda.records.implementation import is_built, is_compiled
-from kalda.records.message_set import iter_messages
+from kalda.records.message_set import absolute_base, append_wrapped_messages, iter_messages
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.records.record import OFFSET_DELTA_MAX, Record, RecordBatchBuilder, iter_records, read_record
 from kalda.records.varint import read_varint
@@ -54,6 +55,13 @@ _EVERY_OFFSET: Final = -(1 << 63)
 
 _RECORDS_PER_CHECKPOINT: Final = 256
 """Where they are read in Python, which takes some 1 ms."""
+
+SPARSE_MESSAGES_MAX: Final = 250_000
+"""What a wrapper may hold whose offsets have gaps, which is read in Python: so many take some 2 s. A wrapper
+of 1 MB that was compacted has some thousands."""
+
+_PLAIN_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A wrapper with more becomes a compressed batch, which is decompressed piece by piece."""
 
 UP_CONVERTED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of messages as they are, and of what they hold: a few kilobytes may hold hundreds of megabytes."""
@@ -126,7 +134,7 @@ def down_convert(
     cannot be converted; what is wrong with the first one is raised. Records are decompressed in pieces.
 
     Raises:
-        DecompressedSizeError: a record is larger than `GATHERED_BYTES_MAX`.
+        DecompressedSizeError: a record is larger than `GATHERED_BYTES_MAX`, or a wrapper too many messages.
         UnsupportedCompressionTypeError: the batch is compressed with zstd, which old formats do not have.
         RecordsError: another subclass, for bytes that are no batch.
     """
@@ -168,6 +176,14 @@ def _down_converted(
     )
     if compression is not Compression.NONE:
         first_offset = _EVERY_OFFSET
+    if header.magic != MAGIC and compression is not Compression.NONE:
+        dense = batch_of_wrapper(buffer, position, header, compression=compression, checkpoint=checkpoint)
+        if dense is None:
+            _append_sparse(builder, buffer, position, header, checkpoint=checkpoint)
+            return builder
+        # By way of a batch, because compiled code converts both ways.
+        buffer, position = dense.build(), 0
+        header = read_header(buffer)
     if header.magic == MAGIC:
         section = memoryview(buffer)[position + HEADER_SIZE : position + header.size]
         _RecordsAsMessages(builder, header, magic, first_offset, checkpoint).append(section)
@@ -176,6 +192,69 @@ def _down_converted(
             if record.offset >= first_offset:
                 _append(builder, record)
     return builder if builder.record_count else None
+
+
+def batch_of_wrapper(
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    compression: Compression,
+    size_max: int = DECOMPRESSED_SIZE_MAX,
+    checkpoint: Checkpoint = go_on,
+) -> RecordBatchBuilder | None:
+    """Return a batch of the messages that the one at `position` wraps, with the same offsets and times.
+
+    Returns None where that cannot be done piece by piece: the offsets have gaps, as after compaction, or the
+    messages are not valid.
+
+    Raises:
+        DecompressedSizeError: they are larger than `size_max`, or one is larger than `GATHERED_BYTES_MAX`.
+    """
+    builder = _batch_builder(header, compression)
+    try:
+        first, last = append_wrapped_messages(
+            builder, buffer, position, header, size_max=size_max, checkpoint=checkpoint
+        )
+        base = absolute_base(header, last) if header.magic else 0
+    except DecompressedSizeError:
+        raise
+    except (RecordsError, ValueError):
+        return None
+    if last - first + 1 != builder.record_count:
+        return None
+    builder.move(base + first)
+    return builder
+
+
+def _append_sparse(
+    builder: Builder,
+    buffer: Buffer,
+    position: int,
+    header: BatchHeader,
+    *,
+    size_max: int = DECOMPRESSED_SIZE_MAX,
+    checkpoint: Checkpoint = go_on,
+) -> None:
+    """Append the messages that the one at `position` wraps with the offsets that they have.
+
+    Raises:
+        DecompressedSizeError: they are more than `SPARSE_MESSAGES_MAX`, or larger than `size_max`.
+        RecordsError: another subclass, as `iter_messages`.
+    """
+    for record in iter_messages(
+        buffer,
+        position,
+        header,
+        size_max=size_max,
+        checkpoint=checkpoint,
+        count_max=SPARSE_MESSAGES_MAX,
+    ):
+        if not builder.record_count and isinstance(builder, RecordBatchBuilder):
+            builder.move(record.offset)
+        _append(builder, record)
+        if builder.undrained_bytes >= PIECE_BYTES:
+            builder.drain()
 
 
 class _RecordsAsMessages:
@@ -322,7 +401,7 @@ def up_convert(
                 break
             if check_crc:
                 validate(buffer, position, header)
-            run.add(header, list(iter_messages(buffer, position, header, size_max=size_max)))
+            run.add(buffer, position, header, size_max)
             consumed_bytes = position + header.size
     except RecordsError:
         if not consumed_bytes:
@@ -342,17 +421,15 @@ class _Run:
         self._kind: tuple[TimestampType, int] | None = None
         self._start = 0
 
-    def add(self, header: BatchHeader, records: list[Record]) -> None:
-        """Add what one message of the set holds."""
+    def add(self, buffer: Buffer, position: int, header: BatchHeader, size_max: int) -> None:
+        """Add what one message of the set holds, at most `size_max` bytes."""
         if header.compression is not Compression.NONE:
-            builder = self._new_builder(records[0].offset, header)
-            for record in records:
-                _append(builder, record)
+            builder = self._batch(buffer, position, header, size_max)
             self.content_bytes += builder.size
             self._close()
             self._batches.append(builder.build())
             return
-        (record,) = records
+        (record,) = iter_messages(buffer, position, header)
         # With log-append time a batch has one timestamp for all its records.
         is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
         kind = header.timestamp_type, header.max_timestamp if is_appended else NO_TIMESTAMP
@@ -364,7 +441,7 @@ class _Run:
             self._close()
         if self._builder is None:
             self._builder, self._kind, self._start = (
-                self._new_builder(record.offset, header),
+                _batch_builder(header, Compression.NONE, record.offset),
                 kind,
                 record.offset,
             )
@@ -381,13 +458,37 @@ class _Run:
         if builder is not None and builder.record_count:
             self._batches.append(builder.build())
 
-    def _new_builder(self, base_offset: int, header: BatchHeader) -> RecordBatchBuilder:
+    def _batch(self, buffer: Buffer, position: int, header: BatchHeader, size_max: int) -> RecordBatchBuilder:
+        """Return a batch of what the message at `position` wraps; what is large keeps its codec."""
+        attempts = [(header.compression, size_max)]
+        if not self._keeps_codecs:
+            attempts.insert(0, (Compression.NONE, min(_PLAIN_BYTES_MAX, size_max)))
+        codec = header.compression
+        for codec, codec_size_max in attempts:
+            try:
+                dense = batch_of_wrapper(buffer, position, header, compression=codec, size_max=codec_size_max)
+            except DecompressedSizeError:
+                continue
+            if dense is not None:
+                return dense
+            break
+        builder = _batch_builder(header, codec)
+        _append_sparse(builder, buffer, position, header, size_max=size_max)
+        return builder
+
+
+def _batch_builder(header: BatchHeader, compression: Compression, base_offset: int = 0) -> RecordBatchBuilder:
+    try:
         return RecordBatchBuilder(
             base_offset=base_offset,
-            compression=header.compression if self._keeps_codecs else Compression.NONE,
+            compression=compression,
             timestamp_type=header.timestamp_type,
             log_append_time=header.max_timestamp,
         )
+    except ValueError as error:
+        raise CorruptRecordError(
+            f"message at offset {header.base_offset} cannot be converted: {error}"
+        ) from None
 
 
 def _append(builder: Builder, record: Record) -> None:

@@ -84,6 +84,7 @@ def iter_messages(
     size_max: int = DECOMPRESSED_SIZE_MAX,
     check_inner_crcs: bool = False,
     checkpoint: Checkpoint = go_on,
+    count_max: int | None = None,
 ) -> Iterator[Record]:
     """Yield the message at `position`, or those that it wraps, with absolute offsets.
 
@@ -92,7 +93,8 @@ def iter_messages(
 
     Raises:
         NeedMoreBytes: the entry is not whole.
-        CorruptRecordError, DecompressedSizeError: the entry or what it wraps is no message.
+        CorruptRecordError: the entry or what it wraps is no message.
+        DecompressedSizeError: it wraps more than `size_max` bytes, or more than `count_max` messages.
         InvalidRecordError: a wrapper has no messages, compressed ones, or offsets beyond its own.
     """
     end = position + header.batch_length + LOG_OVERHEAD
@@ -104,7 +106,9 @@ def iter_messages(
         return
     last_offset: int | None = None
     if header.magic == 0:
-        for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+        for record in _iter_wrapped(
+            buffer, position, header, size_max, check_inner_crcs, checkpoint, count_max
+        ):
             last_offset = record.offset
             yield record
         if last_offset is None:
@@ -113,7 +117,7 @@ def iter_messages(
     # The last message decides what the offsets of all count from.
     kept: list[Record] | None = []
     kept_bytes = 0
-    for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint):
+    for record in _iter_wrapped(buffer, position, header, size_max, check_inner_crcs, checkpoint, count_max):
         last_offset = record.offset
         if kept is not None:
             kept.append(record)
@@ -123,7 +127,9 @@ def iter_messages(
     if last_offset is None:
         raise _wraps_nothing(header)
     base_offset = absolute_base(header, last_offset)
-    again = _iter_wrapped(buffer, position, header, size_max, False, checkpoint) if kept is None else kept
+    again = (
+        _iter_wrapped(buffer, position, header, size_max, False, checkpoint, None) if kept is None else kept
+    )
     for record in again:
         yield record._replace(offset=base_offset + record.offset)
 
@@ -139,6 +145,7 @@ def _iter_wrapped(
     size_max: int,
     check_crcs: bool,
     checkpoint: Checkpoint,
+    count_max: int | None,
 ) -> Iterator[Record]:
     """Yield the messages in a wrapper with the offsets that they carry; memory is needed for the largest."""
     packed = _packed(buffer, position, header)
@@ -159,6 +166,11 @@ def _iter_wrapped(
             count += 1
             if count % _MESSAGES_PER_CHECKPOINT == 0:
                 checkpoint(held_bytes + 2 * len(data))
+                if count_max is not None and count > count_max:
+                    raise DecompressedSizeError(
+                        f"the message at offset {header.base_offset} wraps more than {count_max} messages "
+                        "whose offsets have gaps; no more are read"
+                    )
         del data[:end]
 
 
@@ -266,8 +278,10 @@ def append_wrapped_messages(
     *,
     size_max: int = DECOMPRESSED_SIZE_MAX,
     checkpoint: Checkpoint = go_on,
-) -> None:
+) -> tuple[int, int]:
     """Append the messages that the compressed message at `position` wraps, and check their CRCs.
+
+    Returns the offsets that the first and the last one carry; the batch gives them those that are next.
 
     They are decompressed in pieces, and `builder` compresses its records in between, so that memory is needed
     for one piece, or for the largest message.
@@ -282,9 +296,11 @@ def append_wrapped_messages(
     checkpoint(decoder_bytes)
     data = bytearray()
     wanted = 0
-    last_offset: int | None = None
+    first_offset = last_offset = None
     for piece in iter_decompressed(header.compression, packed, size_max):
         data += piece
+        if first_offset is None and len(data) >= LOG_OVERHEAD:
+            first_offset = int(_INT64.unpack_from(data)[0])
         if len(data) >= min(wanted, GATHERED_BYTES_MAX):
             done, wanted, last_offset = _append_entries(builder, data, header, last_offset, checkpoint)
             del data[:done]
@@ -297,10 +313,11 @@ def append_wrapped_messages(
                 builder.drain()
         # The message that is gathered is copied when it is whole.
         checkpoint(decoder_bytes + 2 * len(data) + builder.undrained_bytes)
-    if last_offset is None:
+    if first_offset is None or last_offset is None:
         raise _wraps_nothing(header)
     if header.magic:
         absolute_base(header, last_offset)
+    return first_offset, last_offset
 
 
 def _append_entries(

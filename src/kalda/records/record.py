@@ -317,6 +317,10 @@ class RecordBatchBuilder:
         """The largest timestamp appended so far, -1 without one."""
         return self._max_timestamp
 
+    def move(self, base_offset: int) -> None:
+        """Give the first record the offset `base_offset`; the others follow it as before."""
+        self._base_offset = base_offset
+
     def append(
         self,
         key: Buffer | None,

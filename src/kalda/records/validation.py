@@ -10,15 +10,25 @@ code does the work where the package was built with it; `_PythonScanner` defines
 from collections.abc import Generator
 from typing import Final, NamedTuple
 
-from kalda.records.batch import HEADER_SIZE, MAGIC, NO_TIMESTAMP, BatchHeader, Buffer, TimestampType
+from kalda.records.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+    TimestampType,
+    read_header,
+)
 from kalda.records.compression import (
     DECOMPRESSED_SIZE_MAX,
     Checkpoint,
+    Compression,
     go_on,
     iter_decompressed,
     memory_bytes,
 )
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
+from kalda.records.format_conversion import SPARSE_MESSAGES_MAX, batch_of_wrapper
 from kalda.records.implementation import is_built, is_compiled
 from kalda.records.message_set import iter_messages
 
@@ -180,7 +190,18 @@ def search_batch(
     `checkpoint` is called between pieces. Raises a `RecordsError` for bytes that are no records.
     """
     if header.magic != MAGIC:
-        for record in iter_messages(batch, 0, header, size_max=size_max, checkpoint=checkpoint):
+        # Compiled code reads batches; what is small is not worth the conversion.
+        codec = header.compression
+        if codec is not Compression.NONE and size_max == DECOMPRESSED_SIZE_MAX:
+            dense = batch_of_wrapper(batch, 0, header, compression=codec, checkpoint=checkpoint)
+            if dense is not None:
+                converted = dense.build()
+                return search_batch(
+                    converted, read_header(converted), timestamp, start_offset, checkpoint=checkpoint
+                )
+        for record in iter_messages(
+            batch, 0, header, size_max=size_max, checkpoint=checkpoint, count_max=SPARSE_MESSAGES_MAX
+        ):
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 return record.timestamp, record.offset
         return None
@@ -193,7 +214,8 @@ def search_batch(
         timestamp,
         INT64_LIMIT - 1,
         0,
-        max(start_offset - header.base_offset, -INT64_LIMIT),
+        # Where a faulty producer's batch begins below 0, the difference may pass 64 bits.
+        min(max(start_offset - header.base_offset, -INT64_LIMIT), INT64_LIMIT - 1),
     )
     section = memoryview(batch)[HEADER_SIZE : header.size]
     held_bytes = memory_bytes(header.compression, section)

@@ -48,7 +48,11 @@ def recommended_settings() -> dict[str, str]:
 
 
 def build_session(
-    app_name: str, master: str | None = None, extra: Mapping[str, str] | None = None
+    app_name: str,
+    master: str | None = None,
+    extra: Mapping[str, str] | None = None,
+    *,
+    is_quiet: bool = False,
 ) -> "SparkSession":
     """Return the running session, or start one with the recommended settings.
 
@@ -60,19 +64,31 @@ def build_session(
         ``spark://host:7077``; None for what `spark-submit` or the
             environment says, else ``local[*]``.
         extra: more settings; they replace recommended ones of the same name.
+        is_quiet: whether warnings of a virtual machine that starts, and tracebacks of Java, are kept from
+            stderr.
+
+    Raises:
+        JavaStartError: with `is_quiet`, the virtual machine did not start.
     """
     from pyspark.sql import SparkSession
+
+    from kalda.spark.java_output import launch_quietly
 
     # Spark looks for data sources and starts workers with the Python that these name.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app_name)
-    if master is not None:
-        builder = builder.master(master)
-    for name, value in (recommended_settings() | dict(extra or {})).items():
+    settings = {"spark.app.name": app_name, **({} if master is None else {"spark.master": master})}
+    settings |= recommended_settings() | dict(extra or {})
+    builder = SparkSession.builder
+    for name, value in settings.items():
         builder = builder.config(name, value)
     with _startup_path():
+        output = launch_quietly(settings) if is_quiet else None
         session: SparkSession = builder.getOrCreate()
+    if is_quiet:
+        session.sparkContext.setLogLevel("FATAL")
+    if output is not None:
+        output.started()
     return session
 
 

@@ -1,9 +1,15 @@
 """Converts and unpacks records for clients outside the event loop: `ConversionPool`.
 
 Clients cause this work, and a request of some kilobytes can cause a second of it. So it has threads of its
-own, apart from those that sync files (`background`). Connections take turns, work ends early where its
-connection or the process goes, and memory is bounded: one job at a time may hold more than `SMALL_BYTES`.
-Jobs come to a checkpoint between pieces of about a millisecond, where all this is decided.
+own, apart from those that sync files (`background`). Jobs come to a checkpoint between pieces of about a
+millisecond, where their end is decided: jobs end early where their connection or the process goes.
+
+A job is long after `PIECES_MAX` pieces, or when it holds more than `SMALL_BYTES`. One long job at a time is
+done, so that the other thread is free for short ones, and memory is bounded. A job that becomes long beside
+another one is stopped and begins again when it is its turn:
+
+    threads    long A        short B
+    waiting    long C, D     short E: is next, and waits for `PIECES_MAX` pieces of B at most
 """
 
 import asyncio
@@ -12,7 +18,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from kalda.common.error_text import without_frames
 from kalda.common.errors import ErrorCode
@@ -26,7 +32,10 @@ Done = Callable[[BaseException | None], None]
 ConversionWork = Callable[[Checkpoint], None]
 
 SMALL_BYTES: Final = 16 * 1024 * 1024
-"""What each job may hold; of those that hold more, one goes on at a time."""
+"""What a short job may hold."""
+
+PIECES_MAX: Final = 64
+"""Pieces of a short job: 16 MB of content in most codecs, where a usual batch has 1 MB."""
 
 QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Copies of produced records that wait; a single request may have more."""
@@ -35,7 +44,6 @@ _THREADS_MAX: Final = 2
 _TURN_SECONDS: Final = 0.001
 _PAUSE_SECONDS: Final = 0.0001
 """For this long a thread lets the interpreter go after each turn; the event loop would wait 5 ms for it."""
-_WAIT_SECONDS: Final = 0.05
 
 
 class ConversionAbandonedError(StorageError):
@@ -59,7 +67,7 @@ class Conversions(Protocol):
     def submit(self, owner: ConversionOwner, size: int, work: ConversionWork, done: Done) -> None:
         """Run `work`, then `done` with its exception or None on the event loop; `size` bytes wait until then.
 
-        `work` gets the checkpoint, which raises `ConversionAbandonedError`.
+        `work` gets the checkpoint. It must let through what the checkpoint raises, and may be called again.
         """
         ...
 
@@ -99,10 +107,14 @@ class InlineConversions:
         """Do nothing."""
 
 
+class _LaterError(Exception):
+    """A job became long beside another long one."""
+
+
 class _Job:
     """One piece of work of an owner."""
 
-    __slots__ = ("done", "is_large", "loop", "owner", "paused_at", "size", "work")
+    __slots__ = ("done", "is_long", "loop", "owner", "paused_at", "pieces", "size", "work")
 
     def __init__(self, owner: ConversionOwner, size: int, work: ConversionWork, done: Done) -> None:
         self.owner = owner
@@ -110,8 +122,8 @@ class _Job:
         self.work = work
         self.done = done
         self.loop = asyncio.get_running_loop()
-        self.is_large = False
-        """Whether it is the one that may hold more than `SMALL_BYTES`."""
+        self.is_long = False
+        self.pieces = 0
         self.paused_at = 0.0
 
     def finish(self, error: BaseException | None) -> None:
@@ -120,17 +132,23 @@ class _Job:
             self.loop.call_soon_threadsafe(self.done, error)
 
 
+_Queues: TypeAlias = OrderedDict[ConversionOwner, deque[_Job]]
+"""Invariant: no queue is empty."""
+
+
 class ConversionPool:
-    """A few threads that start with the first job; owners take turns, one job each."""
+    """Two threads that start with the first jobs; owners take turns, one job each."""
 
     def __init__(self) -> None:
         self._changed: Final = threading.Condition()
-        # Guarded by the condition. Invariant: no queue is empty.
-        self._queues: Final[OrderedDict[ConversionOwner, deque[_Job]]] = OrderedDict()
+        # Guarded by the condition. No owner is in both.
+        self._short: Final[_Queues] = OrderedDict()
+        self._long: Final[_Queues] = OrderedDict()
         self._threads: Final[list[threading.Thread]] = []
         self._idle_count = 0
         self._waiting_bytes = 0
-        self._has_large = False
+        self._does_long = False
+        """Whether one of the threads has a long job."""
         self._is_closed = False
 
     def submit(self, owner: ConversionOwner, size: int, work: ConversionWork, done: Done) -> None:
@@ -140,7 +158,8 @@ class ConversionPool:
             if self._is_closed:
                 job.finish(ConversionAbandonedError("the broker shuts down"))
                 return
-            self._queues.setdefault(owner, deque()).append(job)
+            queues = self._long if owner in self._long else self._short
+            queues.setdefault(owner, deque()).append(job)
             self._waiting_bytes += size
             if not self._idle_count and len(self._threads) < _THREADS_MAX:
                 thread = threading.Thread(target=self._run, name=f"conversion-{len(self._threads)}")
@@ -156,8 +175,11 @@ class ConversionPool:
         """End all work, at its next checkpoint."""
         with self._changed:
             self._is_closed = True
-            abandoned = [job for queue in self._queues.values() for job in queue]
-            self._queues.clear()
+            abandoned = [
+                job for each in (self._short, self._long) for queue in each.values() for job in queue
+            ]
+            self._short.clear()
+            self._long.clear()
             self._changed.notify_all()
         for job in abandoned:
             job.finish(ConversionAbandonedError("the broker shuts down"))
@@ -171,10 +193,12 @@ class ConversionPool:
         while (job := self._next()) is not None:
             error: BaseException | None = None
             try:
-                if job.owner.is_closed:
-                    raise ConversionAbandonedError("the connection is closed")
+                self._check(job)
                 job.paused_at = time.monotonic()
                 job.work(lambda held_bytes, job=job: self._checkpoint(job, held_bytes))  # type: ignore[misc]
+            except _LaterError:
+                self._put_off(job)
+                continue
             except (RecordsError, StorageError) as raised:
                 error = without_frames(raised)
             except BaseException as raised:
@@ -182,36 +206,45 @@ class ConversionPool:
                 error = without_frames(raised)
             with self._changed:
                 self._waiting_bytes -= job.size
-                if job.is_large:
-                    self._has_large = False
-                    self._changed.notify_all()
+                if job.is_long:
+                    self._does_long = False
+                    self._changed.notify()
             job.finish(error)
 
     def _next(self) -> _Job | None:
-        """Return the next job, of the owner whose turn it is; None at the end."""
+        """Return the next job: a long one if none is in work, else a short one; None at the end."""
         with self._changed:
-            while not self._queues:
+            while True:
+                if self._long and not self._does_long:
+                    self._does_long = True
+                    job = _take(self._long)
+                    job.is_long = True
+                    return job
+                if self._short:
+                    return _take(self._short)
                 if self._is_closed:
                     return None
                 self._idle_count += 1
                 self._changed.wait()
                 self._idle_count -= 1
-            owner, queue = next(iter(self._queues.items()))
-            job = queue.popleft()
-            if queue:
-                self._queues.move_to_end(owner)
-            else:
-                del self._queues[owner]
-            return job
+
+    def _put_off(self, job: _Job) -> None:
+        """Queue a job behind the long ones, with all others of its owner: they are likely to be such too."""
+        with self._changed:
+            if not self._is_closed:
+                self._long.setdefault(job.owner, deque()).extend((job, *self._short.pop(job.owner, ())))
+                self._changed.notify()
+                return
+        job.finish(ConversionAbandonedError("the broker shuts down"))
 
     def _checkpoint(self, job: _Job, held_bytes: int) -> None:
         self._check(job)
-        if held_bytes > SMALL_BYTES and not job.is_large:
+        job.pieces += 1
+        if not job.is_long and (job.pieces > PIECES_MAX or held_bytes > SMALL_BYTES):
             with self._changed:
-                while self._has_large:
-                    self._check(job)
-                    self._changed.wait(_WAIT_SECONDS)
-                self._has_large = job.is_large = True
+                if self._does_long or self._long:
+                    raise _LaterError
+                self._does_long = job.is_long = True
         if time.monotonic() - job.paused_at > _TURN_SECONDS:
             time.sleep(_PAUSE_SECONDS)
             job.paused_at = time.monotonic()
@@ -221,3 +254,14 @@ class ConversionPool:
             raise ConversionAbandonedError("the broker shuts down")
         if job.owner.is_closed:
             raise ConversionAbandonedError("the connection is closed")
+
+
+def _take(queues: _Queues) -> _Job:
+    """Take a job of the owner whose turn it is."""
+    owner, queue = next(iter(queues.items()))
+    job = queue.popleft()
+    if queue:
+        queues.move_to_end(owner)
+    else:
+        del queues[owner]
+    return job

@@ -245,19 +245,14 @@ class LogSegment:
         held = self.records.size
         if not held:
             return last_offset - self.base_offset > INT32_MAX
-        return (
-            held + size > segment_bytes
-            or last_offset - self.base_offset > INT32_MAX
-            or self.waited_for_roll(now_ms, timestamp) > self._roll_wait_ms
-            or self.offset_index.entries >= self._entries_max
-        )
-
-    def waited_for_roll(self, now_ms: int, timestamp: int) -> int:
-        """Return the age for rolling: in the records' time, or in the clock's if they have no timestamps."""
+        if held + size > segment_bytes or last_offset - self.base_offset > INT32_MAX:
+            return True
         first = self._roll_timestamp
         if first is None:
             first = self.first_timestamp
-        return timestamp - first if first >= 0 else now_ms - self.created_ms
+        # In the records' time, or in the clock's if they have no timestamps.
+        age_ms = timestamp - first if first >= 0 else now_ms - self.created_ms
+        return age_ms > self._roll_wait_ms or self.offset_index.entries >= self._entries_max
 
     def find_batch(self, offset: int) -> BatchPosition | None:
         """Find the batch with `offset`, or the first one after it; ``None`` behind the last batch."""

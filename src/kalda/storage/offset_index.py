@@ -44,6 +44,7 @@ class SparseIndex:
         "_window",
         "_window_slot",
         "base_offset",
+        "entries",
         "entry",
         "path",
         "written",
@@ -65,14 +66,11 @@ class SparseIndex:
         self.entry = entry
         # Entries in the file, without a torn entry at the end.
         self.written = file_size // entry.size
+        self.entries = self.written
+        """All of them: those in the file and the pending ones. Counted, because every append asks for it."""
         self._pending = bytearray()
         self._window = b""
         self._window_slot = 0
-
-    @property
-    def entries(self) -> int:
-        """The number of entries."""
-        return self.written + len(self._pending) // self.entry.size
 
     @property
     def has_pending(self) -> bool:
@@ -108,6 +106,7 @@ class SparseIndex:
 
     def keep_entries(self, count: int) -> None:
         """Keep the first `count` entries and drop the others."""
+        self.entries = min(count, self.entries)
         self._pending = self._pending[: max(0, count - self.written) * self.entry.size]
         if count < self.written or count == 0:
             self.written = min(count, self.written)
@@ -219,6 +218,7 @@ class SparseIndex:
 
     def _append(self, first: int, second: int) -> None:
         self._pending += self.entry.pack(first, second)
+        self.entries += 1
         if len(self._pending) >= PENDING_ENTRIES_MAX * self.entry.size:
             try:
                 self.write_pending()

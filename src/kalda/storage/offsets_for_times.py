@@ -94,8 +94,8 @@ class TimestampSearch:
         """Search the batch that takes long; callable from any thread."""
         assert self._heavy is not None, "a batch takes long"
         batch, header, timestamp, start_offset = self._heavy
-        self._heavy = None
         self.found = search_batch(batch, header, timestamp, start_offset, checkpoint=checkpoint)
+        self._heavy = None
         self.start_offset = header.next_offset
         self._left = SEARCHES_MAX
 

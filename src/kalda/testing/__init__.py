@@ -4,7 +4,7 @@
 process of its own. `KaldaProcess` runs the command ``kalda start``. The ``bootstrap`` of each is the
 ``bootstrap.servers`` of a Kafka client. `Security` gives a cluster encryption, logins and ACLs.
 
-They run `kalda.broker` and `kalda.zk.server`, use the sessions of `kalda.zk.client.kazoo`, and wrap the
+They run `kalda.broker` and `kalda.zk.server`, use the sessions of `kalda.zk.client.ensemble`, and wrap the
 connections of `kalda.net.peer` and the files of `kalda.storage` to inject failures. The package contains no
 mocks, and nothing in the broker depends on it.
 """

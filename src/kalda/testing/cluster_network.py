@@ -1,18 +1,22 @@
 """Simulates network partitions and paused members in an in-process cluster.
 
 Members talk over real loopback sockets, which they open through an `Endpoint`. It refuses a connection that a
-partition forbids, closes the connections that a new partition cuts, and blocks those of a paused member.
+partition forbids, and closes the connections that a new partition cuts.
 Clients do not use it, so a partition never affects them.
 """
 
 import asyncio
+import contextlib
+import os
 import socket
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final, Literal, TypeAlias
 
+from kalda.net.client.stream import PiecewiseStream, connect_stream
 from kalda.net.peer.dialer import TcpDialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.security.tls.client import TlsClient
 
 Member: TypeAlias = int | Literal["coordinator"]
 """A broker's id, or the coordination server."""
@@ -68,17 +72,16 @@ class Network:
 
 
 class Endpoint:
-    """Opens the connections of one broker: to brokers as its `Dialer`, to ZooKeeper for kazoo."""
+    """Opens the connections of one broker: to brokers as its `Dialer`, and to the coordination server."""
 
     def __init__(self, network: Network, broker_id: int) -> None:
         self._network: Final = network
         self._broker_id: Final = broker_id
         self._lock: Final = threading.Lock()
         self._is_gone = False
-        self._gate: Final = threading.Event()
-        self._gate.set()
+        self._is_held = False
         self._peers: dict[PeerConnection, tuple[Member | None, asyncio.AbstractEventLoop]] = {}
-        self._zookeeper: list[_GatedSocket] = []
+        self._zookeeper: list[PiecewiseStream] = []
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
         """Open a connection to another broker.
@@ -100,23 +103,21 @@ class Endpoint:
             raise
         return connection
 
-    def connect(self, address: tuple[str, int], timeout_seconds: float) -> socket.socket:
-        """Open a connection to the coordination server; called from kazoo's thread.
+    async def connect(
+        self, host: str, port: int, tls: TlsClient | None, *, timeout_seconds: float
+    ) -> PiecewiseStream:
+        """Open a connection to the coordination server, as `connect_stream` does.
 
         Raises:
             OSError: it could not be opened, or a partition forbids it.
         """
-        self._gate.wait()
-        self._check(COORDINATOR, *address)
-        plain = socket.create_connection(address, timeout_seconds)
-        timeout = plain.gettimeout()
-        connection = _GatedSocket(plain.detach(), self._gate)
-        connection.settimeout(timeout)
+        self._check(COORDINATOR, host, port)
+        connection = await connect_stream(host, port, tls, timeout_seconds=timeout_seconds)
         with self._lock:
             self._zookeeper = [each for each in self._zookeeper if each.fileno() >= 0]
             self._zookeeper.append(connection)
         try:
-            self._check(COORDINATOR, *address)
+            self._check(COORDINATOR, host, port)
         except ConnectionError:
             connection.close()
             raise
@@ -129,27 +130,26 @@ class Endpoint:
             peers = [(peer, loop) for peer, (member, loop) in self._peers.items() if member in cut]
             zookeeper = list(self._zookeeper) if COORDINATOR in cut else []
         for connection in zookeeper:
-            connection.cut()
+            _cut(connection)
         for peer, loop in peers:
-            _close_on(loop, peer, wait=self._gate.is_set())
+            _close_on(loop, peer, wait=not self._is_held)
 
     def hold(self) -> None:
-        """Block the traffic with the coordination server while the broker is paused."""
-        self._gate.clear()
+        """Do not wait for the broker's loop, which is paused."""
+        self._is_held = True
 
     def release(self) -> None:
-        """Unblock the traffic with the coordination server."""
-        self._gate.set()
+        """The broker's loop runs again."""
+        self._is_held = False
 
     def leave(self) -> None:
         """Close all connections and refuse new ones; runs on the loop of a broker that was killed."""
         self._is_gone = True
-        self._gate.set()
         with self._lock:
             peers, self._peers = list(self._peers), {}
             zookeeper, self._zookeeper = self._zookeeper, []
         for connection in zookeeper:
-            connection.cut()
+            _cut(connection)
         for peer in peers:
             peer.close()
 
@@ -162,28 +162,11 @@ class Endpoint:
             )
 
 
-class _GatedSocket(socket.socket):
-    """A socket whose send and recv block while the gate is shut."""
-
-    def __init__(self, descriptor: int, gate: threading.Event) -> None:
-        super().__init__(fileno=descriptor)
-        self._gate = gate
-
-    def send(self, data: object, flags: int = 0, /) -> int:
-        self._gate.wait()
-        return super().send(data, flags)  # type: ignore[arg-type]  # whatever a socket takes
-
-    def recv(self, size: int, flags: int = 0, /) -> bytes:
-        self._gate.wait()
-        return super().recv(size, flags)
-
-    def cut(self) -> None:
-        """Shut the connection down; its owner gets an error and closes the socket."""
-        try:
-            self.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            # The other side, or the owner, was quicker.
-            return
+def _cut(connection: PiecewiseStream) -> None:
+    """Shut a connection down, from any thread; its owner gets an error and closes it."""
+    # By another descriptor: the owner may close its own meanwhile.
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as same:
+        same.shutdown(socket.SHUT_RDWR)
 
 
 def _close_on(loop: asyncio.AbstractEventLoop, peer: PeerConnection, *, wait: bool) -> None:

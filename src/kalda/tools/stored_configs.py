@@ -67,7 +67,7 @@ async def alter_in_zookeeper(
 def _store(client: object) -> "ClusterStore":
     from kalda.common.clock import SystemClock
     from kalda.zk.client.cluster_store import ClusterStore
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 
     assert isinstance(client, EnsembleClient)
     return ClusterStore(client, SystemClock())

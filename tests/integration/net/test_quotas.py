@@ -33,12 +33,11 @@ from kalda.testing import Cluster, KaldaProcess
 from kalda.testing.process import free_ports
 
 WINDOW = {"quota.window.num": "2", "controller.quota.window.num": "2"}
-METRICS_PORT = free_ports(1)[0]
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
-    settings = {**WINDOW, "metrics.port": str(METRICS_PORT)}
+    settings = {**WINDOW, "metrics.port": str(free_ports(1)[0])}
     with KaldaProcess(tmp_path_factory.mktemp("quotas") / "data", settings=settings) as process:
         with Admin(bootstrap_servers=process.bootstrap) as admin:
             admin.create_topics([NewTopic("t", 1, 1)]).raise_for_errors()
@@ -181,15 +180,16 @@ class TestBytes:
         assert 0 == producer.flush(30)
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
-            if is_throttled("kafka_server_produce_throttle_time", client_id="mute"):
+            if is_throttled(broker, "kafka_server_produce_throttle_time", client_id="mute"):
                 return
             time.sleep(0.05)
         pytest.fail("the producer was never throttled")
 
 
-def is_throttled(metric: str, **labels: str) -> bool:
+def is_throttled(broker: KaldaProcess, metric: str, **labels: str) -> bool:
     """Whether a metric with these labels is above 0."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{METRICS_PORT}/metrics", timeout=10) as response:
+    url = f"http://127.0.0.1:{broker.settings['metrics.port']}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as response:
         text = response.read().decode()
     for line in text.splitlines():
         if line.startswith((metric + "{", metric + " ")) and all(
@@ -362,7 +362,7 @@ class TestConnections:
         try:
             for _ in range(6):
                 assert ask(broker, "patient", MetadataRequest(topics=[]))
-            assert is_throttled("kafka_server_socket_server_metrics_connection_accept_throttle_time")
+            assert is_throttled(broker, "kafka_server_socket_server_metrics_connection_accept_throttle_time")
         finally:
             unlimited = AlterConfigOp.delete("max.connection.creation.rate")
             admin.incremental_alter_configs({everyone: [unlimited]}).raise_for_errors()

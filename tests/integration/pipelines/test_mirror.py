@@ -9,6 +9,7 @@ import pytest
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import ConfigResource
+from kalda.clients.errors import UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
 from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
@@ -137,6 +138,36 @@ def test_a_mirror_copies_exactly_once_over_restarts(
         assert 310 == mirror.statistics().records
     assert rows(bootstrap, topic, 3) == rows(other, topic, 3)
     assert 10 == len(rows(other, f"{topic}-second", 1))
+
+
+def copy_all(mirror: Mirror) -> None:
+    while mirror.copy_next():
+        pass
+
+
+def test_a_topic_that_is_created_again_is_not_copied_from_the_old_position(
+    bootstrap: str, other: str, topic_name: Callable[[str], str]
+) -> None:
+    """The mirror looks for topics now and then; the new topic may be longer than the old one before that."""
+    topic = topic_name("mirror-again")
+    create(bootstrap, topic, 1)
+    fill(bootstrap, topic, 0, 5, partitions=1)
+    with Mirror(options(bootstrap, other, topic, name=topic)) as mirror:
+        mirror.look_for_topics()
+        copy_all(mirror)
+        admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": bootstrap})
+        admin.delete_topics([topic])[topic].result(30)
+        while topic in admin.list_topics(timeout=30).topics:
+            pass
+        create(bootstrap, topic, 1)
+        fill(bootstrap, topic, 100, 120, partitions=1)
+        with pytest.raises(UnknownTopicOrPartitionError):
+            copy_all(mirror)
+
+    with Mirror(options(bootstrap, other, topic, name=topic)) as mirror:
+        mirror.run_once()
+    expected = [b"v%d" % number for number in (*range(5), *range(100, 120))]
+    assert expected == [row[2] for row in rows(other, topic, 1)]
 
 
 def test_a_group_goes_on_in_the_copy_where_it_stood(

@@ -129,6 +129,34 @@ def test_a_large_array_takes_many_steps(field: str) -> None:
         finished(codec.decode_in_steps(type(message), version, data, count - 1))
 
 
+def test_the_parts_of_a_large_message_are_joined_in_steps() -> None:
+    """100,000 parts that were joined and let go in one piece held the event loop of a broker for 10 ms."""
+    message = DeleteTopicsRequest(topic_names=[f"t{index}" for index in range(20_000)])
+    joined: list[int] = []
+
+    class Parts(list[Any]):
+        """Notes how many parts are taken at once."""
+
+        def __getitem__(self, wanted: Any) -> Any:
+            found = super().__getitem__(wanted)
+            if isinstance(wanted, slice):
+                joined.append(len(found))
+            return found
+
+    def encoder(_: Any) -> Generator[None, None, list[Any]]:
+        yield
+        return Parts(codec._encode_parts(message, 5))
+
+    codec._stepped_encoders[DeleteTopicsRequest, 5] = encoder
+    try:
+        chunks = finished(codec.encode_in_steps(message, 5))
+    finally:
+        del codec._stepped_encoders[DeleteTopicsRequest, 5]
+    assert [codec.encode(message, 5)] == chunks
+    assert 20_000 < sum(joined)
+    assert max(joined) <= 1024
+
+
 @every_message_version
 def test_any_readable_buffer_and_position_will_do(message_class: type[Message], version: int) -> None:
     """The broker reads from a view of its receive buffer, with the header still before the body."""

@@ -56,7 +56,7 @@ requests = st.builds(
             TopicProduceData,
             name=st.sampled_from(["", "orders", "n" * 125, "n" * 126, "n" * 127, "n" * 300, "ä"]),
             topic_id=st.sampled_from([ZERO_UUID, TOPIC_ID]),
-            partition_data=st.lists(partitions, min_size=1, max_size=2),
+            partition_data=st.lists(partitions, min_size=1, max_size=3),
         ),
         max_size=2,
     ),
@@ -66,9 +66,12 @@ requests = st.builds(
 @st.composite
 def bodies(draw: st.DrawFn) -> tuple[bytearray, int, int]:
     """A body behind some other bytes, perhaps damaged: the frame, where the body begins, the version."""
-    version = draw(st.integers(3, 13))
+    version = draw(st.integers(0, 13))
     before = draw(st.integers(0, 20))
-    frame = bytearray(before) + bytearray(codec.encode(draw(requests), version))
+    request = draw(requests)
+    if version < 3:
+        request.transactional_id = None
+    frame = bytearray(before) + bytearray(codec.encode(request, version))
     for position in draw(st.lists(st.integers(before, len(frame) - 1), max_size=3)):
         frame[position] = draw(st.integers(0, 255))
     damage = draw(st.sampled_from(["none", "cut", "longer"]))
@@ -84,7 +87,7 @@ def parsed(parse: Any, frame: memoryview, position: int, version: int) -> object
         fields: ProduceRequestFields = parse(frame, position, version)
     except ProtocolError as error:
         return str(error)
-    return fields.transactional_id, fields.acks, fields.timeout_ms, fields.topics
+    return fields.transactional_id, fields.acks, fields.timeout_ms, fields.topics, fields.partition_count
 
 
 @given(bodies())
@@ -121,6 +124,39 @@ def test_the_usual_request_is_compiled(version: int, size: int) -> None:
     assert (1, 30_000, topic, 2, memoryview(b"r" * size), False) == found
 
 
+@pytest.mark.parametrize("version", range(14))
+@pytest.mark.parametrize("transactional_id", [None, "", "t" * 200])
+def test_requests_of_several_partitions_are_compiled(version: int, transactional_id: str | None) -> None:
+    topics = [
+        TopicProduceData(
+            name=name,
+            topic_id=TOPIC_ID,
+            partition_data=[PartitionProduceData(index=each, records=b"r" * 100 * each) for each in range(4)],
+        )
+        for name in ("orders", "", "n" * 200)
+    ]
+    request = ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=topics)
+    if version >= 3:
+        request.transactional_id = transactional_id
+    frame = memoryview(bytearray(codec.encode(request, version)))
+    found = _requests.parse_produce_topics(frame, 0, version)
+    assert found is not None
+    expected = None if version < 3 or transactional_id is None else transactional_id.encode()
+    assert (expected, -1, 30_000, 12) == (*found[:3], found[4])
+    names = [TOPIC_ID.bytes if version >= 13 else each.name.encode() for each in topics]
+    records = [(each, memoryview(b"r" * 100 * each)) for each in range(4)]
+    assert [(name, records) for name in names] == found[3]
+
+
+def test_partitions_beyond_the_bound_are_left_to_plain_python() -> None:
+    for count in (produce.PARTITIONS_MAX, produce.PARTITIONS_MAX + 1):
+        data = [PartitionProduceData(index=index, records=b"") for index in range(count)]
+        request = ProduceRequest(topic_data=[TopicProduceData(name="orders", partition_data=data)])
+        frame = memoryview(bytearray(codec.encode(request, 12)))
+        found = _requests.parse_produce_topics(frame, 0, 12)
+        assert (found is None) == (count > produce.PARTITIONS_MAX)
+
+
 @pytest.mark.parametrize(
     ("position", "value", "is_plain"),
     [
@@ -148,13 +184,15 @@ def test_batches_that_every_version_may_carry_are_found(
         frame = memoryview(bytearray(codec.encode(request, version)))
         found = parse_usual(frame, 0, version)
         assert found is not None
-        assert expected is found[5]
+        assert expected is found[5] is produce.is_plain(found[4])
 
 
 @pytest.mark.parametrize("position", [-1, 1 << 40])
 def test_a_position_outside_the_frame_is_refused(position: int) -> None:
     assert None is _requests.parse_produce(memoryview(bytearray(50)), position, 12)
     assert None is _requests.parse_produce(memoryview(bytearray(50)), position, 3)
+    assert None is _requests.parse_produce_topics(memoryview(bytearray(50)), position, 12)
+    assert None is _requests.parse_produce_topics(memoryview(bytearray(50)), position, 3)
     assert None is _requests.parse_fetch(memoryview(bytearray(50)), position, 17, tuple)
     assert None is _requests.parse_fetched(memoryview(bytearray(50)), position, tuple)
 

@@ -1,16 +1,19 @@
 """What checks of requests refuse and hide, where the answer depends on more than one permission."""
 
+import itertools
 import uuid
-from types import SimpleNamespace
+from types import GeneratorType, SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from kalda.broker.requests.access import groups, topics, transactions
-from kalda.broker.requests.access.check import Call
+from kalda.broker.requests.access.check import Call, Check
+from kalda.broker.requests.access.request_access import CHECKS, RequestAccess
 from kalda.broker.requests.handlers import HANDLERS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import STEPS_AT_ONCE, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kalda.protocol.messages.consumer_group_describe import (
@@ -22,7 +25,16 @@ from kalda.protocol.messages.consumer_group_describe import (
     TopicPartitions,
 )
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kalda.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsTopic
 from kalda.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
+from kalda.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kalda.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from kalda.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -180,3 +192,82 @@ def test_a_member_may_subscribe_only_to_topics_that_it_may_describe(
     heartbeat = call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, *allowed)
     refused = groups.consumer_group_heartbeat(heartbeat)
     assert code == (None if refused is None else refused.error_code)
+
+
+class CountingAuthorizer(FakeAuthorizer):
+    """Counts what it is asked; allows what its argument says."""
+
+    def __init__(self, *, allows: bool) -> None:
+        super().__init__()
+        self.count = 0
+        self._answer = allows
+
+    def allows(self, *_: object, **__: object) -> bool:
+        self.count += 1
+        return self._answer
+
+
+@pytest.mark.parametrize("allows", [True, False])
+@pytest.mark.parametrize(
+    ("check", "key", "version", "request_"),
+    [
+        (
+            topics.by_name(AclOperation.DELETE),
+            ApiKey.DELETE_RECORDS,
+            2,
+            DeleteRecordsRequest(topics=[DeleteRecordsTopic(name=f"t{number}") for number in range(2_000)]),
+        ),
+        (
+            topics.metadata,
+            ApiKey.METADATA,
+            9,
+            MetadataRequest(topics=[MetadataRequestTopic(name=f"t{number}") for number in range(2_000)]),
+        ),
+        (
+            groups.find_coordinator,
+            ApiKey.FIND_COORDINATOR,
+            4,
+            FindCoordinatorRequest(coordinator_keys=[f"g{number}" for number in range(2_000)]),
+        ),
+        (
+            CHECKS[ApiKey.DESCRIBE_CONFIGS],
+            ApiKey.DESCRIBE_CONFIGS,
+            4,
+            DescribeConfigsRequest(
+                resources=[
+                    DescribeConfigsResource(resource_type=2, resource_name=f"t{number}")
+                    for number in range(2_000)
+                ]
+            ),
+        ),
+    ],
+    ids=["topics", "metadata", "groups", "settings"],
+)
+def test_many_names_are_checked_in_turns(
+    check: Check, key: ApiKey, version: int, request_: Any, allows: bool
+) -> None:
+    """80,000 look-ups in one piece would hold the event loop for 100 ms."""
+    authorizer = CountingAuthorizer(allows=allows)
+    made = call(key, version, request_)
+    made.services.config = SimpleNamespace(auto_create_topics_enable=False)  # type: ignore[misc, assignment]
+    made.authorizer = cast("Any", authorizer)
+    refused = check(made)
+    counts = [authorizer.count]
+    while isinstance(refused, GeneratorType):
+        refused = first_turn(refused)
+        counts.append(authorizer.count)
+    assert 2_000 == counts[-1]
+    assert STEPS_AT_ONCE + 1 >= max(after - before for before, after in itertools.pairwise([0, *counts]))
+
+
+def test_many_topics_that_are_hidden_are_left_out_in_turns() -> None:
+    hidden = call(ApiKey.METADATA, 9, MetadataRequest(topics=None))
+    authorizer = CountingAuthorizer(allows=False)
+    hidden.authorizer = cast("Any", authorizer)
+    assert topics.metadata(hidden) is None
+    response = MetadataResponse(topics=[MetadataResponseTopic(name=f"t{number}") for number in range(1_000)])
+    context: Any = SimpleNamespace(amends=hidden.amends)
+    access = RequestAccess(hidden.services, hidden.authorizer)
+    counts = [authorizer.count for _ in access.after_in_steps(context, response)]
+    assert [] == response.topics
+    assert STEPS_AT_ONCE + 1 >= max(after - before for before, after in itertools.pairwise([0, *counts]))

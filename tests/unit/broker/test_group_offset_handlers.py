@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from kalda.broker.requests.handlers import offset_commit, offset_delete, offset_fetch, txn_offset_commit
+from kalda.broker.requests.large_requests import LargeRequest, LargeRequests
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.group.offset_operations import FetchedOffsets
@@ -29,6 +30,7 @@ from kalda.protocol.messages.offset_delete import (
 from kalda.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
 from kalda.protocol.messages.txn_offset_commit import (
@@ -52,6 +54,9 @@ class FakeGroupCoordinator:
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []
         self.error: Exception | None = None
+        self.fetch_error = ErrorCode.NONE
+        self.fetched: list[int] = []
+        """How many partitions each fetch was for."""
 
     def commit_offsets(self, request: OffsetCommitRequest, version: int) -> Pending[OffsetCommitResponse]:
         del version
@@ -65,6 +70,9 @@ class FakeGroupCoordinator:
 
     def fetch_offsets(self, group_id: str, topics: Any, **_: object) -> Pending[FetchedOffsets]:
         wanted = [("orders", [0]), ("nowhere", [0])] if topics is None else topics
+        self.fetched.append(sum(len(indexes) for _, indexes in wanted))
+        if self.fetch_error is not ErrorCode.NONE:
+            return Pending.of(FetchedOffsets(group_id, error=self.fetch_error))
         answer: Pending[FetchedOffsets] = Pending()
         found = [(name, [(each, None, NONE) for each in indexes]) for name, indexes in wanted]
         answer.complete(FetchedOffsets(group_id, found))
@@ -298,3 +306,56 @@ def test_offsets_are_fetched_by_topic_id(harness: OffsetsHarness) -> None:
     ]
     assert [(known, 0, NONE), (gone, 3, ErrorCode.UNKNOWN_TOPIC_ID)] == fetched(asked)
     assert [(known, 0, NONE)] == fetched(None)
+
+
+@pytest.mark.parametrize("version", [1, 7, 8, 10])
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 1_000), (300, 1), (5, 200)])
+async def test_a_large_request_of_offsets_is_answered_in_parts(
+    harness: OffsetsHarness, version: int, topics: int, partitions: int
+) -> None:
+    """A client may ask for 60,000 partitions, which would hold the event loop for 45 ms."""
+    services = harness.broker.services
+    by_id = version >= 10
+    gone = UUID(int=99)
+    ids = [services.metadata_cache.topic_id("orders"), *(UUID(int=100 + each) for each in range(1, topics))]
+    indexes = list(range(partitions))
+    if version < 8:
+        single = [
+            OffsetFetchRequestTopic(name=f"t{each}", partition_indexes=indexes) for each in range(topics)
+        ]
+        request = OffsetFetchRequest(group_id="g", topics=single)
+    else:
+        many = [
+            OffsetFetchRequestTopics(
+                name="" if by_id else f"t{each}", topic_id=ids[each], partition_indexes=indexes
+            )
+            for each in range(topics)
+        ]
+        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=many)])
+    context = harness.broker.context(version)
+    context.large = LargeRequests().add(b"", LargeRequest.end, lambda: None)
+    answer: Any = offset_fetch.handle(services, request, context)
+    response = await answer
+    found = response.topics if version < 8 else response.groups[0].topics
+    assert gone not in ids
+    assert topics == len(found)
+    assert [indexes] * topics == [[each.partition_index for each in topic.partitions] for topic in found]
+    unknown = {ErrorCode.UNKNOWN_TOPIC_ID} if by_id and topics > 1 else set()
+    assert {NONE} | unknown == {each.error_code for topic in found for each in topic.partitions}
+    assert max(harness.groups.fetched) <= 2 * 128
+    known = 1 if by_id else topics
+    assert known * partitions == sum(harness.groups.fetched)
+
+
+async def test_the_error_of_a_group_ends_the_large_request_for_it(harness: OffsetsHarness) -> None:
+    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(1_000)))]
+    harness.groups.fetch_error = ErrorCode.NOT_COORDINATOR
+    context = harness.broker.context(8)
+    context.large = LargeRequests().add(b"", LargeRequest.end, lambda: None)
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=topics) for name in "ab"]
+    answer: Any = offset_fetch.handle(harness.broker.services, OffsetFetchRequest(groups=groups), context)
+    response = await answer
+    assert [("a", ErrorCode.NOT_COORDINATOR, []), ("b", ErrorCode.NOT_COORDINATOR, [])] == [
+        (group.group_id, group.error_code, group.topics) for group in response.groups
+    ]
+    assert 2 == len(harness.groups.fetched)

@@ -18,7 +18,7 @@ from kalda.broker.requests.handlers import (
     produce,
 )
 from kalda.common.pending import Pending
-from kalda.common.turns import STEPS_PER_TURN, first_turn
+from kalda.common.turns import STEPS_AT_ONCE, STEPS_PER_TURN, first_turn
 from kalda.protocol.fast.produce import PARTITIONS_MAX
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -133,7 +133,7 @@ def test_many_elements_take_many_turns_and_get_the_answers_of_single_requests(
     else:
         wanted = [("orders", range(200))]
     whole, turns = handled(broker, case, wanted)
-    assert 200 // STEPS_PER_TURN < turns
+    assert 200 // STEPS_AT_ONCE < turns
     singles = [
         each
         for topic, indexes in wanted

@@ -1,5 +1,6 @@
 """LeaveGroup: one member before version 3, any number from then on."""
 
+from collections.abc import Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -36,6 +37,7 @@ def leave(directory: Path, request: LeaveGroupRequest, version: int) -> LeaveGro
     provide(services, group_coordinator=cast("Any", SimpleNamespace(leave_group=refuse_all)))
     answer = handle(services, request, broker.context(version))
     broker.close()
+    assert not isinstance(answer, Coroutine)
     return answer.value if isinstance(answer, Pending) else answer
 
 
@@ -57,3 +59,23 @@ def test_from_version_3_on_each_member_has_its_own(tmp_path: Path) -> None:
 def test_nobody_leaves_without_an_error(tmp_path: Path) -> None:
     response = leave(tmp_path, LeaveGroupRequest(group_id="g"), 5)
     assert (ErrorCode.NONE, []) == (response.error_code, response.members)
+
+
+async def test_very_many_members_leave_some_at_a_time(tmp_path: Path) -> None:
+    """90,000 members that left at once held the event loop for 33 ms."""
+    asked: list[int] = []
+
+    def leave_group(request: LeaveGroupRequest) -> Pending[LeaveGroupResponse]:
+        asked.append(len(request.members))
+        return refuse_all(request)
+
+    broker = DataPath(tmp_path)
+    provide(broker.services, group_coordinator=cast("Any", SimpleNamespace(leave_group=leave_group)))
+    names = [f"m{number}" for number in range(1_200)]
+    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in names])
+    answer = handle(broker.services, request, broker.context(5))
+    assert isinstance(answer, Coroutine)
+    response = await answer
+    broker.close()
+    assert names == [member.member_id for member in response.members]
+    assert [500, 500, 200] == asked

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import inspect
 import os
 import signal
 import subprocess
@@ -7,7 +8,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -42,6 +43,50 @@ def test_a_call_returns_the_result_or_raises_the_exception(thread: LoopThread) -
         thread.call(fail())
 
 
+def test_a_task_is_dropped_on_the_loops_thread(thread: LoopThread) -> None:
+    """Its end runs a callback of `weakref`, where Python prints an interrupt of the program and goes on."""
+    dropped: list[str] = []
+    references: list[object] = []
+
+    def watch() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        references.append(weakref.ref(task, lambda _: dropped.append(threading.current_thread().name)))
+
+    async def watched(error: Exception | None) -> None:
+        watch()
+        if error is not None:
+            raise error
+
+    for _ in range(50):
+        thread.call(watched(None))
+        with pytest.raises(OSError, match="of the coroutine"):
+            thread.call(watched(OSError("of the coroutine")))
+    gc.collect()
+    assert {thread.name} == set(dropped)
+
+
+def test_a_call_that_is_interrupted_while_it_starts_is_cancelled(
+    thread: LoopThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit that went on by itself took its result: the same call again did not find it."""
+    schedule = thread.loop.call_soon_threadsafe
+
+    def interrupted(callback: Callable[..., object], *arguments: object) -> None:
+        schedule(callback, *arguments)
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    coroutine = asyncio.sleep(3600)
+    monkeypatch.setattr(thread.loop, "call_soon_threadsafe", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        thread.call(coroutine)
+
+    for _ in range(3):
+        thread.call(asyncio.sleep(0))
+    assert inspect.CORO_CLOSED == inspect.getcoroutinestate(coroutine)
+
+
 def test_many_threads_may_call_at_once(thread: LoopThread) -> None:
     results: list[int] = []
     threads = [
@@ -65,7 +110,8 @@ def test_close_ends_the_thread_and_cancels_what_runs() -> None:
         finally:
             ended.set()
 
-    call = thread.submit(run_for_ever())
+    call = thread.new_call(run_for_ever())
+    call.start()
     thread.call(asyncio.sleep(0))
     thread.close()
     thread.close()
@@ -257,7 +303,7 @@ import asyncio
 from kalda.clients.loop_thread import LoopThread
 
 thread = LoopThread("kalda-forgotten")
-thread.submit(asyncio.sleep(3600))
+thread.new_call(asyncio.sleep(3600)).start()
 print("end of the program")
 """
 
@@ -282,6 +328,42 @@ def test_a_program_that_forgets_to_close_exits() -> None:
     done = run_program(EXIT)
 
     assert (0, "end of the program\n") == (done.returncode, done.stdout), done.stderr
+
+
+SHUTDOWN = """
+import asyncio
+import atexit
+from kalda.clients.loop_thread import LoopThread
+
+class Owner:
+    def __init__(self):
+        self.thread = LoopThread("kalda-owned")
+
+    def use(self):
+        try:
+            print(self.thread.call(asyncio.sleep(0, 7)))
+        except Exception as error:
+            print(type(error).__name__, error)
+
+    def __del__(self):
+        self.use()
+        self.thread.close()
+
+owner = Owner()
+atexit.register(owner.use)
+"""
+
+
+def test_a_call_at_the_end_of_the_interpreter_is_refused_at_once() -> None:
+    """It waited 5 s for a thread that Python had ended, and said that a callback blocks."""
+    done = run_program(SHUTDOWN)
+
+    assert 0 == done.returncode, done.stderr
+    first, second = done.stdout.splitlines()
+    assert "7" == first
+    assert second.startswith(
+        "IllegalStateError kalda-owned cannot be used any more: the interpreter shuts down"
+    )
 
 
 def test_a_callback_that_exits_does_not_end_the_thread(

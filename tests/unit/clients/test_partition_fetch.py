@@ -28,6 +28,8 @@ class Brokers:
         self.asked: list[int] = []
         self.sizes: list[int] = []
         self.records: list[bytes] = []
+        self.version_max = 12
+        self.topic_ids: list[UUID] = []
 
     def set_topic_id(self, topic_id: UUID) -> None:
         partition = PartitionMetadata(PARTITION, 1, 0, ErrorCode.NONE)
@@ -36,7 +38,7 @@ class Brokers:
         self.metadata.snapshot = ClusterMetadata(1, "c", 1, endpoints, {"t": topic})
 
     async def ready(self, node_id: int) -> NodeApiVersions:
-        return NodeApiVersions("b", {ApiKey.FETCH: VersionRange(4, 12)}, {})
+        return NodeApiVersions("b", {ApiKey.FETCH: VersionRange(4, self.version_max)}, {})
 
     def is_ready(self, node_id: int) -> bool:
         return True
@@ -46,6 +48,7 @@ class Brokers:
     ) -> "asyncio.Future[Message]":
         self.asked.append(node_id)
         assert isinstance(request, FetchRequest)
+        self.topic_ids.append(request.topics[0].topic_id)
         self.sizes.append(request.topics[0].partitions[0].partition_max_bytes)
         data = PartitionData(
             partition_index=0,
@@ -127,3 +130,12 @@ async def test_a_topic_created_again_under_the_name_is_another_one() -> None:
 
     with pytest.raises(UnknownTopicOrPartitionError, match="created again"):
         await fetch.next()
+
+
+async def test_a_topic_is_fetched_by_the_id_that_the_range_has() -> None:
+    """Metadata without the topic has no id, and by its name another topic would be read."""
+    brokers = Brokers()
+    brokers.version_max = 13
+    await fetch_from(brokers, topic_id=UUID(int=1)).next()
+
+    assert [UUID(int=1)] == brokers.topic_ids

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import STEPS_PER_TURN, Steps, Turns, between, first_turn, result_of
+from kalda.common.turns import STEPS_AT_ONCE, STEPS_PER_TURN, Steps, Turns, between, first_turn, result_of
 
 
 def counted(count: int, log: list[str], name: str = "a") -> Steps[str]:
@@ -28,15 +28,15 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_short_work_is_done_at_once() -> None:
     log: list[str] = []
-    assert "a" == first_turn(counted(STEPS_PER_TURN - 1, log))
-    assert STEPS_PER_TURN - 1 == len(log)
+    assert "a" == first_turn(counted(STEPS_AT_ONCE - 1, log))
+    assert STEPS_AT_ONCE - 1 == len(log)
 
 
 def test_the_first_turn_of_long_work_ends() -> None:
     log: list[str] = []
-    steps = counted(STEPS_PER_TURN + 1, log)
+    steps = counted(STEPS_AT_ONCE + 1, log)
     assert steps is first_turn(steps)
-    assert STEPS_PER_TURN == len(log)
+    assert STEPS_AT_ONCE == len(log)
     assert "a" == result_of(steps)
 
 
@@ -93,3 +93,29 @@ async def test_coroutines_wait_for_a_turn_between_elements() -> None:
         counts.append(len(seen))
     assert STEPS_PER_TURN == max(after - before for before, after in itertools.pairwise(counts))
     assert 3 * STEPS_PER_TURN == len(seen)
+
+
+async def test_a_coroutine_has_steps_done_in_turns() -> None:
+    log: list[str] = []
+    task = asyncio.create_task(Turns.of_running_loop().result(counted(STEPS_AT_ONCE + 20, log)))
+    counts = [0]
+    while not task.done():
+        await asyncio.sleep(0)
+        counts.append(len(log))
+    first, *others = filter(None, (after - before for before, after in itertools.pairwise(counts)))
+    assert (STEPS_AT_ONCE, STEPS_PER_TURN) == (first, max(others))
+    assert "a" == task.result()
+
+
+async def test_brokers_do_not_wait_for_the_turns_of_clients() -> None:
+    """A client with much work must not delay what a controller asks for."""
+    log: list[str] = []
+    works = [Turns.of_running_loop().run(counted(100 * STEPS_PER_TURN, log)) for _ in range(20)]
+    ours = Turns.of_brokers().run(counted(5 * STEPS_PER_TURN, log, "broker"))
+    iterations = 0
+    while not ours.is_done:
+        iterations += 1
+        await asyncio.sleep(0)
+    assert iterations <= 7
+    for work in works:
+        work.abandon()

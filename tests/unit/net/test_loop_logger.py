@@ -4,6 +4,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -86,14 +87,27 @@ def test_a_loop_thread_does_not_wait_for_the_lock_of_logging(logger: logging.Log
     assert ["info"] == [message for message, _ in notes.seen]
 
 
-def test_a_handler_that_drains_does_not_wait_for_itself(logger: logging.Logger) -> None:
-    """It may close the producer that it sends with."""
+@pytest.mark.parametrize("starts_late", [False, True])
+def test_a_handler_that_drains_does_not_wait_for_itself(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch, starts_late: bool
+) -> None:
+    """It may close the producer that it sends with, also before who started the thread goes on."""
     drained: list[bool] = []
+    is_drained = threading.Event()
 
     class Draining(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             drained.append(drain_log(WAIT_SECONDS))
+            is_drained.set()
 
+    class LateThread(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            is_drained.wait(WAIT_SECONDS)
+
+    if starts_late:
+        monkeypatch.setattr(module, "threading", SimpleNamespace(**{**vars(threading), "Thread": LateThread}))
+        monkeypatch.setattr(module, "_hand", module._Hand())
     logger.addHandler(Draining())
     logger.setLevel(logging.INFO)
     on_loop_thread(lambda: logger.info("one")).join(WAIT_SECONDS)

@@ -15,6 +15,7 @@ from kalda.security.sasl.delegation_token import DelegationToken, password_of
 from kalda.security.sasl.mechanism import SCRAM_SHA_256
 from kalda.security.sasl.scram import ScramClient, ScramServer
 from kalda.zk.client.delegation_token_store import DelegationTokenStore, OnToken
+from kalda.zk.client.zookeeper_errors import ConnectionLossError
 from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 ALICE, BOB, EVE = (KafkaPrincipal(USER, name) for name in ("alice", "bob", "eve"))
@@ -216,3 +217,46 @@ async def test_a_change_reads_the_token_that_changed_and_no_other(clock: ManualC
     assert [*(each.token_id for each in tokens), "id-0"] == calls
     assert {"id-0": None, **{each.token_id: each for each in tokens[1:]}} == known
     await store.close()
+
+
+def losing_answers(call: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+    """Return a call that has its effect, whose caller does not get to know."""
+
+    async def lost(*arguments: object) -> object:
+        await call(*arguments)
+        raise ConnectionLossError("the answer was lost")
+
+    return lost
+
+
+async def test_a_deletion_whose_answer_was_lost_is_known_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next attempt finds no token, and must not leave out the notification for that."""
+    server = InMemoryZooKeeper()
+    reader, writer = (await server.cluster()).zookeeper, (await server.cluster()).zookeeper
+    store, other = DelegationTokenStore(reader), DelegationTokenStore(writer)
+    token = DelegationToken("id", ALICE, ALICE, (), 1, 3, 2)
+    known: set[str] = set()
+    is_deleted = asyncio.Event()
+
+    def on_token(token_id: str, token: DelegationToken | None) -> None:
+        if token is None:
+            known.discard(token_id)
+            is_deleted.set()
+        else:
+            known.add(token_id)
+
+    await other.start(lambda *_: None)
+    await other.set(token)
+    await store.start(on_token)
+    assert {"id"} == known
+    with monkeypatch.context() as patch:
+        for name in ("delete", "multi"):
+            patch.setattr(type(writer), name, losing_answers(getattr(type(writer), name)))
+        with pytest.raises(ConnectionLossError):
+            await other.delete("id")
+    await other.delete("id")
+    async with asyncio.timeout(10):
+        await is_deleted.wait()
+    assert set() == known
+    await store.close()
+    await other.close()

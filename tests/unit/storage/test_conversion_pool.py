@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 
 import pytest
 
 from kalda.records.compression import Checkpoint
 from kalda.storage.conversions import (
+    PIECES_MAX,
     QUEUED_BYTES_MAX,
     SMALL_BYTES,
     ConversionAbandonedError,
@@ -118,6 +120,82 @@ async def test_close_ends_all_work(pool: ConversionPool) -> None:
     await asyncio.to_thread(pool.join)
     await outcomes.wait(6)
     assert all(isinstance(error, ConversionAbandonedError) for error in outcomes.errors)
+
+
+async def test_a_short_job_passes_long_ones(pool: ConversionPool) -> None:
+    """Else the small batch of a client would wait for the large ones of others to be opened."""
+    outcomes, order = Outcomes(), list[str]()
+    is_short_done = threading.Event()
+    pieces = [0] * 5
+
+    def long(index: int, checkpoint: Checkpoint) -> None:
+        for _ in range(3_000 * PIECES_MAX):
+            if is_short_done.is_set():
+                break
+            pieces[index] += 1
+            checkpoint(0)
+        order.append("long")
+
+    def short(_: Checkpoint) -> None:
+        is_short_done.set()
+        order.append("short")
+
+    for index in range(5):
+        pool.submit(Owner(), 0, partial(long, index), outcomes.done)
+    pool.submit(Owner(), 0, short, outcomes.done)
+    await outcomes.wait(6)
+    assert "short" == order[0]
+    # One of them is in work, and the others have been put off once at most.
+    assert max(sorted(pieces)[:-1]) <= PIECES_MAX + 2
+    assert [None] * 6 == outcomes.errors
+
+
+async def test_what_waits_behind_a_job_that_is_put_off_waits_with_it(pool: ConversionPool) -> None:
+    """A request of many batches does not take the thread of short jobs once for each."""
+    outcomes, begun = Outcomes(), list[int]()
+    is_long, release = threading.Event(), threading.Event()
+
+    def first(checkpoint: Checkpoint) -> None:
+        checkpoint(SMALL_BYTES + 1)
+        is_long.set()
+        release.wait()
+
+    def large(index: int, checkpoint: Checkpoint) -> None:
+        begun.append(index)
+        checkpoint(SMALL_BYTES + 1)
+
+    pool.submit(Owner(), 0, first, outcomes.done)
+    await asyncio.to_thread(is_long.wait)
+    owner = Owner()
+    for index in range(3):
+        pool.submit(owner, 0, partial(large, index), outcomes.done)
+    pool.submit(Owner(), 0, lambda _: begun.append(9), outcomes.done)
+    await outcomes.wait(1)
+    assert [0, 9] == begun
+    release.set()
+    await outcomes.wait(5)
+    assert [0, 9, 0, 1, 2] == begun
+    assert [None] * 5 == outcomes.errors
+
+
+async def test_a_job_that_is_put_off_ends_with_its_connection(pool: ConversionPool) -> None:
+    outcomes, owner = Outcomes(), Owner()
+    is_long, release = threading.Event(), threading.Event()
+
+    def first(checkpoint: Checkpoint) -> None:
+        checkpoint(SMALL_BYTES + 1)
+        is_long.set()
+        release.wait()
+
+    pool.submit(Owner(), 0, first, outcomes.done)
+    await asyncio.to_thread(is_long.wait)
+    pool.submit(owner, 0, lambda checkpoint: checkpoint(SMALL_BYTES + 1), outcomes.done)
+    pool.submit(Owner(), 0, lambda _: None, outcomes.done)
+    await outcomes.wait(1)
+    owner.is_closed = True
+    release.set()
+    await outcomes.wait(3)
+    assert [ConversionAbandonedError] == [type(error) for error in outcomes.errors if error is not None]
 
 
 async def test_one_conversion_at_a_time_holds_much_memory(pool: ConversionPool) -> None:

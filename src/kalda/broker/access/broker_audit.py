@@ -1,5 +1,7 @@
 """Audits one broker: the logins of its clients, the requests it denied, the changes it made."""
 
+from collections.abc import Collection
+from itertools import islice
 from typing import Any, Final
 from uuid import UUID
 
@@ -52,6 +54,8 @@ _LISTS: Final = (
 """The fields of those requests that list what is changed."""
 
 _NAMES_MAX: Final = 20
+_ITEMS_MAX: Final = 1_000
+"""Items of a list that are looked at for names, as they may all have the same one."""
 
 AUDIT_INTERVAL_MS: Final = 10_000
 """How often it is noted how many events were above the limits."""
@@ -92,7 +96,7 @@ class BrokerAudit:
         )
 
     def change(
-        self, connection: Connection, api_key: ApiKey, request: object, error_codes: list[int]
+        self, connection: Connection, api_key: ApiKey, request: object, error_codes: Collection[int]
     ) -> None:
         """Note a request that changed the cluster, or tried to."""
         if api_key not in CHANGES:
@@ -113,7 +117,7 @@ def _names_of(request: Any) -> list[str]:
     group_id = getattr(request, "group_id", None)
     found: list[str] = [] if group_id is None else [group_id]
     for field in _LISTS:
-        for item in getattr(request, field, None) or ():
+        for item in islice(getattr(request, field, None) or (), _ITEMS_MAX):
             if isinstance(item, str):
                 found.append(item)
             else:

@@ -16,6 +16,7 @@ from kalda.broker.access.bearer_keys import BearerKeys
 from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.config import BrokerConfig, ListenerConfig
 from kalda.broker.config.broker_config import LISTENER_PREFIX, find_key
+from kalda.common.backoff import jittered
 from kalda.common.config_def import ConfigError, UpdateMode
 from kalda.net.bound_socket import probe
 from kalda.net.server import Server
@@ -210,7 +211,7 @@ class BrokerListeners:
                 await announce()
             except ZooKeeperError as error:
                 logger.warning("the addresses of this broker are not in ZooKeeper yet: %s", error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(jittered(_RETRY_SECONDS))
             else:
                 self._announced = advertised
 

@@ -229,7 +229,10 @@ async def alter_each(
     response_class: Callable[..., Response],
 ) -> list[Response]:
     """Alter one resource after the other; return a response for each, whether `alter` raised or not."""
-    counts = Counter((each.resource_type, each.resource_name) for each in resources)
+    counts: Counter[tuple[int, str]] = Counter()
+    for index, each in enumerate(resources):
+        await between(index)
+        counts[each.resource_type, each.resource_name] += 1
     responses = []
     for index, resource in enumerate(resources):
         await between(index)

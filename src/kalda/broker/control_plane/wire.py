@@ -7,9 +7,10 @@ every partition, are read but not written.
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
 from kalda.protocol.messages.leader_and_isr import (
@@ -47,6 +48,9 @@ _UPDATE_METADATA_TYPE_FROM: Final = 8
 
 _SECURITY_PROTOCOL_IDS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 _SECURITY_PROTOCOLS: Final = {number: name for name, number in _SECURITY_PROTOCOL_IDS.items()}
+
+_PARTITIONS_PER_STEP: Final = 16
+"""Partitions that are read in one step: some 30 microseconds."""
 
 Errors = Mapping[TopicPartition, ErrorCode]
 
@@ -97,44 +101,39 @@ def _role(each: PartitionLeadership) -> LeaderAndIsrPartitionState:
     )
 
 
-def read_leader_and_isr(message: LeaderAndIsrRequest) -> LeaderAndIsr:
+def read_leader_and_isr(message: LeaderAndIsrRequest) -> Steps[LeaderAndIsr]:
     """Return the LeaderAndIsr of a message of any version."""
     return LeaderAndIsr(
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
-        partitions=_read_partitions(message),
+        partitions=(yield from _read_partitions(message)),
         is_full=message.type == TYPE_FULL,
     )
 
 
-def leader_and_isr_response(request: LeaderAndIsr, errors: Errors, version: int) -> LeaderAndIsrResponse:
+def leader_and_isr_response(
+    request: LeaderAndIsr, errors: Errors, version: int
+) -> Steps[LeaderAndIsrResponse]:
     """Return the response with a result for every partition of the request, in its order."""
-    if version < LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM:
-        return LeaderAndIsrResponse(
-            partition_errors=[
-                LeaderAndIsrPartitionError(
-                    topic_name=each.topic,
-                    partition_index=each.partition,
-                    error_code=errors.get(each.topic_partition, ErrorCode.NONE),
-                )
-                for each in request.partitions
-            ]
+    response = LeaderAndIsrResponse()
+    topics: dict[str, LeaderAndIsrTopicError] = {}
+    for number, each in enumerate(request.partitions):
+        if number % _PARTITIONS_PER_STEP == 0:
+            yield
+        error = LeaderAndIsrPartitionError(
+            topic_name=each.topic,
+            partition_index=each.partition,
+            error_code=errors.get(each.topic_partition, ErrorCode.NONE),
         )
-    return LeaderAndIsrResponse(
-        topics=[
-            LeaderAndIsrTopicError(
-                topic_id=partitions[0].topic_id,
-                partition_errors=[
-                    LeaderAndIsrPartitionError(
-                        partition_index=each.partition,
-                        error_code=errors.get(each.topic_partition, ErrorCode.NONE),
-                    )
-                    for each in partitions
-                ],
-            )
-            for partitions in by_topic(request.partitions).values()
-        ]
-    )
+        if version < LEADER_AND_ISR_TOPIC_ID_ANSWERS_FROM:
+            response.partition_errors.append(error)
+            continue
+        topic = topics.get(each.topic)
+        if topic is None:
+            topic = topics[each.topic] = LeaderAndIsrTopicError(topic_id=each.topic_id)
+            response.topics.append(topic)
+        topic.partition_errors.append(error)
+    return response
 
 
 def read_leader_and_isr_response(
@@ -177,17 +176,21 @@ def stop_replica_request(request: StopReplica, broker_epoch: int) -> StopReplica
     )
 
 
-def read_stop_replica(message: StopReplicaRequest) -> list[StopReplica]:
+def read_stop_replica(message: StopReplicaRequest) -> Steps[list[StopReplica]]:
     """Return the StopReplicas of a message of any version: one that deletes, one that only stops."""
     epochs: dict[bool, dict[TopicPartition, int]] = {False: {}, True: {}}
     for topic in message.topic_states:
-        for state in topic.partition_states:
+        for number, state in enumerate(topic.partition_states):
+            if number % _PARTITIONS_PER_STEP == 0:
+                yield
             partition = TopicPartition(topic.topic_name, state.partition_index)
             epochs[state.delete_partition][partition] = state.leader_epoch
     older = epochs[message.delete_partitions]
     for v1 in message.topics:
+        yield
         older.update((TopicPartition(v1.name, index), -1) for index in v1.partition_indexes)
     for v0 in message.ungrouped_partitions:
+        yield
         older[TopicPartition(v0.topic_name, v0.partition_index)] = -1
     requests = [
         StopReplica(message.controller_id, message.controller_epoch, list(each), delete, each)
@@ -198,18 +201,20 @@ def read_stop_replica(message: StopReplicaRequest) -> list[StopReplica]:
     return requests or [StopReplica(message.controller_id, message.controller_epoch, [], False, {})]
 
 
-def stop_replica_response(partitions: Iterable[TopicPartition], errors: Errors) -> StopReplicaResponse:
+def stop_replica_response(partitions: Iterable[TopicPartition], errors: Errors) -> Steps[StopReplicaResponse]:
     """Return the response with a result for every partition of the request."""
-    return StopReplicaResponse(
-        partition_errors=[
+    response = StopReplicaResponse()
+    for number, each in enumerate(partitions):
+        if number % _PARTITIONS_PER_STEP == 0:
+            yield
+        response.partition_errors.append(
             StopReplicaPartitionError(
                 topic_name=each.topic,
                 partition_index=each.partition,
                 error_code=errors.get(each, ErrorCode.NONE),
             )
-            for each in partitions
-        ]
-    )
+        )
+    return response
 
 
 def read_stop_replica_response(response: StopReplicaResponse) -> dict[TopicPartition, ErrorCode]:
@@ -273,28 +278,29 @@ def _metadata(each: PartitionLeadership) -> UpdateMetadataPartitionState:
     )
 
 
-def read_update_metadata(message: UpdateMetadataRequest) -> UpdateMetadata:
+def read_update_metadata(message: UpdateMetadataRequest) -> Steps[UpdateMetadata]:
     """Return the UpdateMetadata of a message; below v8 it has no type and counts as full."""
+    brokers: list[BrokerInfo] = []
+    for each in message.live_brokers:
+        yield
+        brokers.append((yield from _broker(each)))
     return UpdateMetadata(
         controller_id=message.controller_id,
         controller_epoch=message.controller_epoch,
-        partitions=_read_partitions(message),
-        brokers=[_broker(each) for each in message.live_brokers],
+        partitions=(yield from _read_partitions(message)),
+        brokers=brokers,
         is_full=message.type != TYPE_INCREMENTAL,
     )
 
 
-def _broker(message: UpdateMetadataBroker) -> BrokerInfo:
-    endpoints = [
-        ListenerEndpoint(
-            # Below v3 a listener is named after its protocol.
-            each.listener or _SECURITY_PROTOCOLS.get(each.security_protocol, "PLAINTEXT"),
-            each.host,
-            each.port,
-            _SECURITY_PROTOCOLS.get(each.security_protocol, "PLAINTEXT"),
-        )
-        for each in message.endpoints
-    ]
+def _broker(message: UpdateMetadataBroker) -> Steps[BrokerInfo]:
+    endpoints: list[ListenerEndpoint] = []
+    for number, each in enumerate(message.endpoints):
+        if number % _PARTITIONS_PER_STEP == _PARTITIONS_PER_STEP - 1:
+            yield
+        protocol = _SECURITY_PROTOCOLS.get(each.security_protocol, "PLAINTEXT")
+        # Below v3 a listener is named after its protocol.
+        endpoints.append(ListenerEndpoint(each.listener or protocol, each.host, each.port, protocol))
     if message.v0_host:
         endpoints.append(ListenerEndpoint("PLAINTEXT", message.v0_host, message.v0_port))
     return BrokerInfo(message.id, tuple(endpoints), message.rack or None)
@@ -315,16 +321,22 @@ def by_topic(partitions: Sequence[PartitionLeadership]) -> dict[str, list[Partit
     return grouped
 
 
-def _read_partitions(message: LeaderAndIsrRequest | UpdateMetadataRequest) -> list[PartitionLeadership]:
+def _read_partitions(
+    message: LeaderAndIsrRequest | UpdateMetadataRequest,
+) -> Steps[list[PartitionLeadership]]:
     """Return the partitions of a message: grouped by topic, or ungrouped in old versions."""
-    found = [
-        _read_partition(topic.topic_name, topic.topic_id, state)
-        for topic in message.topic_states
-        for state in topic.partition_states
-    ]
-    found += [
-        _read_partition(state.topic_name, ZERO_UUID, state) for state in message.ungrouped_partition_states
-    ]
+    found: list[PartitionLeadership] = []
+    for topic in message.topic_states:
+        states: Sequence[Any] = topic.partition_states
+        for number, state in enumerate(states):
+            if number % _PARTITIONS_PER_STEP == 0:
+                yield
+            found.append(_read_partition(topic.topic_name, topic.topic_id, state))
+    ungrouped: Sequence[Any] = message.ungrouped_partition_states
+    for number, state in enumerate(ungrouped):
+        if number % _PARTITIONS_PER_STEP == 0:
+            yield
+        found.append(_read_partition(state.topic_name, ZERO_UUID, state))
     return found
 
 

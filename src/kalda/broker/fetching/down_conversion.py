@@ -138,7 +138,6 @@ class DownConvertedRecords(PieceSource):
         wanted = PIECE_BYTES
         while not converted and self._position < self._stored.size:
             chunk = self._stored.read_part(self._position, wanted)
-            self._memory_bytes += len(chunk)
             try:
                 whole = down_convert(chunk, self._magic, self._first_offset, checkpoint)
             except RecordsError as error:
@@ -146,7 +145,7 @@ class DownConvertedRecords(PieceSource):
                 self._failure = error
                 return
             converted = whole.messages
-            self._memory_bytes += len(converted)
+            self._memory_bytes += len(chunk) + len(converted)
             self._record_count += whole.record_count
             self._position += whole.consumed_bytes
             if not whole.consumed_bytes:

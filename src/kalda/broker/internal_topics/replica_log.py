@@ -26,7 +26,7 @@ class ReplicaLog:
         """
         led = self._led(partition)
         try:
-            info = self._replicas.append(led, memoryview(batch), ACKS_ALL, AppendOrigin.COORDINATOR)
+            info = self._replicas.append(led, memoryview(batch), ACKS_ALL, origin=AppendOrigin.COORDINATOR)
         except LOG_ERRORS as error:
             raise ApiError(error.code, str(error)) from error
         return info.last_offset + 1

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from kalda.common.backoff import jittered
 from kalda.common.error_text import error_text
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
@@ -129,7 +130,7 @@ class Features:
             except ZooKeeperError as error:
                 logger.warning("cannot read the features, will retry: %s", error)
                 self._is_due.set()
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(jittered(RETRY_SECONDS))
 
     async def _read(self) -> None:
         await self._zookeeper.exists(paths.FEATURE, self._on_event)

@@ -122,6 +122,15 @@ class MetadataCache:
         Raises:
             ApiError: STALE_CONTROLLER_EPOCH, the controller was replaced.
         """
+        self.apply_brokers(update)
+        self.apply_partitions(update.partitions)
+
+    def apply_brokers(self, update: UpdateMetadata) -> None:
+        """Apply the first part of an update: the controller and all live brokers.
+
+        Raises:
+            ApiError: as `apply`.
+        """
         if update.controller_epoch < self.controller_epoch:
             raise ApiError(
                 ErrorCode.STALE_CONTROLLER_EPOCH,
@@ -134,8 +143,11 @@ class MetadataCache:
             self._brokers = brokers
             self.controller_id = update.controller_id
             self.brokers_generation += 1
+
+    def apply_partitions(self, changed_partitions: Iterable[PartitionLeadership]) -> None:
+        """Apply the rest of an update, or a part of it with whole topics, and notify the listeners."""
         by_topic: dict[str, list[PartitionLeadership]] = {}
-        for partition in update.partitions:
+        for partition in changed_partitions:
             by_topic.setdefault(partition.topic, []).append(partition)
         for name, partitions in by_topic.items():
             self._update_topic(name, partitions)

@@ -20,6 +20,7 @@ from typing import Final
 
 from kalda.broker.metadata.session_file import SessionFile
 from kalda.common import invariants
+from kalda.common.backoff import jittered
 from kalda.common.clock import Clock
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties
 from kalda.storage.filesystem import FileSystem
@@ -151,7 +152,7 @@ class BrokerRegistration:
             except ZooKeeperError as error:
                 if self._state is RegistrationState.NOT_REGISTERED:
                     logger.warning("broker %d is not registered yet: %s", self._broker_id, error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(jittered(_RETRY_SECONDS))
                 self._changed.set()
             await self._changed.wait()
             self._changed.clear()
@@ -206,7 +207,7 @@ class BrokerRegistration:
                 ):
                     raise
                 logger.warning("broker %d is not registered yet: %s", info.id, error)
-                await asyncio.sleep(_RETRY_SECONDS)
+                await asyncio.sleep(jittered(_RETRY_SECONDS))
             else:
                 if self._accept(info, session_id, epoch):
                     # `run` sets a watch on the znode.

@@ -30,7 +30,7 @@ from kalda.zk.client.znode_audit import close_open_znodes
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
 if TYPE_CHECKING:
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 
 logger: Final = logging.getLogger(__name__)
 
@@ -109,8 +109,8 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
     Raises:
         ProcessError: the ensemble does not answer in time, or a setting is not valid.
     """
-    # Imported here: a broker with the embedded engine needs no kazoo.
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+    # Imported here: a broker with the embedded engine needs no client.
+    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 
     hosts = config.zookeeper_connect or ""
     session_timeout_ms = config.zookeeper_session_timeout_ms

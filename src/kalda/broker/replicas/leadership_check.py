@@ -6,6 +6,7 @@ from typing import Final
 
 from kalda.broker.replicas.isr_changes import IsrChanges
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.common.backoff import jittered
 from kalda.zk.client.port import SessionState
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
@@ -43,7 +44,7 @@ class LeadershipCheck:
             self._is_due.clear()
             if not await self.check():
                 self._is_due.set()
-                await asyncio.sleep(RETRY_SECONDS)
+                await asyncio.sleep(jittered(RETRY_SECONDS))
 
     async def check(self) -> bool:
         """Step down where another broker was elected; return False if a state could not be read."""

@@ -26,6 +26,7 @@ from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
+from kalda.storage.log_config import INT64_MAX
 from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
@@ -290,8 +291,8 @@ class Partition:
         self,
         records: memoryview,
         acks: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: Prepared | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
         """Append one batch as the leader and move the high watermark as far as it may go.
 
@@ -313,9 +314,10 @@ class Partition:
                 f"min.insync.replicas={self.log.config.min_insync_replicas}.",
             )
         log = self.log
-        info = log.append_as_leader(records, self.leader_epoch, origin, prepared)
+        info = log.append_as_leader(records, self.leader_epoch, prepared, origin)
         if not followers:
-            log.advance_high_watermark(log.log_end_offset)
+            # To the log's end, which is the limit.
+            log.advance_high_watermark(INT64_MAX)
         elif len(self.maximal_isr) == 1:
             # With other replicas in sync, their fetches move the high watermark.
             self.maybe_advance_high_watermark(self._rules.clock.monotonic())

@@ -240,8 +240,8 @@ class ReplicaManager:
         partition: Partition,
         records: memoryview,
         acks: int,
-        origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: Prepared | None = None,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
     ) -> LogAppendInfo:
         """Append one batch to a partition that this broker leads, and complete the fetches that wait for it.
 
@@ -257,7 +257,7 @@ class ReplicaManager:
         metrics = partition.topic_metrics
         metrics.produces += 1
         try:
-            info = partition.append_as_leader(records, acks, origin, prepared)
+            info = partition.append_as_leader(records, acks, prepared, origin)
         except HeavyBatchError:
             # It comes again.
             metrics.produces -= 1

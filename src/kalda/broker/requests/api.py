@@ -10,7 +10,7 @@ Each API key has one handler, registered as data with its version range. A handl
 Produce and Fetch have raw handlers instead, which parse the frame and build the reply themselves.
 """
 
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -38,10 +38,10 @@ __all__ = [
     "RequestContext",
     "ServedApi",
     "Steps",
+    "dropped_in_steps",
     "error_codes",
+    "error_codes_in_steps",
 ]
-
-NO_TOPIC_IDS: Final[Mapping[bytes, bytes]] = {}
 
 
 class RequestContext:
@@ -68,10 +68,12 @@ class RequestContext:
         "topic_ids",
     )
 
-    amends: "list[Callable[[Any], None]] | None"
+    amends: "list[Callable[[Any], Steps[None] | None]] | None"
     """What completes the response where ACLs took something out of the request; set only then."""
     ticket: Ticket
     """The place of the reply in the connection's order; set when the request begins to wait."""
+    topic_ids: Mapping[bytes, bytes]
+    """The ids that a Produce request gave, by the names of the topics; set where it gave ids."""
 
     def __init__(
         self,
@@ -90,8 +92,6 @@ class RequestContext:
         self.client_id = client_id
         self.received_at = received_at
         """Monotonic seconds at which the last byte of the request was received."""
-        self.topic_ids: Mapping[bytes, bytes] = NO_TOPIC_IDS
-        """The ids that a Produce request gave, by the names of the topics; empty where it gave names."""
         self.message: object = None
         """The decoded request; None while it is not decoded, as in a raw handler."""
         self.large: LargeRequest | None = None
@@ -233,3 +233,48 @@ def error_codes(response: object) -> list[int]:
         if isinstance(value, Sequence) and value and hasattr(value[0], "error_code"):
             codes.extend(item.error_code for item in value if item.error_code)
     return codes
+
+
+_STEP_ITEMS: Final = 256
+"""Items that are looked at in one step: 20 microseconds."""
+
+
+def error_codes_in_steps(response: object) -> Iterator[list[int]]:
+    """Yield the error codes that `error_codes` returns, some at a time."""
+    code = getattr(response, "error_code", ERROR_NONE)
+    if code:
+        yield [code]
+    for name in getattr(type(response), "__slots__", ()):
+        value = getattr(response, name, None)
+        if isinstance(value, Sequence) and value and hasattr(value[0], "error_code"):
+            for start in range(0, len(value), _STEP_ITEMS):
+                part = value[start : start + _STEP_ITEMS]
+                yield [item.error_code for item in part if item.error_code]
+
+
+_STEP_DROPPED: Final = 16
+
+
+def dropped_in_steps(messages: list[Any]) -> Steps[None]:
+    """Empty a list of messages, and let the elements of their arrays go one by one.
+
+    To free 300,000 objects at once takes 10 ms. What others share stays as it is.
+    """
+    kept: list[object] = []
+    yield from _gathered(messages, kept)
+    messages.clear()
+    while kept:
+        del kept[-_STEP_DROPPED:]
+        yield
+
+
+def _gathered(elements: list[Any], kept: list[object]) -> Steps[None]:
+    """Add elements to `kept`, behind those of their own arrays, so that each holds no others when it goes."""
+    if len(elements) <= _STEP_ITEMS:
+        for each in elements:
+            for name in (field.name for field in getattr(each, "FIELDS", ())):
+                value = getattr(each, name)
+                if isinstance(value, list):
+                    yield from _gathered(value, kept)
+            yield
+    kept += elements

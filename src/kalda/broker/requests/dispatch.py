@@ -13,7 +13,7 @@ ApiVersions of an unknown version gets a version 0 response with UNSUPPORTED_VER
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Coroutine, Iterable, Iterator
+from collections.abc import Collection, Coroutine, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from struct import Struct as Format
@@ -22,15 +22,25 @@ from time import monotonic
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RequestContext, ServedApi, error_codes
+from kalda.broker.requests.api import (
+    ApiHandler,
+    Pending,
+    RawReply,
+    RequestContext,
+    ServedApi,
+    dropped_in_steps,
+    error_codes,
+    error_codes_in_steps,
+)
 from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, LargeRequests
+from kalda.broker.requests.refusals import refused_in_steps
 from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
-from kalda.common.turns import Steps, Turns
+from kalda.common.turns import Steps, Turns, first_turn
 from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.fast.request_header import read_usual_header
@@ -53,7 +63,7 @@ TASKS_MAX: Final = 256
 """Handlers that run as tasks at the same time. Further ones are queued; the outstanding requests of all
 connections bound their number."""
 
-_NEVER_QUEUED: Final = frozenset(
+_OF_BROKERS: Final = frozenset(
     (
         ApiKey.LEADER_AND_ISR,
         ApiKey.STOP_REPLICA,
@@ -63,8 +73,8 @@ _NEVER_QUEUED: Final = frozenset(
         ApiKey.ALLOCATE_PRODUCER_IDS,
     )
 )
-"""Requests of brokers, which send one at a time. Requests of clients may wait for their effect: the deletion
-of a topic ends when the controller's StopReplica is done."""
+"""Requests of brokers, which send one at a time. They do not wait for those of clients, which may wait for
+their effect: the deletion of a topic ends when the controller's StopReplica is done."""
 
 _ERROR_MESSAGE: Final = "error_message"
 _MESSAGE_LENGTH_MAX: Final = 1000
@@ -101,6 +111,7 @@ class Dispatcher:
         self._task_count = 0
         self._queued: Final[deque[tuple[Coroutine[Any, Any, None], str]]] = deque()
         self._large: Final = LargeRequests()
+        self._large_of_brokers: Final = LargeRequests()
         self._limiter: Final = LogLimiter(logger)
         metrics.gauge(
             "kalda_broker_requesthandler_tasks",
@@ -189,6 +200,7 @@ class Dispatcher:
     def begin_to_close(self) -> None:
         """Drop the large requests that wait; the broker shuts down, and each may take a second."""
         self._large.close()
+        self._large_of_brokers.close()
 
     def close(self) -> None:
         """Drop the queued handlers; the task group ends those that run."""
@@ -263,11 +275,20 @@ class Dispatcher:
         try:
             if self._access is not None:
                 refused = self._access.before(context)
+                if isinstance(refused, GeneratorType):
+                    return self._call_when_checked(context, refused)
                 if refused is not None:
                     return refused
             return handle(self._services, context.message, context)
         except Exception as error:
-            return self._error_response(context, error)
+            return self._failed(context, error)
+
+    def _call_when_checked(self, context: RequestContext, check: Steps[Any]) -> Steps[object]:
+        refused = yield from check
+        if refused is not None:
+            return refused
+        assert context.api.handler.handle is not None, f"{context.api.title} has a raw handler only"
+        return context.api.handler.handle(self._services, context.message, context)
 
     def _respond(self, context: RequestContext, result: object) -> None:
         """Send the response that a handler returned, at once or when it is complete."""
@@ -282,7 +303,7 @@ class Dispatcher:
         elif asyncio.iscoroutine(result):
             _end_work(context)
             self._park(context)
-            never_queued = context.api.handler.key in _NEVER_QUEUED
+            never_queued = context.api.handler.key in _OF_BROKERS
             self._spawn(self._run(context, result), f"{context.api.title} {connection.peer}", never_queued)
         elif context.parked_at:
             self._reply(context, result)
@@ -296,7 +317,7 @@ class Dispatcher:
     def _run_in_turns(self, context: RequestContext, steps: Steps[Any]) -> Pending[Any]:
         if self._timer is not None:
             steps = timed_steps(steps, context)
-        return Turns.of_running_loop().run(steps)
+        return _turns_of(context).run(steps)
 
     def _wait(self, context: RequestContext, result: Pending[Any]) -> None:
         """Send the response when it is complete."""
@@ -341,7 +362,10 @@ class Dispatcher:
         reply: RawReply | None
         try:
             if error is not None:
-                response = self._error_response(context, error)
+                response = self._failed(context, error)
+                if isinstance(response, GeneratorType):
+                    self._wait(context, self._run_in_turns(context, response))
+                    return
             if context.large is not None and response is not None:
                 self._encode_large(context, response)
                 return
@@ -387,11 +411,16 @@ class Dispatcher:
             if response is None:
                 return None
             reply = encode_reply(context, response)
-        self._count(context, response)
+        codes = error_codes(response)
+        for code in codes:
+            context.api.metrics.count_error(code)
+        self._count(context, codes)
         return reply
 
     def _encode_in_steps(self, context: RequestContext, response: object) -> Steps[RawReply | None]:
         """Do what `_encode` does in steps."""
+        if self._access is not None:
+            yield from self._access.after_in_steps(context, response)
         response = self._completed(context, response)
         yield
         try:
@@ -401,8 +430,16 @@ class Dispatcher:
             if response is None:
                 return None
             reply = yield from _encode_reply_in_steps(context, response)
-        yield
-        self._count(context, response)
+        codes: set[int] = set()
+        for part in error_codes_in_steps(response):
+            for code in part:
+                context.api.metrics.count_error(code)
+            codes.update(part)
+            yield
+        self._count(context, codes)
+        dropped = [response, context.message]
+        response = context.message = None
+        yield from dropped_in_steps(dropped)
         return reply
 
     def _completed(self, context: RequestContext, response: object) -> object:
@@ -416,11 +453,8 @@ class Dispatcher:
             assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
         return response
 
-    def _count(self, context: RequestContext, response: object) -> None:
+    def _count(self, context: RequestContext, codes: Collection[int]) -> None:
         metrics = context.api.metrics
-        codes = error_codes(response)
-        for code in codes:
-            metrics.count_error(code)
         if self._audit is not None:
             self._audit.change(context.connection, context.api.handler.key, context.message, codes)
         now, parked_at = monotonic(), context.parked_at
@@ -433,18 +467,19 @@ class Dispatcher:
 
     def _take_large(self, context: RequestContext, frame: memoryview, position: int) -> None:
         """Keep a large request, which is decoded, handled and answered in turns."""
-        if not self._large.has_room(len(frame) - position):
+        large = self._large_of_brokers if context.api.handler.key in _OF_BROKERS else self._large
+        if not large.has_room(len(frame) - position):
             self._refuse(context.connection, frame, "other large requests are to be handled before it")
             return
         connection = context.connection
         connection.hold_frames()
-        context.large = self._large.add(
+        context.large = large.add(
             bytes(frame[position:]),
             partial(self._begin_large, context),
             partial(connection.close, "the broker shuts down", logging.DEBUG),
         )
         self._park(context).on_abandoned = context.large.end
-        self._large.begin_next()
+        large.begin_next()
 
     def _begin_large(self, context: RequestContext, large: LargeRequest) -> None:
         handler = context.api.handler
@@ -468,7 +503,7 @@ class Dispatcher:
         self._respond(context, self._call(context))
 
     def _encode_large(self, context: RequestContext, response: object) -> None:
-        encoding = Turns.of_running_loop().run(self._encode_in_steps(context, response))
+        encoding = _turns_of(context).run(self._encode_in_steps(context, response))
         assert context.large is not None, f"{context.api.title} is not a large request"
         context.ticket.on_abandoned = partial(_abandon, encoding, context.large)
         encoding.add_done(partial(self._on_encoded, context))
@@ -481,12 +516,24 @@ class Dispatcher:
     # Errors.
 
     def _error_response(self, context: RequestContext, error: Exception) -> object:
+        code = self._error_code(context, error)
+        message = context.message
+        if message is None:
+            return None
+        return context.api.handler.refusal(message, code, context.api_version)
+
+    def _failed(self, context: RequestContext, error: Exception) -> object:
+        """Return the response to a request that failed; that to a large one is made in steps."""
+        if context.large is None or context.message is None:
+            return self._error_response(context, error)
+        code = self._error_code(context, error)
+        return first_turn(refused_in_steps(context.api.handler, context.message, code, context.api_version))
+
+    def _error_code(self, context: RequestContext, error: Exception) -> ErrorCode:
         title = context.api.title
         if isinstance(error, ApiError):
-            code = error.code
-        elif isinstance(error, ZooKeeperError):
-            # The change may or may not have been made; clients retry after this code.
-            code = ErrorCode.REQUEST_TIMED_OUT
+            return error.code
+        if isinstance(error, ZooKeeperError):
             self._limiter.log(
                 logging.WARNING,
                 f"{title} failed because of ZooKeeper: %s: %s",
@@ -494,13 +541,10 @@ class Dispatcher:
                 context,
                 source=context.connection.peer_address,
             )
-        else:
-            code = ErrorCode.UNKNOWN_SERVER_ERROR
-            self._log_failure(f"{title} failed: %s", context, error)
-        message = context.message
-        if message is None:
-            return None
-        return context.api.handler.refusal(message, code, context.api_version)
+            # The change may or may not have been made; clients retry after this code.
+            return ErrorCode.REQUEST_TIMED_OUT
+        self._log_failure(f"{title} failed: %s", context, error)
+        return ErrorCode.UNKNOWN_SERVER_ERROR
 
     def _log_failure(self, message: str, context: RequestContext, error: Exception) -> None:
         """Log a bug of ours with its traceback. `message` names the API, so each has its own rate limit."""
@@ -616,6 +660,10 @@ def _shorten_messages(message: Struct) -> Iterator[bool]:
             if isinstance(each, Struct):
                 yield from _shorten_messages(each)
     yield is_changed
+
+
+def _turns_of(context: RequestContext) -> Turns:
+    return Turns.of_brokers() if context.api.handler.key in _OF_BROKERS else Turns.of_running_loop()
 
 
 def _end_work(context: RequestContext) -> None:

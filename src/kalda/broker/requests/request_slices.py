@@ -43,12 +43,18 @@ async def in_slices(
     results: list[R] = []
     for start in range(0, len(items), SLICE):
         part = handle(items[start : start + SLICE])
-        results += part if isinstance(part, list) else await _value_of(part)
+        done = part if isinstance(part, list) else await value_of(part)
+        results += done
         await Turns.of_running_loop().wait()
     return results
 
 
-async def _value_of(pending: Pending[list[R]]) -> list[R]:
+async def value_of(pending: Pending[T]) -> T:
+    """Wait until a value is there and return it.
+
+    Raises:
+        Exception: what it failed with.
+    """
     if not pending.is_done:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         pending.add_done(lambda _: None if done.done() else done.set_result(None))

@@ -6,7 +6,7 @@ version 10 on.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
@@ -30,16 +30,22 @@ class IdentifiedTopic(Protocol):
     topic_id: UUID
 
 
+PARTITIONS_PER_STEP: Final = 32
+"""Partitions that are put into one list or another in one step: 10 microseconds."""
+
 T = TypeVar("T", bound=Topic)
 Named = TypeVar("Named", bound=IdentifiedTopic)
 
 
-def take_unnamed(cache: MetadataCache, topics: list[Named]) -> list[Named]:
+def take_unnamed(cache: MetadataCache, topics: list[Named]) -> Steps[list[Named]]:
     """Set the name of each topic by its id; remove those without one, and return them."""
+    named: list[Named] = []
+    unnamed: list[Named] = []
     for topic in topics:
+        yield
         topic.name = topic.name or cache.topic_name(topic.topic_id) or ""
-    unnamed = [topic for topic in topics if not topic.name]
-    topics[:] = [topic for topic in topics if topic.name]
+        (named if topic.name else unnamed).append(topic)
+    topics[:] = named
     return unnamed
 
 
@@ -49,14 +55,22 @@ def take_unknown(cache: MetadataCache, topics: list[T]) -> Steps[list[T]]:
     A topic without any other partition is removed too, as in Kafka.
     """
     unknown: list[T] = []
+    known: list[T] = []
     for topic in topics:
         yield
         count = cache.partition_count(topic.name)
-        missing = [each for each in topic.partitions if not 0 <= each.partition_index < count]
+        present: list[Any] = []
+        missing: list[Any] = []
+        for number, each in enumerate(topic.partitions):
+            if number % PARTITIONS_PER_STEP == PARTITIONS_PER_STEP - 1:
+                yield
+            (present if 0 <= each.partition_index < count else missing).append(each)
         if missing:
             unknown.append(type(topic)(name=topic.name, partitions=missing))
-            topic.partitions = [each for each in topic.partitions if 0 <= each.partition_index < count]
-    topics[:] = [topic for topic in topics if topic.partitions]
+            topic.partitions = present
+        if present:
+            known.append(topic)
+    topics[:] = known
     return unknown
 
 
@@ -65,18 +79,17 @@ def topic_errors(
     code: ErrorCode,
     topic_class: type[T],
     partition_class: Callable[..., object],
-) -> list[T]:
+) -> Steps[list[T]]:
     """Return a response's topics with one error for each partition of a request's topics."""
-    return [
-        topic_class(
-            name=topic.name,
-            partitions=[
-                partition_class(partition_index=each.partition_index, error_code=code)
-                for each in topic.partitions
-            ],
-        )
-        for topic in topics
-    ]
+    answered: list[T] = []
+    for topic in topics:
+        partitions: list[object] = []
+        for number, each in enumerate(topic.partitions):
+            if number % PARTITIONS_PER_STEP == 0:
+                yield
+            partitions.append(partition_class(partition_index=each.partition_index, error_code=code))
+        answered.append(topic_class(name=topic.name, partitions=partitions))
+    return answered
 
 
 def merge_topics(answered: list[T], refused: list[T]) -> list[T]:

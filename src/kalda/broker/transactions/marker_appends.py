@@ -105,7 +105,7 @@ class MarkerAppends:
             producer_epoch=marker.producer_epoch,
             timestamp=self._clock.time_ms(),
         )
-        info = self._replicas.append(partition, memoryview(batch), ACKS_ALL, AppendOrigin.COORDINATOR)
+        info = self._replicas.append(partition, memoryview(batch), ACKS_ALL, origin=AppendOrigin.COORDINATOR)
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self._internal_topics.complete_transaction(
                 topic_partition.topic,

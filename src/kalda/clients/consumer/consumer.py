@@ -405,7 +405,8 @@ class Consumer(Generic[K, V]):
         try:
             self._inner.check_not_inside()
             with self._guard:
-                call = self._thread.submit(coroutine, self._signal.set)
+                call = self._thread.new_call(coroutine, self._signal.set)
+                call.start()
                 self._wait_done(call, timeout_s, with_rebalances=with_rebalances, can_wake=can_wake)
                 return call.result()
         finally:

@@ -22,7 +22,7 @@ from kalda.clients.consumer.subscription_state import Fetchable, SubscriptionSta
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.protocol.messages.fetch import PartitionData
 
 
@@ -141,8 +141,11 @@ class FetchPlanner:
             offset = ahead.offset if ahead is not None and is_ahead else each.position.offset
             fetch = plan.fetches.setdefault(node, NodeFetch())
             fetch.asked[partition] = Asked(each.generation, offset)
+            # Metadata without the topic has no id. By its name, a topic that is created again would be read
+            # from the position of the deleted one.
+            topic_id = each.topic_id if each.topic_id != ZERO_UUID else snapshot.topic_id(partition.topic)
             fetch.targets[partition] = FetchTarget(
-                snapshot.topic_id(partition.topic), offset, each.position.leader.epoch, self._partition_bytes
+                topic_id, offset, each.position.leader.epoch, self._partition_bytes
             )
         for node in full:
             plan.fetches.pop(node, None)

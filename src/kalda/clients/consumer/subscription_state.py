@@ -62,6 +62,8 @@ class Fetchable:
     """A partition that may be fetched."""
 
     topic_partition: TopicPartition
+    topic_id: UUID
+    """The topic that the position belongs to; zero where its id is not known."""
     position: FetchPosition
     generation: int
     preferred_replica: int | None
@@ -554,8 +556,8 @@ class SubscriptionState:
         """Return the partitions to fetch, in the order in which they are asked for."""
         with self._lock:
             return [
-                Fetchable(partition, state.position, state.generation, state.current_replica(now))
-                for partition, state in self._partitions.items()
+                Fetchable(each, state.topic_id, state.position, state.generation, state.current_replica(now))
+                for each, state in self._partitions.items()
                 if state.is_fetchable and state.position is not None
             ]
 

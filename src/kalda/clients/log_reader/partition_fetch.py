@@ -175,7 +175,9 @@ class PartitionFetch:
         metadata = self._port.metadata.snapshot
         # From version 13 on, the broker compares the id once more: the metadata may be old.
         require_topic_id(metadata, self.topic_partition.topic, self._topic_id)
-        topic_id = metadata.topic_id(self.topic_partition.topic)
+        topic_id = self._topic_id
+        if topic_id == ZERO_UUID:
+            topic_id = metadata.topic_id(self.topic_partition.topic)
         versions = await self._port.ready(source.id)
         version_max = _LAST_VERSION_WITH_NAMES if topic_id == ZERO_UUID else None
         version = versions.latest(ApiKey.FETCH, version_max)

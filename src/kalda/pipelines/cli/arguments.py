@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -13,6 +13,9 @@ from kalda.pipelines.spec.values import MASTER, suggestion
 from kalda.tools.framework.command import Tool
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.output import Form, Json
+
+if TYPE_CHECKING:
+    from kalda.pipelines.spec.parser import Check
 
 _Function = TypeVar("_Function", bound=Callable[..., object])
 
@@ -39,8 +42,10 @@ def checked_master(_context: click.Context, _option: click.Parameter, master: st
     return master
 
 
-def read_file(tool: Tool, path: Path) -> PipelineFile:
+def read_file(tool: Tool, path: Path, check: "Check | None" = None) -> PipelineFile:
     """Read a pipeline file; the options of a connection win over the settings of its main cluster.
+
+    `check` adds more faults; see `read_pipeline_file`.
 
     Raises:
         ToolUsageError: the file cannot be read or is wrong; the message has a line for each fault.
@@ -51,7 +56,7 @@ def read_file(tool: Tool, path: Path) -> PipelineFile:
         given = dict(tool.properties)
         if tool.is_address_default:
             given.pop("bootstrap.servers", None)
-        return read_pipeline_file(path, settings=given)
+        return read_pipeline_file(path, settings=given, check=check)
     except OSError as error:
         raise ToolUsageError(f"{path}: {error.strerror}") from error
     except PipelineFileError as error:

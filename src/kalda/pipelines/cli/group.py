@@ -13,6 +13,7 @@ _VERBS: Final = (
     "init",
     "validate",
     "preview",
+    "test",
     "run",
     "status",
     "compact",

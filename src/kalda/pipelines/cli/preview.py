@@ -1,9 +1,6 @@
 """`kalda pipeline preview`: shows what pipelines make of the newest records, and writes nothing."""
 
 import json
-from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +17,7 @@ from kalda.tools.framework.tables import Cell, Table
 from kalda.tools.state.command import counted
 
 if TYPE_CHECKING:
-    from kalda.pipelines.engine.preview import DeadRecord, Preview
+    from kalda.pipelines.engine.trial import DeadRecord, Trial
 
 _RECORDS_MAX: Final = 1_000
 """More do not fit a screen, and all are in memory."""
@@ -46,7 +43,8 @@ def preview(tool: Tool, file: Path, names: tuple[str, ...], count: int) -> None:
     read = read_file(tool, file)
     specs = chosen(read, names)
     try:
-        from kalda.pipelines.engine.preview import PreviewError, preview_pipeline
+        from kalda.pipelines.engine.preview import preview_pipeline
+        from kalda.pipelines.engine.trial import TrialError
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     from kalda.pipelines.spec.errors import PipelineFileError
@@ -55,14 +53,14 @@ def preview(tool: Tool, file: Path, names: tuple[str, ...], count: int) -> None:
     readers = [each for each in specs if isinstance(each.source, TopicSource)]
     if not readers:
         raise ToolUsageError("preview shows pipelines that read topics, and none of these does")
-    shown: list[Preview] = []
+    shown: list[Trial] = []
     failed: list[str] = []
     for each in readers:
         try:
             shown.append(preview_pipeline(each, read, count))
         except PipelineFileError as error:
             raise file_error(tool, error) from None
-        except PreviewError as error:
+        except TrialError as error:
             failed.append(str(error))
     tool.output.result(
         {"previews": [_json(each) for each in shown]}, *(part for each in shown for part in _parts(each))
@@ -74,7 +72,7 @@ def preview(tool: Tool, file: Path, names: tuple[str, ...], count: int) -> None:
         raise PartialFailureError
 
 
-def _parts(found: "Preview") -> list[Table | str]:
+def _parts(found: "Trial") -> list[Table | str]:
     made = f"{counted(len(found.rows), 'row')} of the newest {counted(found.records, 'record')}"
     summary = (
         f"{found.pipeline}: {made}, {found.filtered} filtered, {counted(len(found.dead), 'dead letter')}"
@@ -99,40 +97,24 @@ def _dead_row(each: "DeadRecord") -> list[Cell]:
 def _cell(value: object) -> Cell:
     if isinstance(value, bytes):
         return shortened(value, _CELL_CHARACTERS)
-    plain = _plain(value)
+    from kalda.pipelines.engine.trial import shown
+
+    plain = shown(value)
     if plain is None or isinstance(plain, bool | int | float):
         return plain
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
     return text if len(text) <= _CELL_CHARACTERS else f"{text[:_CELL_CHARACTERS]}..."
 
 
-def _plain(value: object) -> Json:
-    """Return a value of a row as JSON has it; bytes that are no UTF-8 become Base64."""
-    match value:
-        case None | bool() | int() | float() | str():
-            return value
-        case bytes():
-            try:
-                return value.decode()
-            except UnicodeDecodeError:
-                return b64encode(value).decode()
-        case datetime() | date() | time():
-            return value.isoformat()
-        case Mapping():
-            return {str(name): _plain(each) for name, each in value.items()}
-        case Sequence():
-            return [_plain(each) for each in value]
-        case _:  # a decimal
-            return str(value)
+def _json(found: "Trial") -> Json:
+    from kalda.pipelines.engine.trial import shown
 
-
-def _json(found: "Preview") -> Json:
     return {
         "pipeline": found.pipeline,
         "records": found.records,
         "filtered": found.filtered,
         "note": found.note,
-        "rows": [{name: _plain(value) for name, value in row.items()} for row in found.rows],
+        "rows": [{name: shown(value) for name, value in row.items()} for row in found.rows],
         "deadLetters": [
             {
                 "topic": each.topic_partition.topic,

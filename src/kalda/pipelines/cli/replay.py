@@ -156,12 +156,10 @@ def _run(
 ) -> None:
     counts = {"rows_out": 0, "dlq": 0, "filtered": 0, "records": 0}
     if plan.batches and not dry_run:
-        from kalda.pipelines.engine.application import session_settings
-        from kalda.spark.session import build_session
+        from kalda.pipelines.engine.application import start_session
 
-        session = build_session(file.name, master or file.spark.master, session_settings(file))
+        session = start_session(file, master or file.spark.master)
         try:
-            session.sparkContext.setLogLevel("ERROR")
             result = refill.run(session, plan, lambda account: _report(tool, account))
         finally:
             session.stop()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from kalda.common.logging import LogLevel
 from kalda.pipelines.cli.arguments import (
     checked_master,
     chosen,
@@ -34,7 +35,7 @@ _METRICS = click.option(
 )
 
 
-@command("run", pipeline)
+@command("run", pipeline, log_level=LogLevel.WARNING)
 @pipeline_arguments
 @_MASTER
 @_METRICS
@@ -47,7 +48,7 @@ def run(tool: Tool, file: Path, names: tuple[str, ...], master: str | None, metr
     _run(tool, file, names, master, metrics_port, is_once=False)
 
 
-@command("once", pipeline)
+@command("once", pipeline, log_level=LogLevel.WARNING)
 @pipeline_arguments
 @_MASTER
 def once(tool: Tool, file: Path, names: tuple[str, ...], master: str | None) -> None:
@@ -73,6 +74,7 @@ def _run(
     try:
         from kalda.pipelines.engine.application import Application
         from kalda.pipelines.engine.run_lock import RunLockError
+        from kalda.spark.java_output import JavaStartError
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     from kalda.pipelines.cli.progress import ProgressView
@@ -86,7 +88,7 @@ def _run(
     try:
         with stop_signals(application.request_stop):
             errors = application.run(view.show, note=tool.output.note)
-    except RunLockError as error:
+    except (JavaStartError, RunLockError) as error:
         raise ToolError(str(error)) from None
     view.finish(application.statuses())
     if errors:

@@ -1,12 +1,23 @@
 """Lays out statuses of pipelines as a table."""
 
 from collections.abc import Container, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kalda.tools.framework.tables import Table
 
 if TYPE_CHECKING:
     from kalda.pipelines.engine.status import PipelineStatus
+
+_MINUTE_S: Final = 60
+_HOUR_S: Final = 3_600
+_DAY_S: Final = 86_400
+_UNITS: Final = (
+    ("d", _DAY_S, 1 << 62),
+    ("h", _HOUR_S, _DAY_S),
+    ("m", _MINUTE_S, _HOUR_S),
+    ("s", 1, _MINUTE_S),
+)
+"""Each unit in seconds, and the next larger one."""
 
 COLUMNS = (
     "PIPELINE",
@@ -19,7 +30,7 @@ COLUMNS = (
     "DLQ",
     "RECORDS/S",
     "LAG",
-    "FRESHNESS-S",
+    "FRESHNESS",
     "ERROR",
 )
 
@@ -53,9 +64,22 @@ def status_table(
             each.dlq,
             round(each.records_per_second),
             each.lag,
-            each.freshness_seconds,
+            None if each.freshness_seconds is None else age_text(each.freshness_seconds),
             each.error,
         )
         for each in statuses
     ]
     return Table(COLUMNS, rows)
+
+
+def age_text(seconds: float) -> str:
+    """Return a length of time in its two largest units.
+
+    Example: 830,445 seconds are ``9d 14h``, and 2.43 seconds ``2.4s``.
+    """
+    sign, left = ("-" if seconds < 0 else ""), abs(seconds)
+    if left < _MINUTE_S:
+        return f"{sign}{left:.1f}s"
+    whole = int(left)
+    units = [f"{whole % above // unit}{name}" for name, unit, above in _UNITS if whole >= unit]
+    return sign + " ".join(units[:2])

@@ -18,14 +18,15 @@ def validate(tool: Tool, file: Path, names: tuple[str, ...]) -> None:
     Shows for each pipeline whether it is executed directly or by Spark and why, the topics with their
     partitions, and the columns of the target. Reads no record, writes nothing and starts no Spark.
     """
-    read = read_file(tool, file)
-    specs = chosen(read, names)
     try:
+        from kalda.pipelines.engine.planner import check_steps
         from kalda.pipelines.engine.validation import validate_pipelines
     except ModuleNotFoundError as error:
         raise missing_package(error) from error
     from kalda.pipelines.spec.errors import PipelineFileError
 
+    read = read_file(tool, file, check_steps)
+    specs = chosen(read, names)
     try:
         reports = validate_pipelines(read, specs)
     except PipelineFileError as error:

@@ -5,17 +5,18 @@ the batch its first record is, and the tasks that write decode all ranges to the
 """
 
 from collections.abc import Collection, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from kalda.common.types import TopicPartition
 from kalda.formats.merging import merged_all
-from kalda.pipelines.direct.range_records import ReadMeter, read_columns, without_values
+from kalda.pipelines.direct.range_records import RangeReader, ReadMeter, read_range, without_values
 from kalda.pipelines.direct.row_plan import RowPlan
+from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
-from kalda.spark.worker import pooled_reader, prepare_worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class ColumnsJob:
     rows: RowPlan
     passed: Mapping[TopicPartition, Collection[int]] = field(default_factory=dict)
     """The offsets of records that are passed over; what their values show does not count."""
+    read: RangeReader = read_range
 
     def run(self, offset_range: OffsetRange, part: int) -> pa.StructType:
         """Return the columns that the values of a range have.
@@ -35,11 +37,8 @@ class ColumnsJob:
             DataLossError: records of the range are gone, and `failOnDataLoss` is true.
             ClientError, RecordsError, RegistryError, OSError: reading failed.
         """
-        prepare_worker()
-        with pooled_reader(self.source.client) as reader:
-            records = read_columns(
-                reader, self.source, offset_range, want_headers=False, want_keys=False, meter=ReadMeter()
-            )
+        wanted = WantedFields(keys=False, values=True, headers=False)
+        with closing(self.read(self.source, offset_range, wanted, ReadMeter())) as records:
             passed = self.passed.get(offset_range.topic_partition, ())
             values = (without_values(each, passed).values for each in records)
             return merged_all(map(self.rows.columns_of, values))

@@ -9,6 +9,7 @@ become visible by the driver's commit, which names the files of one run.
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +19,13 @@ import pyarrow.compute as pc
 from kalda.common.types import TopicPartition
 from kalda.formats.decoded import DecodeFailure as FormatFailure
 from kalda.pipelines.batch import RangeAccount
-from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns, without_values
+from kalda.pipelines.direct.range_records import (
+    OffsetCount,
+    RangeReader,
+    ReadMeter,
+    read_range,
+    without_values,
+)
 from kalda.pipelines.direct.row_plan import DecodeFailure, RowPlan
 from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, FailedRowsError, without_offsets
 from kalda.pipelines.direct.rows_target import DeadLetters, DeadLetterTarget, RowsTarget, Written
@@ -28,9 +35,9 @@ from kalda.pipelines.expectations import ERROR_CLASS, Checked, CheckError, Expec
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.value_totals import TotalCount, Totals, totals_of
 from kalda.records.columnar import ColumnarBatch
+from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
-from kalda.spark.worker import pooled_reader, prepare_worker
 
 _HIDDEN: Final = (OFFSET_COLUMN, PARTITION_COLUMN, DELETE_COLUMN)
 PASSED: Final = "Passed"
@@ -99,6 +106,7 @@ class RangeJob:
     """Adds the hidden columns of rows that replace each other; None where rows are appended."""
     passed: Mapping[TopicPartition, Mapping[int, str]] = field(default_factory=dict)
     """The records that are passed over, with the reason, by partition and offset."""
+    read: RangeReader = read_range
 
     def run(self, offset_range: OffsetRange, part: int) -> RangeResult:
         """Process one range; `part` is its number in the batch.
@@ -138,23 +146,12 @@ class _RangeRun:
         self._letters: DeadLetters | None = None
 
     def run(self) -> RangeResult:
-        prepare_worker()
         began = time.perf_counter()
         job, task = self._job, (self._job.query_id, self._job.batch_id, self._part)
-        has_letters = job.dead_letters is not None
         if job.dead_letters is not None:
             self._letters = job.dead_letters.open(*task)
         try:
-            with pooled_reader(job.source.client) as reader:
-                records = read_columns(
-                    reader,
-                    job.source,
-                    self._range,
-                    want_headers=job.rows.want_headers or has_letters,
-                    want_keys="key" in job.rows.keep or has_letters,
-                    want_values=job.rows.want_values or has_letters,
-                    meter=self._meter,
-                )
+            with closing(job.read(job.source, self._range, self._wanted(), self._meter)) as records:
                 written = job.target.write(self._rows(records), *task)
             self._count.finish()
             if written.rows != self._given:
@@ -167,6 +164,15 @@ class _RangeRun:
                 self._letters.abandon()
             raise
         return RangeResult(self._account(written), written, letters, self._metrics(began))
+
+    def _wanted(self) -> WantedFields:
+        """Return what is read of records: dead letters have all of it."""
+        rows, has_letters = self._job.rows, self._job.dead_letters is not None
+        return WantedFields(
+            keys="key" in rows.keep or has_letters,
+            values=rows.want_values or has_letters,
+            headers=rows.want_headers or has_letters,
+        )
 
     def _rows(self, records: Iterator[ColumnarBatch]) -> Iterator[pa.RecordBatch]:
         job = self._job

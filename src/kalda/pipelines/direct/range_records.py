@@ -8,9 +8,9 @@ the decoded records. The account of a batch would prove nothing if one were the 
 """
 
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,7 @@ from kalda.spark.source.options import SourceOptions
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.range_reader import decode_part, open_range
 from kalda.spark.source.read_counters import ReadCounters
+from kalda.spark.worker import pooled_reader, prepare_worker
 
 
 class OffsetOrderError(ValueError):
@@ -105,6 +106,33 @@ def read_columns(
                 break
             if len(decoded):
                 yield decoded
+
+
+class RangeReader(Protocol):
+    """Reads a range for a job; pickled to the executors with it."""
+
+    def __call__(
+        self, options: SourceOptions, offset_range: OffsetRange, wanted: WantedFields, meter: ReadMeter
+    ) -> Generator[ColumnarBatch, None, None]:
+        """Yield the columns of the range's records; the caller closes the generator."""
+        ...
+
+
+def read_range(
+    options: SourceOptions, offset_range: OffsetRange, wanted: WantedFields, meter: ReadMeter
+) -> Generator[ColumnarBatch, None, None]:
+    """Read a range from the cluster, in a worker of Spark; raises as `read_columns`."""
+    prepare_worker()
+    with pooled_reader(options.client) as reader:
+        yield from read_columns(
+            reader,
+            options,
+            offset_range,
+            want_headers=wanted.headers,
+            want_keys=wanted.keys,
+            want_values=wanted.values,
+            meter=meter,
+        )
 
 
 def without_values(records: ColumnarBatch, offsets: Collection[int]) -> ColumnarBatch:

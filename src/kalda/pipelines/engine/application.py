@@ -12,17 +12,23 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.pipelines.engine.metrics import MetricsEndpoint
 from kalda.pipelines.engine.planner import plans_of
+from kalda.pipelines.engine.restarts import first_line
 from kalda.pipelines.engine.run_lock import RunLock
 from kalda.pipelines.engine.status import PipelineStatus
 from kalda.pipelines.engine.supervisor import Supervisor
 from kalda.pipelines.spec.model import PipelineFile, PipelineSpec, TopicSource
+from kalda.spark.java_output import JavaStartError
 from kalda.spark.session import build_session, exit_code_of_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+logger: Final = logging.getLogger(__name__)
+
 Note = Callable[[str], None]
 
+_PYSPARK_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""They print an error of SQL, with all frames of Java, on one line of JSON whenever one is raised."""
 _JAVA_END_WAIT_S: Final = 10.0
 """Java has broken its connections, and runs its shutdown hooks."""
 
@@ -68,6 +74,7 @@ class Application:
         Raises:
             RunLockError: another process runs one of the pipelines, or the storage cannot be written; none is
                 started here.
+            JavaStartError: Spark does not start.
         """
         with ExitStack() as stack:
             for each in self._specs:
@@ -76,9 +83,6 @@ class Application:
             if any(isinstance(each.source, TopicSource) for each in self._specs):
                 session = self._start_session()
                 stack.callback(_stop_session, session)
-                # Spark and Py4J print pages about a failed batch, which the supervisor reports in one line.
-                session.sparkContext.setLogLevel("FATAL")
-                logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
             self._supervisor = Supervisor(session, self._file, self._specs, is_once=self._is_once, show=show)
             for managed in self._supervisor.managed:
                 note(managed.description)
@@ -94,10 +98,32 @@ class Application:
         # raises KeyboardInterrupt. Who called `run` decides what Ctrl-C means.
         before = signal.getsignal(signal.SIGINT)
         try:
-            return build_session(self._file.name, self._master, session_settings(self._file))
+            return start_session(self._file, self._master)
         finally:
             if signal.getsignal(signal.SIGINT) is not before:
                 signal.signal(signal.SIGINT, before)
+
+
+def start_session(file: PipelineFile, master: str) -> "SparkSession":
+    """Return a session with the settings of a file, whose virtual machine is quiet unless debug is logged.
+
+    Raises:
+        JavaStartError: Spark does not start.
+    """
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
+
+    # Spark and Py4J print pages about a failed batch, which the supervisor reports in one line.
+    is_quiet = not logger.isEnabledFor(logging.DEBUG)
+    if is_quiet:
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+        for name in _PYSPARK_LOGGERS:
+            PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    try:
+        return build_session(file.name, master, session_settings(file), is_quiet=is_quiet)
+    except (PySparkException, Py4JError) as error:
+        raise JavaStartError(f"Spark does not start: {first_line(error)}") from error
 
 
 def _stop_session(session: "SparkSession") -> None:

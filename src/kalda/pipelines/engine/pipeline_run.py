@@ -185,15 +185,30 @@ class PipelineRun:
                 self._report(outcome)
         except Exception as error:
             self.failure = error
-            # The supervisor reports each failure in one line, which is enough for these and for repeats.
-            reason = first_line(error)
-            is_one_line = isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError))
-            if not is_one_line and not is_explained(error) and reason not in self._logged:
-                self._logged.add(reason)
-                logger.exception("batch %d of %s failed", batch_id, self._plan.spec.name)
+            self._log(error, batch_id)
             raise
         finally:
             self._idle.set()
+
+    def _log(self, error: Exception, batch_id: int) -> None:
+        """Log the traceback of an error that needs one, once, unless the batch was interrupted by a stop."""
+        # The supervisor reports each failure in one line, which is enough for these and for repeats.
+        reason = first_line(error)
+        is_one_line = isinstance(error, (PipelineStoppedError, TableError, ClientError, OSError))
+        if self._is_stopping or is_one_line or is_explained(error) or reason in self._logged:
+            return
+        self._logged.add(reason)
+        # Nine tenths of a traceback of Spark are frames of Java and of its Python workers.
+        level = logging.DEBUG if is_of_spark(error) else logging.ERROR
+        logger.log(level, "batch %d of %s failed", batch_id, self._plan.spec.name, exc_info=error)
+
+
+def is_of_spark(error: Exception) -> bool:
+    """Return whether Spark raised an error, also one that happened in a task."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    return isinstance(error, Py4JError | PySparkException)
 
 
 def source_columns(rows: RowPlan) -> str:

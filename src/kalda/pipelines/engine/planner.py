@@ -220,22 +220,31 @@ def _joins_names(spec: PipelineSpec) -> bool:
     return bool(spec.expect) or isinstance(spec.target, TableSpec)
 
 
+def check_steps(file: PipelineFile, faults: FaultList) -> None:
+    """Add what is wrong with the SQL and the functions of a file that may have other faults."""
+    add_directory(file)
+    for spec in file.pipelines:
+        _check_steps(spec, faults)
+
+
 def _check_steps(spec: PipelineSpec, faults: FaultList) -> None:
     for step in spec.transform:
         place = step.place or spec.place
         try:
             if isinstance(step, SqlStep):
-                parse_step(step.text)
-            else:
+                if step.text:
+                    parse_step(step.text)
+            elif step.function:
                 load_function(step.function)
         except (MalformedSqlError, StepError) as error:
             faults.add(place, str(error))
     for each in spec.expect:
         try:
-            check_condition(each.check)
+            if each.check:
+                check_condition(each.check)
         except MalformedSqlError as error:
             faults.add(each.place or spec.place, str(error))
-    if isinstance(spec.target, TableSpec) and spec.target.deletes is not None:
+    if isinstance(spec.target, TableSpec) and spec.target.deletes:
         try:
             check_condition(spec.target.deletes)
         except MalformedSqlError as error:

@@ -13,6 +13,7 @@ from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.errors import ClientConfigError, ClientError, UnsupportedApiError
 from kalda.clients.producer.producer import Producer
+from kalda.common.backoff import jittered
 from kalda.pipelines.flows.flow_file import Flow, HeartbeatOptions
 from kalda.pipelines.mirror.mirror_maker_records import Heartbeat
 from kalda.pipelines.mirror.policy import HEARTBEATS_TOPIC
@@ -76,7 +77,7 @@ class Heartbeats:
                 level = logging.DEBUG if self._is_failing else logging.WARNING
                 logger.log(level, "%s cannot be written: %s", self.name, error)
                 self._is_failing = True
-                self._stop.wait(_BACKOFF_S)
+                self._stop.wait(jittered(_BACKOFF_S))
             except Exception as error:
                 self.error = error
                 raise

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
+from uuid import UUID
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +23,11 @@ from kalda.clients.log_reader.log_reader import LogReader, PartitionFetcher
 from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.clients.producer.arrow_future import ArrowFuture
 from kalda.clients.producer.producer import Producer
-from kalda.common.types import TopicPartition
+from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.pipelines.mirror.delivery import Delivery
 from kalda.pipelines.mirror.offset_syncs import Run, Sync, runs_of, sync_key, sync_value
 from kalda.pipelines.mirror.policy import SYNCS_TOPIC
+from kalda.pipelines.mirror.progress import id_text
 from kalda.records.columnar import decode_batches
 
 logger: Final = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class Copier:
         reader: LogReader,
         producer: Producer,
         delivery: Delivery,
-        topic_id: Callable[[str], str],
+        topic_id: Callable[[str], UUID | None],
         metadata: Callable[[TopicPartition], str],
         *,
         monotonic: Callable[[], float] = time.monotonic,
@@ -79,7 +81,8 @@ class Copier:
         """Take clients that the caller closes; the delivery uses the same producer.
 
         Args:
-            topic_id: the id of a topic in the source.
+            topic_id: the id of a topic in the source. A topic that was created again since is not copied: its
+                records are not those that follow the position.
             metadata: the text that is committed with the progress of a source partition.
         """
         self._mirror: Final = mirror
@@ -135,7 +138,7 @@ class Copier:
         runs: Mapping[TopicPartition, list[Run]],
     ) -> None:
         for source, found in runs.items():
-            sync = Sync(self._topic_id(source.topic), positions[source], found)
+            sync = Sync(id_text(self._topic_id(source.topic)), positions[source], found)
             self._producer.send(SYNCS_TOPIC, sync_value(sync), key=sync_key(self._mirror, source))
         offsets = {
             part.target: OffsetAndMetadata(positions[source], self._metadata(source))
@@ -149,7 +152,8 @@ class Copier:
         """Send the records of a range; return where it goes on and how many bytes were read."""
         size = 0
         empty_count = 0
-        with self._reader.fetcher(source, start=start, end=end) as fetcher:
+        topic_id = self._topic_id(source.topic) or ZERO_UUID
+        with self._reader.fetcher(source, start=start, end=end, topic_id=topic_id) as fetcher:
             position = start
             while position < end and size < bytes_max and self._monotonic() < deadline:
                 try:

@@ -302,7 +302,7 @@ class Mirror:
             self._reader,
             producer,
             self._delivery,
-            lambda topic: id_text(self._topics.ids[topic]),
+            lambda topic: self._topics.ids[topic],
             self._progress_metadata,
         )
         self._groups = GroupSync(self._source_admin, self._target_admin, options.groups)

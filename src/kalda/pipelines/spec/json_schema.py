@@ -5,10 +5,10 @@ The schema knows keys, words and the form of names and durations; what belongs t
 the syntax of other texts, only the parser checks.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from kalda.pipelines.spec import sections, values
+from kalda.pipelines.spec import cases, sections, values
 from kalda.pipelines.spec.nodes import Key, Section
 from kalda.pipelines.spec.values import ValueT, ValueType
 
@@ -16,6 +16,8 @@ Json: TypeAlias = "str | bool | list[Json] | dict[str, Json]"
 
 FILE_NAME: Final = "kalda-pipeline.schema.json"
 """How `kalda pipeline init` calls the schema beside a file."""
+TESTS_FILE_NAME: Final = "kalda-pipeline-test.schema.json"
+"""How it calls that of the tests."""
 
 _SCALAR: Final[dict[str, Json]] = {"type": ["string", "number", "boolean"]}
 """Editors read `5` as a number; to the parser every value is text."""
@@ -26,14 +28,22 @@ _TEXTS: Final[dict[str, Json]] = {"type": ["object", "null"], "additionalPropert
 
 def json_schema() -> dict[str, Json]:
     """Return the schema: draft 7 of JSON Schema, which editors know best."""
-    definitions: dict[str, Json] = {
-        _definition_name(each): _section(each) for _, each in sections.SECTIONS if each is not sections.FILE
-    }
+    return _schema("A pipeline file of Kalda", sections.SECTIONS)
+
+
+def cases_json_schema() -> dict[str, Json]:
+    """Return the schema of a file with tests of pipelines."""
+    return _schema("Tests of Kalda's pipelines", cases.SECTIONS)
+
+
+def _schema(title: str, described: Sequence[tuple[str, Section]]) -> dict[str, Json]:
+    """Return the schema of a file whose top level is the first of the sections."""
+    (_, file), *others = described
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
-        "title": "A pipeline file of Kalda",
-        **_section(sections.FILE),
-        "definitions": definitions,
+        "title": title,
+        **_section(file),
+        "definitions": {_definition_name(each): _section(each) for _, each in others},
     }
 
 
@@ -90,7 +100,10 @@ def _named(item: dict[str, Json]) -> dict[str, Json]:
 
 
 _KINDS: Final = [
-    each for module in (values, sections) for each in vars(module).values() if isinstance(each, ValueType)
+    each
+    for module in (values, sections, cases)
+    for each in vars(module).values()
+    if isinstance(each, ValueType)
 ]
 
 
@@ -136,6 +149,12 @@ _BY_TAKES: Final[Mapping[str, dict[str, Json]]] = {
     "a mapping of names to such settings": _named(_TEXTS),
     "a list of columns": _many(_SCALAR),
     "a list of columns, or of year, month, day or hour of one, as `day(ts)`": _many(_SCALAR),
+    cases.TESTS: {"type": "array", "items": _of(cases.TEST)},
+    cases.RECORDS: {"type": "array", "items": _of(cases.RECORD)},
+    cases.DEAD_LETTERS: {"type": "array", "items": _of(cases.DEAD_LETTER)},
+    cases.ROWS: {"type": "array", "items": {"type": "object"}},
+    cases.CONTENT: {},
+    cases.NAMES: _many(_SCALAR),
     "a topic or a list of topics": _many(_one(values.TOPIC)),
     "a format": _either(_SCALAR, _of(sections.FORMAT)),
     "a list of pipelines": {"type": "array", "items": _of(sections.PIPELINE)},

@@ -4,10 +4,10 @@ It connects to nothing. The pipelines of the file are read by `kalda.pipelines.s
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from kalda.pipelines.spec import sections, values
 from kalda.pipelines.spec.errors import FaultList, PipelineFileError
@@ -35,9 +35,15 @@ _CONNECT: Final = ("spark.remote", "spark.api.mode")
 """Settings that ask for Spark Connect, unless they say `classic`."""
 _NO_SETTINGS: Final[Mapping[str, str]] = {}
 
+Check: TypeAlias = Callable[[PipelineFile, FaultList], None]
+
 
 def read_pipeline_file(
-    path: Path, *, settings: Mapping[str, str] = _NO_SETTINGS, variables: Mapping[str, str] | None = None
+    path: Path,
+    *,
+    settings: Mapping[str, str] = _NO_SETTINGS,
+    variables: Mapping[str, str] | None = None,
+    check: Check | None = None,
 ) -> PipelineFile:
     """Read a file.
 
@@ -45,11 +51,25 @@ def read_pipeline_file(
         path: the file.
         settings: win over those of the main cluster, by Kafka's names.
         variables: what ``${NAME}`` stands for; the environment if None.
+        check: adds more faults. It gets the file also if there are faults already, and then with empty texts
+            in the place of what is wrong.
 
     Raises:
         OSError: the file cannot be read.
         PipelineFileError: the file is wrong; the error has every fault.
     """
+    return parse_pipeline_file(
+        read_text(path),
+        str(path),
+        directory=path.resolve().parent,
+        settings=settings,
+        variables=os.environ if variables is None else variables,
+        check=check,
+    )
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file; raises as `read_pipeline_file`."""
     with path.open("rb") as file:
         content = file.read(FILE_BYTES_MAX + 1)
     start = Place(str(path), 1, 1)
@@ -61,13 +81,7 @@ def read_pipeline_file(
     except UnicodeDecodeError as error:
         faults.add(start, f"the file is not text in UTF-8: {error.reason} at byte {error.start}")
     faults.check()
-    return parse_pipeline_file(
-        text,
-        str(path),
-        directory=path.resolve().parent,
-        settings=settings,
-        variables=os.environ if variables is None else variables,
-    )
+    return text
 
 
 def parse_pipeline_file(
@@ -77,8 +91,9 @@ def parse_pipeline_file(
     directory: Path,
     settings: Mapping[str, str] = _NO_SETTINGS,
     variables: Mapping[str, str],
+    check: Check | None = None,
 ) -> PipelineFile:
-    """Read the text of a file; relative paths in it begin at `directory`.
+    """Read the text of a file; relative paths in it begin at `directory`. `check` is as above.
 
     Raises:
         PipelineFileError: the file is wrong; the error has every fault.
@@ -107,6 +122,8 @@ def parse_pipeline_file(
         spark=reader.build("spark", _spark) or SparkSettings(),
         pipelines=_pipelines(reader, locations),
     )
+    if check is not None:
+        check(result, faults)
     faults.check()
     return result
 
@@ -208,4 +225,4 @@ def _dead_letters(spec: PipelineSpec) -> tuple[str, str] | None:
     return spec.source.cluster, spec.dlq_topic
 
 
-__all__ = ["MAIN_CLUSTER", "PipelineFileError", "parse_pipeline_file", "read_pipeline_file"]
+__all__ = ["MAIN_CLUSTER", "PipelineFileError", "parse_pipeline_file", "read_pipeline_file", "read_text"]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from kalda.pipelines.spec import cases
 from kalda.pipelines.spec.nodes import Section
 from kalda.pipelines.spec.sections import SECTIONS
 
@@ -29,12 +30,46 @@ With `--json` they are a document: `{"faults": [{"file": ..., "line": ..., "colu
 - Where a list is expected, a single value is a list of one.
 """
 
+_EXIT_CODES: Final = """\
+## Exit codes
+
+Of all commands: 0 is success; 1 that something failed or was refused, or that a cluster cannot be reached;
+2 that the command line or a file is wrong, and that nothing was done. stderr has a line for each error.
+
+| `kalda pipeline` | 0 | 1 |
+|---|---|---|
+| `validate` | everything that can be checked is right | a topic, a table or the cluster is not \
+as the file needs it |
+| `test` | all tests passed | a test failed |
+| `preview` | all pipelines are shown | one of them cannot process these records |
+| `once` | all pipelines ended; also with dead letters, and after SIGTERM, SIGHUP or Ctrl-C | a pipeline \
+stopped for good, another process runs one of them, or Spark does not start |
+| `run` | as `once` | as `once`; the command goes on as long as one pipeline runs |
+| `status`, `lag` | always, also for a pipeline that failed or is dead: see `state` and `is_dead` | |
+| `audit` | every record is accounted for | it is not; `findings` has the reasons |
+| `dlq`, `repair`, `replay`, `backfill`, `pass`, `compact` | done | refused, or it failed in part |
+
+Ended by `kill -9`, a command has the code 137. The next start continues with the batch that it was in.
+"""
+_TESTS: Final = """\
+## Tests of pipelines
+
+`kalda pipeline test orders.yml` runs the tests in `orders.test.yml`, as
+[Test pipelines](../how-to/test-pipelines.md) shows. `kalda pipeline schema --tests` prints the keys as a
+JSON schema. Contents of records and rows are as in JSON: `1`, `1.5`, `true` and `null` are no text, and other
+words without quotes are. A date, a time and bytes of a row are written as text.
+"""
+
 
 def page() -> str:
     """Return the page."""
     parts = [_INTRODUCTION]
     for heading, section in SECTIONS:
         parts += _section(heading, section)
+    parts.append(_TESTS)
+    for heading, section in cases.SECTIONS:
+        parts += _section(heading, section)
+    parts.append(_EXIT_CODES)
     return "\n".join(parts)
 
 

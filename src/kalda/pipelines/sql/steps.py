@@ -5,6 +5,7 @@ a parser's idea of a function or a cast may differ from Spark's. The tree only a
 maintainer must not break: a step counts as row-wise only if each row of its result comes from one row.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +17,7 @@ from sqlglot.tokens import Token, TokenType
 
 from kalda.pipelines.sql.nodes import INPUT, MalformedSqlError
 
+_MISSING: Final = re.compile(r"Required keyword: '\w+' missing for <class '[\w.]+'>")
 _DIALECT: Final = "spark"
 _CLAUSES: Final = ("joins", "group", "having", "order", "sort", "cluster", "distribute", "limit", "offset")
 _MORE_CLAUSES: Final = (
@@ -124,7 +126,8 @@ def _parse(sql: str, shown: str) -> exp.Expression:
         trees = [each for each in sqlglot.parse(sql, dialect=_DIALECT) if each is not None]
     except SqlglotError as error:
         details = getattr(error, "errors", None) or [{}]
-        message = details[0].get("description") or str(error)
+        # Where an operand is missing, sqlglot names its own class of the operator.
+        message = _MISSING.sub("an operand is missing", details[0].get("description") or str(error))
         where = details[0].get("highlight")
         near = f" near {where!r}" if where else ""
         raise MalformedSqlError(f"{shown!r} is not SQL: {message.rstrip('.')}{near}") from None

@@ -33,6 +33,7 @@ from pyiceberg.table import Table as LoadedTable
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from sqlalchemy.exc import ArgumentError, OperationalError
 
+from kalda.common.backoff import jittered
 from kalda.pipelines.batch import BatchAccount
 from kalda.pipelines.spec.model import TableFormat, TableSpec
 from kalda.pipelines.tables.accounts import commit_metadata, event_time_max
@@ -505,7 +506,7 @@ class IcebergTable:
                 self._unchanged = 0
                 message = f"The table {self.spec.table} does not take the commit: {error}"
                 raise TableError(message) from error
-        time.sleep(min(1.0, WAIT_S * (attempt + 1)))
+        time.sleep(jittered(min(1.0, WAIT_S * (attempt + 1))))
 
     def _check_same(self, table: LoadedTable, uuid: UUID | None) -> None:
         """Check that a table was not dropped and created again, with other field ids perhaps.

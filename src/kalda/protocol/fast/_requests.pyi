@@ -10,6 +10,10 @@ def read_header(frame: memoryview, client_id: bytes | None) -> tuple[int, int, i
 def parse_produce(
     frame: memoryview, position: int, version: int
 ) -> tuple[int, int, bytes, int, memoryview, bool] | None: ...
+def is_plain_records(records: memoryview | None) -> bool: ...
+def parse_produce_topics(
+    frame: memoryview, position: int, version: int
+) -> tuple[bytes | None, int, int, list[tuple[bytes, list[tuple[int, memoryview | None]]]], int] | None: ...
 def single_success(
     correlation_id: int,
     version: int,

@@ -15,10 +15,13 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-INTERFACE = 4
+INTERFACE = 5
 
 cdef int64_t ELEMENTS_MAX = 50000
 """That of `wire`: no request that names more topics and partitions is a usual one."""
+
+cdef int64_t PARTITIONS_MAX = 25000
+"""That of `produce`."""
 
 
 cdef inline int16_t read_int16(const uint8_t *at) noexcept nogil:
@@ -163,6 +166,8 @@ def parse_produce(frame not None, int64_t position, int version):
     cdef Py_buffer view
     cdef Produce found
     cdef bint is_usual, is_plain
+    if version < 3:
+        return None
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     try:
         if not 0 <= position <= view.len:
@@ -179,6 +184,103 @@ def parse_produce(frame not None, int64_t position, int version):
         PyBuffer_Release(&view)
     records = frame[found.records : found.records + found.records_size]
     return found.acks, found.timeout_ms, name, found.index, records, is_plain
+
+
+def is_plain_records(records):
+    """Whether the records of a partition are one batch of format 2, neither transactional nor compressed by zstd."""
+    cdef Py_buffer view
+    if records is None:
+        return False
+    PyObject_GetBuffer(records, &view, PyBUF_SIMPLE)
+    try:
+        return is_plain_batch(<const uint8_t *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef list read_produced(frame, const uint8_t *data, int64_t at, int64_t end, int version, int64_t *partition_count):
+    """Return the topics that begin at `at` and count their partitions; None if there is anything unusual."""
+    cdef bint is_flexible = version >= 9
+    cdef int64_t topic_count, count, topic, number, size, room
+    cdef list topics, partitions
+    partition_count[0] = 0
+    topic_count = read_length(data, &at, end, is_flexible, 4)
+    room = ELEMENTS_MAX - topic_count
+    if topic_count < 0 or room < 0:
+        return None
+    topics = []
+    for topic in range(topic_count):
+        size = 16 if version >= 13 else read_length(data, &at, end, is_flexible, 2)
+        if size < 0 or size > end - at:
+            return None
+        name = PyBytes_FromStringAndSize(<const char *>data + at, size)
+        at += size
+        count = read_length(data, &at, end, is_flexible, 4)
+        room -= count
+        partition_count[0] += count
+        if count < 0 or room < 0 or partition_count[0] > PARTITIONS_MAX:
+            return None
+        partitions = []
+        for number in range(count):
+            if end - at < 4:
+                return None
+            index = read_int32(data + at)
+            at += 4
+            size = read_length(data, &at, end, is_flexible, 4)
+            if size < 0 or size > end - at:
+                return None
+            partitions.append((index, frame[at : at + size]))
+            at += size
+            if is_flexible:
+                if at >= end or data[at]:
+                    return None
+                at += 1
+        if is_flexible:
+            if at >= end or data[at]:
+                return None
+            at += 1
+        topics.append((name, partitions))
+    if is_flexible and (at >= end or data[at]):
+        return None
+    return topics
+
+
+def parse_produce_topics(frame not None, int64_t position, int version):
+    """Return the fields of a Produce request without tagged fields and nulls but that of the transactional id.
+
+    They are the transactional id, acks, the timeout, the topics and how many partitions these have together. None for
+    any other request.
+    """
+    cdef Py_buffer view
+    cdef const uint8_t *data
+    cdef int64_t at = position, size, partition_count
+    PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
+    try:
+        if not 0 <= position <= view.len:
+            return None
+        data = <const uint8_t *>view.buf
+        transactional_id = None
+        if version >= 3:
+            if view.len - at < 2:
+                return None
+            if version >= 9 and not data[at]:
+                at += 1
+            elif version < 9 and read_int16(data + at) == -1:
+                at += 2
+            else:
+                size = read_length(data, &at, view.len, version >= 9, 2)
+                if size < 0 or size > view.len - at:
+                    return None
+                transactional_id = PyBytes_FromStringAndSize(<const char *>data + at, size)
+                at += size
+        if view.len - at < 6:
+            return None
+        topics = read_produced(frame, data, at + 6, view.len, version, &partition_count)
+        if topics is None:
+            return None
+        return transactional_id, read_int16(data + at), read_int32(data + at + 2), topics, partition_count
+    finally:
+        PyBuffer_Release(&view)
 
 
 def single_success(
@@ -253,6 +355,20 @@ cdef int64_t read_count(const uint8_t *data, int64_t *at, int64_t end) noexcept 
         if data[at[0] - 1] < 0x80:
             break
     return value - 1 if value <= end - at[0] + 1 else -1
+
+
+cdef int64_t read_length(
+    const uint8_t *data, int64_t *at, int64_t end, bint is_flexible, int size
+) noexcept nogil:
+    """Move `at` past a count or a length, without the flexible versions of `size` bytes; -1 as in `read_count`."""
+    cdef int64_t value
+    if is_flexible:
+        return read_count(data, at, end)
+    if end - at[0] < size:
+        return -1
+    value = read_int16(data + at[0]) if size == 2 else read_int32(data + at[0])
+    at[0] += size
+    return value if value <= end - at[0] else -1
 
 
 cdef list read_fetch_topics(const uint8_t *data, int64_t *position, int64_t end, make_partition):

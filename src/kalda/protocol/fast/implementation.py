@@ -15,7 +15,7 @@ except ImportError:
 else:
     _extension_interface = _requests.INTERFACE
 
-INTERFACE: Final = 4
+INTERFACE: Final = 5
 """The version of the extension's functions; an editable install may have an older extension."""
 
 is_compiled: Final = _extension_interface == INTERFACE and not is_pure_wanted

@@ -11,7 +11,7 @@ current leader and node endpoints as tagged fields (KIP-951).
 
 import struct
 from struct import Struct
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeGuard
 
 from kalda.protocol.fast.implementation import is_compiled
 from kalda.protocol.fast.wire import (
@@ -57,7 +57,7 @@ class ProduceRequestFields:
     `topics` holds ``(name or id, [(partition index, records or None), ...])`` in the request's order.
     """
 
-    __slots__ = ("acks", "timeout_ms", "topics", "transactional_id")
+    __slots__ = ("acks", "partition_count", "timeout_ms", "topics", "transactional_id")
 
     def __init__(
         self,
@@ -65,19 +65,14 @@ class ProduceRequestFields:
         acks: int,
         timeout_ms: int,
         topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]],
+        partition_count: int,
     ) -> None:
         self.transactional_id = transactional_id
         self.acks = acks
         self.timeout_ms = timeout_ms
         self.topics = topics
-
-    @property
-    def partition_count(self) -> int:
+        self.partition_count: Final = partition_count
         """How many partitions the request names, those that it names twice included."""
-        count = 0
-        for _, partitions in self.topics:
-            count += len(partitions)
-        return count
 
     def named_twice(self) -> set[tuple[bytes, int]]:
         """Return the partitions that the request names more than once."""
@@ -129,6 +124,10 @@ def parse_produce_request(frame: memoryview, position: int, version: int) -> Pro
 
 def parse_general(frame: memoryview, position: int, version: int) -> ProduceRequestFields:
     """Read any request as `parse_produce_request` does; for callers that tried `parse_usual` before."""
+    if is_compiled:
+        found = _requests.parse_produce_topics(frame, position, version)
+        if found is not None:
+            return ProduceRequestFields(*found)
     try:
         return _parse(frame, position, version)
     except (struct.error, IndexError) as error:
@@ -141,10 +140,10 @@ def parse_usual(frame: memoryview, position: int, version: int) -> Usual | None:
     The records are a view into the frame. A request with a transactional id, several partitions or null
     instead of records is not a usual one, nor is one that cannot be parsed.
     """
-    if version < TRANSACTIONAL_ID_FROM:
-        return None
     if is_compiled:
         return _requests.parse_produce(frame, position, version)
+    if version < TRANSACTIONAL_ID_FROM:
+        return None
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_usual_flexible(frame, position, version)
@@ -157,7 +156,7 @@ def parse_usual(frame: memoryview, position: int, version: int) -> Usual | None:
 def as_fields(usual: Usual) -> ProduceRequestFields:
     """Return a usual request in the form of all requests."""
     acks, timeout_ms, name, index, records, _ = usual
-    return ProduceRequestFields(None, acks, timeout_ms, [(name, [(index, records)])])
+    return ProduceRequestFields(None, acks, timeout_ms, [(name, [(index, records)])], 1)
 
 
 # No transactional id, acks, timeout, one topic, length of its name; then one partition, its index and size.
@@ -223,6 +222,7 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topic_count, position = read_array_count(frame, position + 6, limit, flexible)
     room = take_elements(ELEMENTS_MAX, topic_count, ELEMENTS_MAX)
+    named = 0
     topics: list[tuple[bytes, list[tuple[int, memoryview | None]]]] = []
     read_partition = _flexible_partition if flexible else _partition
     for _ in range(topic_count):
@@ -232,6 +232,7 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
             name, position = read_text(frame, position, limit, flexible)
         partition_count, position = read_array_count(frame, position, limit, flexible)
         room = take_elements(room, partition_count, ELEMENTS_MAX)
+        named += partition_count
         partitions: list[tuple[int, memoryview | None]] = []
         for _ in range(partition_count):
             partition, position = read_partition(frame, position, limit)
@@ -243,10 +244,14 @@ def _parse(frame: memoryview, position: int, version: int) -> ProduceRequestFiel
         topics.append((name, partitions))
     if flexible:
         skip_tagged_fields(frame, position, limit, room)
-    fields = ProduceRequestFields(transactional_id, acks, timeout_ms, topics)
-    if fields.partition_count > PARTITIONS_MAX:
-        raise ProtocolError(f"it names {fields.partition_count} partitions, more than {PARTITIONS_MAX}")
-    return fields
+    if named > PARTITIONS_MAX:
+        raise ProtocolError(f"it names {named} partitions, more than {PARTITIONS_MAX}")
+    return ProduceRequestFields(transactional_id, acks, timeout_ms, topics, named)
+
+
+def is_plain(records: memoryview | None) -> TypeGuard[memoryview]:
+    """Return whether records are known to be one batch that every version may carry; see `Usual`."""
+    return is_compiled and _requests.is_plain_records(records)
 
 
 def _topic_id(frame: memoryview, position: int, limit: int) -> tuple[bytes, int]:
@@ -368,7 +373,10 @@ def produce_response(
             out += name
             out += INT32.pack(len(partitions))
         for partition in partitions:
-            _append_partition(out, version, partition)
+            if flexible and partition[5:] == _PLAIN_REST:
+                out += _FLEXIBLE.pack(*partition[:5], 1, 0, 0)
+            else:
+                _append_partition(out, version, partition)
         if flexible:
             out.append(0)
     if version >= 1:
@@ -379,6 +387,9 @@ def produce_response(
     return bytes(out)
 
 
+_FLEXIBLE: Final = Struct(">ihqqqBBB")
+"""An answer of the flexible versions without record errors, message and leader."""
+_PLAIN_REST: Final = ((), None, None)
 _PARTITION_HEAD: Final = Struct(">ihq")
 _LEADER_AND_EPOCH: Final = Struct(">iiB")
 

@@ -103,6 +103,8 @@ def skip_tagged_fields(
     frame: memoryview, position: int, limit: int, room: int = ELEMENTS_MAX
 ) -> tuple[int, int]:
     """Skip a tagged-fields section whose tags rise; return what `wire_format.skip_tagged_fields` does."""
+    if not frame[position]:
+        return position + 1, room
     count, position = read_unsigned_varint(frame, position)
     room = take_elements(room, count, ELEMENTS_MAX)
     previous = -1

@@ -10,7 +10,8 @@ from kalda.tools.framework.errors import ToolError
 from kalda.tools.framework.zookeeper_security import security_of_options
 
 if TYPE_CHECKING:
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+    from kalda.security.zookeeper.client_security import ClientSecurity
+    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 
 _SESSION_TIMEOUT_MS: Final = 30_000
 
@@ -48,25 +49,36 @@ async def open_zookeeper(
         await client.close()
 
 
-async def connect_zookeeper(
+def connect_zookeeper(
     option: str,
     servers: str,
     connection_timeout_ms: int,
     timeout_option: str | None = None,
     *,
     restricts_access: bool = False,
-) -> "EnsembleClient":
+) -> Coroutine[None, None, "EnsembleClient"]:
     """Open a session with the servers that `option` names; `timeout_option` names the time, if one does.
 
-    The command's `--zk-tls-config-file` says how; `restricts_access` is that of `security_of_options`.
+    The command's `--zk-tls-config-file` says how; `restricts_access` is that of `security_of_options`. It is
+    read before the coroutine runs, since only the command's own thread knows its options.
 
     Raises:
         ToolError: no server takes the session, the chroot does not exist, or the file cannot be used.
     """
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+    security = security_of_options(restricts_access=restricts_access)
+    return _connect(option, servers, connection_timeout_ms, timeout_option, security)
+
+
+async def _connect(
+    option: str,
+    servers: str,
+    connection_timeout_ms: int,
+    timeout_option: str | None,
+    security: "ClientSecurity",
+) -> "EnsembleClient":
+    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
     from kalda.zk.client.zookeeper_errors import ZooKeeperError
 
-    security = security_of_options(restricts_access=restricts_access)
     opening = EnsembleClient.connect(
         servers,
         session_timeout_ms=_SESSION_TIMEOUT_MS,

@@ -1,6 +1,6 @@
 """The commands `kalda zk ls|get|set|create|rm|stat|shell`."""
 
-import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -139,17 +139,18 @@ def shell(tool: Tool, zookeeper: str, connection_timeout_ms: int) -> None:
 
     Commands can come from a pipe too; the exit code is then 1 if one of them failed.
     """
+    from kalda.clients.loop_thread import LoopThread
     from kalda.tools.zk.shell import Shell
 
-    with asyncio.Runner() as runner:
-        client = runner.run(
+    with contextlib.closing(LoopThread("the shell")) as loop:
+        client = loop.call(
             connect_zookeeper("--zookeeper", zookeeper, connection_timeout_ms, _TIMEOUT_OPTION)
         )
-        opened = Shell(runner, client, zookeeper, tool.output)
+        opened = Shell(loop, client, zookeeper, tool.output)
         try:
             opened.read_lines()
         finally:
-            runner.run(client.close())
+            loop.call(client.close())
     if opened.failures and not opened.is_interactive:
         raise ToolError(f"{opened.failures} of the commands failed")
 

@@ -18,7 +18,7 @@ from kalda.tools.framework.zookeeper_session import open_zookeeper
 from kalda.tools.zk.group import zk
 
 if TYPE_CHECKING:
-    from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 
 _TIMEOUT_OPTION: Final = "--zookeeper.connection.timeout"
 _TIMEOUT_MS: Final = 30_000

@@ -1,15 +1,15 @@
 """The interactive shell: reads lines, executes them, completes commands and paths with the tab key.
 
-Between two lines the event loop stands still while the terminal waits for input; kazoo's own thread keeps the
-session alive meanwhile, and its events wait in the inbox of the client.
+The event loop of the session runs on a thread of its own, which keeps the session alive while the terminal
+waits for input.
 """
 
-import asyncio
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from kalda.clients.loop_thread import LoopThread
 from kalda.tools.framework.output import Output
 from kalda.tools.zk.shell_lines import (
     COMMANDS,
@@ -27,10 +27,10 @@ from kalda.zk.client.zookeeper_errors import NoNodeError, SessionExpiredError, Z
 
 
 class Shell:
-    """One session of the shell on one client. `runner` runs every coroutine of the session."""
+    """One session of the shell on one client, whose event loop `loop` runs."""
 
-    def __init__(self, runner: asyncio.Runner, client: ZooKeeperClient, address: str, output: Output) -> None:
-        self._runner: Final = runner
+    def __init__(self, loop: LoopThread, client: ZooKeeperClient, address: str, output: Output) -> None:
+        self._loop: Final = loop
         self._client: Final = client
         self._address: Final = address
         self._output: Final = output
@@ -84,11 +84,11 @@ class Shell:
                         {"usage": usage.form, "help": usage.help}, f"{usage.form:{width}}  {usage.help}"
                     )
             case ChangeDirectory():
-                if self._runner.run(self._client.exists(command.path)) is None:
+                if self._loop.call(self._client.exists(command.path)) is None:
                     raise NoNodeError(f"{command.path} does not exist", command.path)
                 self._directory = command.path
             case _:
-                shown = self._runner.run(run(self._client, command))
+                shown = self._loop.call(run(self._client, command))
                 self._output.item(shown.document, "\n".join(shown.lines))
         self._output.flush()
         return True
@@ -129,6 +129,6 @@ class Shell:
 
     def _children(self, path: str) -> Iterable[str]:
         try:
-            return self._runner.run(self._client.children(path))
+            return self._loop.call(self._client.children(path))
         except ZooKeeperError:
             return ()  # completion is silent where it knows nothing

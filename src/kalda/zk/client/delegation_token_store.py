@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +14,7 @@ from kalda.security.sasl.delegation_token import DelegationToken
 from kalda.zk.client.layout import ensure_paths
 from kalda.zk.client.notifications import Notifications
 from kalda.zk.client.path_validation import check_path
-from kalda.zk.client.port import Create, SetData, ZooKeeperClient
+from kalda.zk.client.port import Create, Delete, SetData, ZooKeeperClient
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, NoNodeError
 
 logger: Final = logging.getLogger(__name__)
@@ -72,13 +73,11 @@ class DelegationTokenStore:
     async def delete(self, token_id: str) -> None:
         """Delete a token, and notify the brokers. Does nothing if there is none."""
         async with self.lock:
-            try:
-                await self._zookeeper.delete(f"{_TOKENS}/{token_id}")
-            except NoNodeError:
-                self._on_token(token_id, None)
-                return
+            # In one transaction: an attempt whose answer was lost has notified the brokers if it has deleted
+            # the token, so the next attempt has nothing to do.
+            with contextlib.suppress(NoNodeError):
+                await self._zookeeper.multi([Delete(f"{_TOKENS}/{token_id}"), self._notification(token_id)])
             self._on_token(token_id, None)
-            await self._zookeeper.multi([self._notification(token_id)])
 
     async def _read(self, token_ids: list[str]) -> dict[str, DelegationToken]:
         found = await self._zookeeper.get_many([f"{_TOKENS}/{token_id}" for token_id in token_ids])

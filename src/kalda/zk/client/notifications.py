@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from kalda.common.backoff import jittered
 from kalda.zk.client import paths
 from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
 from kalda.zk.client.zookeeper_errors import (
@@ -114,7 +115,7 @@ class Notifications:
                 await self._try_again()
 
     async def _try_again(self) -> None:
-        await asyncio.sleep(_RETRY_SECONDS)
+        await asyncio.sleep(jittered(_RETRY_SECONDS))
         self._changed.set()
 
     async def _read_new(self) -> None:

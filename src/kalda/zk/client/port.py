@@ -1,8 +1,8 @@
 """The `ZooKeeperClient` port: the operations that brokers and the controller need of ZooKeeper.
 
 Two engines implement it: `EmbeddedClient`, for a server in the same process (`kalda.zk.server`), and
-`EnsembleClient`, for ZooKeeper servers over the wire (`kalda.zk.client.kazoo`). It is not a general ZooKeeper
-client: it has no access lists and no asynchronous handles.
+`EnsembleClient`, for ZooKeeper servers over the wire (`kalda.zk.client.ensemble`). It is not a general
+ZooKeeper client: it has no access lists and no asynchronous handles.
 
 Every engine must keep the order. A session's operations take effect in the order of the calls. A watch's
 callback runs before any later operation of the session returns data newer than the reported change; so a

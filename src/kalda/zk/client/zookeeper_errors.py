@@ -1,7 +1,7 @@
 """The errors of ZooKeeper's operations, under ZooKeeper's names and codes.
 
 Every engine of the `ZooKeeperClient` port raises these and no others: the embedded engine directly, the
-ensemble engine by translating kazoo's exceptions. `code` is ZooKeeper's error code, which the wire carries.
+ensemble engine from the error codes of responses. `code` is that code.
 """
 
 from typing import ClassVar

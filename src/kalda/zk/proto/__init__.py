@@ -1,6 +1,5 @@
 """ZooKeeper's wire protocol as bytes: jute serialisation, framing, requests, responses, numbers. Sans-IO.
 
 The package opens no connection and serves no request; it imports no other package of Kalda. `kalda.zk.server`
-uses it for its wire and its files, and tests use it to act as a client. The client of `kalda.zk.client`
-speaks through kazoo.
+uses it for its wire and its files, and `kalda.zk.client` for the other side of the wire.
 """

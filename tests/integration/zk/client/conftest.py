@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.real_zookeeper import RealZooKeeper
 from tests.integration.real_zookeeper import real_zookeeper as real_zookeeper
-from tests.integration.zk.client.engines import EmbeddedEngine, KazooEngine, engine_of
+from tests.integration.zk.client.engines import EmbeddedEngine, EnsembleEngine, engine_of
 
 
 def _real(request: pytest.FixtureRequest) -> RealZooKeeper:
@@ -19,15 +19,15 @@ def _real(request: pytest.FixtureRequest) -> RealZooKeeper:
 @pytest.fixture(params=["embedded", "wire", "real"])
 async def engine(
     request: pytest.FixtureRequest, tmp_path: Path
-) -> AsyncIterator[EmbeddedEngine | KazooEngine]:
+) -> AsyncIterator[EmbeddedEngine | EnsembleEngine]:
     """Our server without a wire, our server over the wire, and a real ZooKeeper."""
     async with engine_of(request.param, tmp_path / "zookeeper", lambda: _real(request)) as engine:
         yield engine
 
 
 @pytest.fixture(params=["wire", "real"])
-async def kazoo_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[KazooEngine]:
+async def ensemble_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EnsembleEngine]:
     """Those with a connection that can break."""
     async with engine_of(request.param, tmp_path / "zookeeper", lambda: _real(request)) as engine:
-        assert isinstance(engine, KazooEngine)
+        assert isinstance(engine, EnsembleEngine)
         yield engine

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from kalda.common.clock import SystemClock
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 from kalda.zk.client.port import SessionState, ZooKeeperClient
 from kalda.zk.server.config import ZooKeeperConfig
 from kalda.zk.server.embedded import EmbeddedClient, EmbeddedServer
@@ -51,8 +51,8 @@ class EmbeddedEngine:
         await zookeeper.reconnect()
 
 
-class KazooEngine:
-    """kazoo, as the client of some server; every test has a chroot of its own."""
+class EnsembleEngine:
+    """A client of some server over the wire; every test has a chroot of its own."""
 
     def __init__(self, hosts: str) -> None:
         self.hosts = hosts
@@ -81,10 +81,10 @@ class KazooEngine:
 
     async def kill_session(self, zookeeper: EnsembleClient) -> None:
         """Take the session over with another client and close it: for the server it is gone."""
-        client_id = zookeeper._link.client_id
+        session = zookeeper._link.session
 
         def take_and_close() -> None:
-            with zookeeper_client(self.hosts, client_id=client_id):
+            with zookeeper_client(self.hosts, client_id=(session.session_id, session.password)):
                 pass
 
         await asyncio.to_thread(take_and_close)
@@ -143,7 +143,7 @@ async def listening(server: EmbeddedServer) -> AsyncIterator[str]:
 @contextlib.asynccontextmanager
 async def engine_of(
     kind: str, directory: Path, real: Callable[[], RealZooKeeper]
-) -> AsyncIterator[EmbeddedEngine | KazooEngine]:
+) -> AsyncIterator[EmbeddedEngine | EnsembleEngine]:
     """Make the engine that a test asks for by name."""
     async with contextlib.AsyncExitStack() as stack:
         if kind == "real":
@@ -154,6 +154,6 @@ async def engine_of(
                 yield EmbeddedEngine(server)
                 return
             hosts = await stack.enter_async_context(listening(server))
-        engine = KazooEngine(hosts)
+        engine = EnsembleEngine(hosts)
         stack.push_async_callback(engine.close)
         yield engine

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 from kalda.zk.client.port import Stat, WatchEvent
 from kalda.zk.client.zookeeper_errors import ConnectionLossError
-from tests.integration.zk.client.engines import KazooEngine
+from tests.integration.zk.client.engines import EnsembleEngine
 
 
 def fail_times(monkeypatch: pytest.MonkeyPatch, count: int) -> list[str]:
@@ -28,20 +28,20 @@ def fail_times(monkeypatch: pytest.MonkeyPatch, count: int) -> list[str]:
 
 
 async def test_a_connection_that_breaks_meanwhile_costs_only_time(
-    kazoo_engine: KazooEngine, monkeypatch: pytest.MonkeyPatch
+    ensemble_engine: EnsembleEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker whose start it ended would have to be started by hand, though coordination is there again."""
     failed = fail_times(monkeypatch, 3)
-    session = await kazoo_engine.connect()
+    session = await ensemble_engine.connect()
     assert 3 == len(failed)
     assert "/a" == await session.create("/a")
 
 
 async def test_one_that_is_never_there_ends_with_the_time_for_it(
-    kazoo_engine: KazooEngine, monkeypatch: pytest.MonkeyPatch
+    ensemble_engine: EnsembleEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = fail_times(monkeypatch, 10**9)
     with pytest.raises(ConnectionLossError, match="the connection broke"):
         # Long enough for a ZooKeeper on a busy machine to open the session before.
-        await kazoo_engine.connect(connection_timeout_ms=6_000)
+        await ensemble_engine.connect(connection_timeout_ms=6_000)
     assert len(failed) > 1

@@ -21,9 +21,9 @@ from kalda.zk.client.schema import (
     TopicAssignment,
 )
 from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError
-from tests.integration.zk.client.engines import EmbeddedEngine, KazooEngine, eventually
+from tests.integration.zk.client.engines import EmbeddedEngine, EnsembleEngine, eventually
 
-Engine = EmbeddedEngine | KazooEngine
+Engine = EmbeddedEngine | EnsembleEngine
 
 CLOCK = SystemClock()
 

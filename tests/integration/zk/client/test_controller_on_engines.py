@@ -11,7 +11,7 @@ from kalda.controller.driver import ControllerDriver
 from kalda.zk.client import paths, schema
 from kalda.zk.client.cluster_store import ClusterStore
 from kalda.zk.client.port import ZooKeeperClient
-from tests.integration.zk.client.engines import Engine, KazooEngine, eventually
+from tests.integration.zk.client.engines import Engine, EnsembleEngine, eventually
 from tests.unit.controller.stage import Brokers, registration, topic
 
 P0 = TopicPartition("t", 0)
@@ -94,13 +94,13 @@ async def test_controller_whose_session_expires_is_succeeded_and_follows(engine:
         await eventually(lambda: first.driver.epoch == 3 or second.driver.epoch == 3)
 
 
-async def test_cut_connection_costs_no_election(kazoo_engine: KazooEngine) -> None:
+async def test_cut_connection_costs_no_election(ensemble_engine: EnsembleEngine) -> None:
     """A controller that is back before its session expires goes on with what it was doing."""
-    async with nodes_of(kazoo_engine, 2) as (nodes, ear):
+    async with nodes_of(ensemble_engine, 2) as (nodes, ear):
         first, second = nodes
         for count in range(5):
             name = f"t{count}"
-            kazoo_engine.cut(first.cluster.zookeeper)  # type: ignore[arg-type]  # a kazoo engine's
+            ensemble_engine.cut(first.cluster.zookeeper)  # type: ignore[arg-type]  # a kazoo engine's
             await second.cluster.create_topics([topic(name, (1, 2), (2, 1))])
             await eventually(lambda name=name: ear.leader(2, TopicPartition(name, 1)) == 2)  # type: ignore[misc]  # binds the loop's value
         assert (True, 1) == (first.driver.is_active, first.driver.epoch)

@@ -25,9 +25,9 @@ from kalda.zk.client.zookeeper_errors import (
     SessionExpiredError,
     ZooKeeperError,
 )
-from tests.integration.zk.client.engines import EmbeddedEngine, KazooEngine, eventually, states_of
+from tests.integration.zk.client.engines import EmbeddedEngine, EnsembleEngine, eventually, states_of
 
-Engine = EmbeddedEngine | KazooEngine
+Engine = EmbeddedEngine | EnsembleEngine
 
 
 async def test_znodes_are_created_read_changed_and_deleted(engine: Engine) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import ClientSecurity, read_client_security
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 from kalda.zk.client.zookeeper_errors import AuthFailedError, ConnectionLossError, NoAuthError
 from tests.integration.zk.secured_servers import SERVERS, secured_server
 from tests.integration.zk.tls_files import TlsFiles

@@ -2,12 +2,17 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
-from kalda.broker.control_plane.requests import PARTITIONS_PER_SLICE, ControllerRequests
+from kalda.broker.control_plane.requests import (
+    METADATA_PER_SLICE,
+    PARTITIONS_PER_SLICE,
+    ControllerRequests,
+)
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -234,3 +239,44 @@ async def test_a_broker_about_to_stop_follows_nobody_anew() -> None:
     await requests.apply(request)
     assert 2 == len(replicas.applied)
     assert [TopicPartition("a", 0)] == unfollowed
+
+
+async def test_much_metadata_is_applied_in_slices_of_whole_topics() -> None:
+    harness = AdminHarness()
+    requests = receiver(harness, Replicas())
+    changes: list[frozenset[str]] = []
+    harness.cache.on_change(changes.append)
+    partitions = [
+        leadership(TopicPartition(f"t{topic:03}", number)) for topic in range(100) for number in range(7)
+    ]
+    partitions = [replace(each, topic_id=uuid.UUID(int=int(each.topic[1:]) + 1)) for each in partitions]
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while not applied.done():
+            turns += 1
+            await asyncio.sleep(0)
+
+    update = UpdateMetadata(0, 1, partitions, harness.brokers)
+    applied = asyncio.ensure_future(requests.apply(update))
+    await other()
+    assert [f"t{topic:03}" for topic in range(100)] == sorted(topic for change in changes for topic in change)
+    assert 100 == sum(map(len, changes))
+    assert max(map(len, changes)) <= METADATA_PER_SLICE // 7 + 1
+    assert turns >= len(changes)
+
+
+async def test_settings_of_many_new_topics_are_read_some_at_a_time() -> None:
+    """All at once would be a task for each, and all of them in one iteration of the event loop."""
+    harness, asked = AdminHarness(), list[int]()
+    requests = receiver(harness, Replicas(), has_logs=False)
+
+    async def load_topics(_: object, topics: Sequence[str]) -> None:
+        asked.append(len(topics))
+
+    harness.store.load_topics = load_topics  # type: ignore[assignment, method-assign]  # it counts
+    partitions = [leadership(TopicPartition(f"t{number}", 0)) for number in range(1_000)]
+    await requests.apply(LeaderAndIsr(0, 1, partitions))
+    assert 1_000 == sum(asked)
+    assert max(asked) <= 64

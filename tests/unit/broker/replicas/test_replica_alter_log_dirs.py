@@ -259,7 +259,7 @@ def test_high_watermark_and_open_transaction_are_kept() -> None:
     broker.log.append_as_leader(
         batch(b"1", producer_id=5, epoch=0, sequence=0, transactional=True), leader_epoch=0
     )
-    broker.log.append_as_leader(marker(ControlRecordType.ABORT, 5), 0, AppendOrigin.COORDINATOR)
+    broker.log.append_as_leader(marker(ControlRecordType.ABORT, 5), 0, origin=AppendOrigin.COORDINATOR)
     broker.log.append_as_leader(
         batch(b"3", producer_id=6, epoch=0, sequence=0, transactional=True), leader_epoch=0
     )

@@ -229,3 +229,15 @@ def test_batches_that_lead_nowhere_are_refused(base_offset: int, reason: str) ->
 )
 def test_errors_have_the_outcomes_of_javas_client(code: ErrorCode, outcome: Outcome) -> None:
     assert outcome is outcome_of(code)
+
+
+def test_a_topic_that_the_metadata_lost_is_fetched_by_its_id() -> None:
+    """By its name, the topic that is created next would be read from the position of the deleted one."""
+    it = Planning()
+    assert not it.subscription.change_topic_id(A0, IDS["a"])
+    known = cluster()
+    without = ClusterMetadata(1, "c", 1, known.brokers, {"b": known.topics["b"]})
+
+    targets = it.plan(snapshot=without).fetches[1].targets
+
+    assert (IDS["a"], IDS["b"]) == (targets[A0].topic_id, targets[B0].topic_id)

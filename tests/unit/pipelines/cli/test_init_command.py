@@ -10,7 +10,7 @@ pytest.importorskip("sqlglot")
 
 from kalda.cli import main
 from kalda.pipelines.engine.planner import plans_of
-from kalda.pipelines.spec.json_schema import FILE_NAME, json_schema
+from kalda.pipelines.spec.json_schema import FILE_NAME, TESTS_FILE_NAME, cases_json_schema, json_schema
 from kalda.pipelines.spec.parser import read_pipeline_file
 
 
@@ -35,6 +35,15 @@ def test_the_file_can_be_planned_for_every_target(
     first_line, *_ = path.read_text(encoding="utf-8").splitlines()
     assert f"# yaml-language-server: $schema={FILE_NAME}" == first_line
     assert json_schema() == json.loads((tmp_path / FILE_NAME).read_text(encoding="utf-8"))
+    assert cases_json_schema() == json.loads((tmp_path / TESTS_FILE_NAME).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("target", ["delta", "iceberg", "parquet", "topic"])
+def test_the_tests_of_the_file_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+    """They are the first thing that a new user runs, without a cluster."""
+    path = tmp_path / "shop.yml"
+    assert 0 == run(monkeypatch, "init", str(path), "--target", target)
+    assert 0 == run(monkeypatch, "test", str(path))
 
 
 def test_files_that_exist_stay(
@@ -58,3 +67,5 @@ def test_schema_prints_the_schema(
 ) -> None:
     assert 0 == run(monkeypatch, "schema")
     assert json_schema() == json.loads(capfdbinary.readouterr().out)
+    assert 0 == run(monkeypatch, "schema", "--tests")
+    assert cases_json_schema() == json.loads(capfdbinary.readouterr().out)

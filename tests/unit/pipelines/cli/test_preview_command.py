@@ -14,7 +14,7 @@ pytest.importorskip("sqlglot")
 from kalda.cli import main
 from kalda.common.types import TopicPartition
 from kalda.pipelines.engine import preview as engine
-from kalda.pipelines.engine.preview import DeadRecord, Preview, PreviewError
+from kalda.pipelines.engine.trial import DeadRecord, Trial, TrialError
 from kalda.pipelines.spec.model import PipelineSpec
 
 FILE = """
@@ -26,7 +26,7 @@ pipelines:
   - {{name: broken, from: {{topic: absent}}, to: {{topic: other}}}}
   - {{name: copy, mirror: {{source: main, target: west, topics: ".*"}}}}
 """
-FOUND = Preview(
+FOUND = Trial(
     pipeline="orders",
     records=3,
     filtered=1,
@@ -54,10 +54,10 @@ def previewed(
     path = tmp_path / "shop.yml"
     path.write_text(FILE.format())
 
-    def found(spec: PipelineSpec, _file: object, count: int) -> Preview:
+    def found(spec: PipelineSpec, _file: object, count: int) -> Trial:
         assert 7 == count
         if spec.name == "broken":
-            raise PreviewError("broken: topic absent does not exist")
+            raise TrialError("broken: topic absent does not exist")
         return FOUND
 
     monkeypatch.setattr(engine, "preview_pipeline", found)

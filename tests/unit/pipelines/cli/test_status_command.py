@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kalda.cli import main
+from kalda.pipelines.cli.status_table import age_text
 from kalda.pipelines.engine.run_lock import RunLock
 from kalda.pipelines.engine.status import PipelineStatus, RunState, StatusFiles
 
@@ -23,6 +24,7 @@ pipelines:
 """
 _DRIVER = """
 import sys, time
+from kalda.pipelines.cli.status_table import age_text
 from kalda.pipelines.engine.run_lock import RunLock
 from kalda.pipelines.engine.status import PipelineStatus, RunState, StatusFiles
 with RunLock(sys.argv[1], "orders"):
@@ -128,3 +130,22 @@ def test_watching_repeats_until_it_is_interrupted(shop: Shop, monkeypatch: pytes
     monkeypatch.setattr(time, "sleep", sleep)
     first, second = map(json.loads, shop.status("--watch", "--json").splitlines())
     assert ["running", "stopped"] == [each["pipelines"][0]["state"] for each in (first, second)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0.0s"),
+        (2.43, "2.4s"),
+        (59.9, "59.9s"),
+        (61.5, "1m 1s"),
+        (3_600.0, "1h 0m"),
+        (830_445.24, "9d 14h"),
+        (27_957_975.69, "323d 14h"),
+        (-5.0, "-5.0s"),
+        (-7_260.0, "-2h 1m"),
+    ],
+)
+def test_a_freshness_is_readable(seconds: float, text: str) -> None:
+    """An event time in the future is negative."""
+    assert text == age_text(seconds)

@@ -1,3 +1,4 @@
+import logging
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from kalda.pipelines.engine import application as module
 from kalda.pipelines.engine.application import Application, session_settings
 from kalda.pipelines.spec.model import PipelineFile
 from kalda.pipelines.spec.parser import parse_pipeline_file
+from kalda.spark.java_output import JavaStartError
 
 FILE = """
 name: p
@@ -62,7 +64,7 @@ def test_ctrl_c_stays_with_the_caller_when_spark_starts(
     def handler(*_: object) -> None:
         pass
 
-    def build_session(*_: object) -> Session:
+    def build_session(*_: object, **__: object) -> Session:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         return Session()
 
@@ -77,6 +79,39 @@ def test_ctrl_c_stays_with_the_caller_when_spark_starts(
             Application(file, file.pipelines).run(lambda _: None, note=lambda _: None)
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def test_pyspark_does_not_print_errors_that_the_supervisor_reports(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PySpark's own loggers write an error of SQL as JSON, with every frame of Java."""
+    from pyspark.logger import PySparkLogger
+
+    quiet: list[object] = []
+    monkeypatch.setattr(module, "build_session", lambda *_, is_quiet: quiet.append(is_quiet))
+    loggers = [PySparkLogger.getLogger(name) for name in module._PYSPARK_LOGGERS]
+    for each in loggers:
+        monkeypatch.setattr(each, "level", logging.NOTSET)
+    module.logger.setLevel(logging.DEBUG)
+    try:
+        module.start_session(file_with("", tmp_path), "local[1]")
+        assert all(each.level == logging.NOTSET for each in loggers)
+    finally:
+        module.logger.setLevel(logging.NOTSET)
+    module.start_session(file_with("", tmp_path), "local[1]")
+    assert [False, True] == quiet
+    assert all(each.level == logging.CRITICAL for each in loggers)
+
+
+def test_a_session_that_does_not_start_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.errors import PySparkRuntimeError
+
+    def build_session(*_: object, **__: object) -> None:
+        raise PySparkRuntimeError("no port\nJVM stacktrace:\n\tat a.b(c)")
+
+    monkeypatch.setattr(module, "build_session", build_session)
+    with pytest.raises(JavaStartError, match=r"^Spark does not start: .*no port$"):
+        module.start_session(file_with("", tmp_path), "local[1]")
 
 
 def test_a_session_whose_java_has_ended_is_stopped_without_an_error() -> None:

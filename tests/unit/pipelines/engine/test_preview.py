@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("sqlglot")
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.direct import columns_job, range_job
+from kalda.pipelines.direct import range_records
 from kalda.pipelines.engine import preview as module
-from kalda.pipelines.engine.preview import Preview, PreviewError, newest_starts, preview_pipeline
+from kalda.pipelines.engine.preview import newest_starts, preview_pipeline
+from kalda.pipelines.engine.trial import Trial, TrialError
 from kalda.pipelines.spec.parser import parse_pipeline_file
 from kalda.records.columnar import ColumnarBatch
 from kalda.records.columnar_fields import HEADERS_TYPE
@@ -59,16 +60,12 @@ class Topic:
         )
 
 
-def shown(
-    monkeypatch: pytest.MonkeyPatch, directory: Path, topic: Topic, pipeline: str, count: int
-) -> Preview:
+def shown(monkeypatch: pytest.MonkeyPatch, directory: Path, topic: Topic, pipeline: str, count: int) -> Trial:
     """Return the preview of a pipeline that reads the topic; a step in Python is in `ux_preview.py`."""
     monkeypatch.setattr(module, "quick_discovery", lambda _: topic)
-    for each in (module, range_job, columns_job):
-        monkeypatch.setattr(each, "read_columns", topic.read)
-        monkeypatch.setattr(each, "pooled_reader", lambda _: nullcontext())
-    for job in (range_job, columns_job):
-        monkeypatch.setattr(job, "prepare_worker", lambda: None)  # it would freeze the heap of all tests
+    monkeypatch.setattr(range_records, "read_columns", topic.read)
+    monkeypatch.setattr(range_records, "pooled_reader", lambda _: nullcontext())
+    monkeypatch.setattr(range_records, "prepare_worker", lambda: None)  # freezes the heap of all tests
     text = f"name: shop\nstorage: {directory}/state\npipelines:\n  - name: orders\n{pipeline}"
     file = parse_pipeline_file(text, str(directory / "p.yml"), directory=directory, variables={})
     found = preview_pipeline(file.pipelines[0], file, count)
@@ -153,7 +150,7 @@ def test_an_upsert_shows_which_rows_delete(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_a_topic_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     topic = Topic({}, missing=("orders", "orders.dlq.retry"))
-    with pytest.raises(PreviewError, match=r"^orders: topic orders does not exist$"):
+    with pytest.raises(TrialError, match=r"^orders: topic orders does not exist$"):
         shown(monkeypatch, tmp_path, topic, DIRECT, 10)
 
 

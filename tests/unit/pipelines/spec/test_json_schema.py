@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from kalda.pipelines.cli.init import text_of
-from kalda.pipelines.spec.json_schema import json_schema
+from kalda.pipelines.cli.init import cases_text, text_of
+from kalda.pipelines.spec import cases
+from kalda.pipelines.spec.json_schema import cases_json_schema, json_schema
 from kalda.pipelines.spec.sections import SECTIONS
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[4] / "examples").glob("*/pipeline.yml"))
@@ -22,6 +23,8 @@ TYPES = {
     "null": type(None),
 }
 SCHEMA: dict[str, Any] = json_schema()
+TESTS_SCHEMA: dict[str, Any] = cases_json_schema()
+DEFINITIONS: dict[str, Any] = SCHEMA["definitions"] | TESTS_SCHEMA["definitions"]
 
 GOOD: dict[str, Any] = {
     "name": "shop",
@@ -36,7 +39,7 @@ def faults(value: Any, schema: Any, path: str = "") -> Iterator[str]:
     known |= {"$ref", "properties", "required", "additionalProperties", "items"}
     assert schema.keys() <= known, schema.keys() - known
     if "$ref" in schema:
-        yield from faults(value, SCHEMA["definitions"][schema["$ref"].removeprefix("#/definitions/")], path)
+        yield from faults(value, DEFINITIONS[schema["$ref"].removeprefix("#/definitions/")], path)
         return
     if "type" in schema:
         names = schema["type"] if isinstance(schema["type"], list) else [schema["type"]]
@@ -74,10 +77,18 @@ def test_a_file_of_init_is_valid(target: str) -> None:
     assert [] == list(faults(yaml.safe_load(text_of("p.yml", target)), SCHEMA))
 
 
-def test_the_schema_has_every_key_of_the_reference() -> None:
+@pytest.mark.parametrize("target", ["delta", "topic"])
+def test_the_tests_of_init_are_valid(target: str) -> None:
+    assert [] == list(faults(yaml.safe_load(cases_text("p.yml", target)), TESTS_SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("sections", "schema"), [(SECTIONS, SCHEMA), (cases.SECTIONS, TESTS_SCHEMA)], ids=["pipelines", "tests"]
+)
+def test_the_schema_has_every_key_of_the_reference(sections: Any, schema: Any) -> None:
     """A key whose kind of value the schema does not know makes it fail, here and not in an editor."""
-    described = [SCHEMA, *SCHEMA["definitions"].values()]
-    assert [list(section.names) for _, section in SECTIONS] == [
+    described = [schema, *schema["definitions"].values()]
+    assert [list(section.names) for _, section in sections] == [
         list(each["properties"]) for each in described
     ]
 
@@ -98,6 +109,20 @@ def test_the_schema_has_every_key_of_the_reference() -> None:
 def test_a_wrong_file_is_not(change: dict[str, Any], fault: str) -> None:
     assert [] == list(faults(GOOD, SCHEMA))
     assert [fault] == list(faults(GOOD | change, SCHEMA))
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        ({"recrods": []}, ".tests[0] has an unknown key recrods"),
+        ({"rows": [5]}, ".tests[0].rows[0] is int"),
+        ({"dead_letters": [{"stage": "decode"}]}, ".tests[0].dead_letters[0] has no record"),
+        ({"filtered": 0, "records": [{"value": {"a": [1]}, "key": "k", "timestamp": 5}]}, None),
+    ],
+)
+def test_a_wrong_test_is_found(change: dict[str, Any], fault: str | None) -> None:
+    file = {"tests": [{"name": "a", "records": [], **change}]}
+    assert ([] if fault is None else [fault]) == list(faults(file, TESTS_SCHEMA))
 
 
 @pytest.mark.parametrize(

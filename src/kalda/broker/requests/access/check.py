@@ -1,13 +1,20 @@
-"""Defines what a check of requests is, and the two kinds that most APIs need."""
+"""Defines what a check of requests is, and the two kinds that most APIs need.
+
+A check of many names, or what it does with the response, is steps (`kalda.common.turns`): `in_steps` has the
+first turn done at once, which is all of it for a usual request.
+"""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kalda.broker.access.authorizer import Authorizer
 from kalda.broker.requests.api import RequestContext
+from kalda.broker.requests.refusals import refused_in_steps
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.security.acl.model import CLUSTER_NAME, AclOperation, ResourceType
 
 if TYPE_CHECKING:
@@ -15,8 +22,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-Amend = Callable[[Any], None]
-"""Adds to a response what the handler was not asked for, or takes out what the client must not see."""
+Amend = Callable[[Any], Steps[None] | None]
+"""Adds to a response what the handler was not asked for, or takes out what the client must not see.
+
+Returns the steps that are left, if there are any."""
 
 
 @dataclass(slots=True)
@@ -41,15 +50,24 @@ class Call:
         """Whether the client may do an operation on the cluster."""
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=is_noted)
 
-    def refusal(self, code: ErrorCode, request: Any = None) -> Any:
+    def refusal(self, code: ErrorCode, request: Any = None) -> Steps[Any]:
         """Return the response that has `code` for everything in a request, or in this one."""
         context = self.context
         refused = self.request if request is None else request
-        return context.api.handler.refusal(refused, code, context.api_version)
+        return refused_in_steps(context.api.handler, refused, code, context.api_version)
+
+    def amend_in_steps(self, amend: Callable[[Any], Steps[None]]) -> None:
+        """Have the response amended in steps."""
+        self.amends.append(lambda response: first_turn(amend(response)))
 
 
 Check = Callable[[Call], Any]
-"""Returns a response if the whole request is refused, else None."""
+"""Returns a response if the whole request is refused, else None; or the steps that are left and return it."""
+
+
+def in_steps(check: Callable[[Call], Steps[Any]]) -> Check:
+    """Return a check whose first turn is done at once."""
+    return lambda call: first_turn(check(call))
 
 
 def with_changes(message: T, **changes: object) -> T:
@@ -64,7 +82,7 @@ def cluster(operation: AclOperation, code: ErrorCode = ErrorCode.CLUSTER_AUTHORI
     """Return a check that the whole request needs an operation on the cluster."""
 
     def check(call: Call) -> Any:
-        return None if call.allows_cluster(operation) else call.refusal(code)
+        return None if call.allows_cluster(operation) else first_turn(call.refusal(code))
 
     return check
 
@@ -80,7 +98,7 @@ def whole(
     def check(call: Call) -> Any:
         if call.allows(operation, resource_type, name_of(call.request)):
             return None
-        return call.refusal(code)
+        return first_turn(call.refusal(code))
 
     return check
 
@@ -104,24 +122,28 @@ def each(
         name_of: Returns the name of an item's resource.
     """
 
-    def check(call: Call) -> Any:
-        wanted = getattr(call.request, items) or []
-        denied = [item for item in wanted if not call.allows(operation, resource_type, name_of(item))]
-        return without(call, items, results, denied, code)
+    @in_steps
+    def check(call: Call) -> Steps[Any]:
+        denied: list[Any] = []
+        left: list[Any] = []
+        for item in getattr(call.request, items) or ():
+            (left if call.allows(operation, resource_type, name_of(item)) else denied).append(item)
+            yield
+        return (yield from without(call, items, results, code, denied=denied, left=left))
 
     return check
 
 
-def without(call: Call, items: str, results: str, denied: list[Any], code: ErrorCode) -> Any:
+def without(
+    call: Call, items: str, results: str, code: ErrorCode, *, denied: list[Any], left: list[Any]
+) -> Steps[Any]:
     """Take denied items out of a request, and have their results in the response carry `code`.
 
     Returns the response if nothing is left of the request.
     """
     if not denied:
         return None
-    refused = call.refusal(code, with_changes(call.request, **{items: denied}))
-    identities = set(map(id, denied))
-    left = [item for item in getattr(call.request, items) if id(item) not in identities]
+    refused = yield from call.refusal(code, with_changes(call.request, **{items: denied}))
     if not left:
         return refused
     call.request = with_changes(call.request, **{items: left})
@@ -133,10 +155,23 @@ def in_turn(*checks: Check) -> Check:
     """Return a check that is several, one after the other."""
 
     def check(call: Call) -> Any:
-        for one in checks:
+        for done, one in enumerate(checks, 1):
             refused = one(call)
+            if isinstance(refused, GeneratorType):
+                return _go_on(call, refused, checks[done:])
             if refused is not None:
                 return refused
         return None
 
     return check
+
+
+def _go_on(call: Call, steps: Steps[Any], checks: Sequence[Check]) -> Steps[Any]:
+    refused = yield from steps
+    for one in checks:
+        if refused is not None:
+            break
+        refused = one(call)
+        if isinstance(refused, GeneratorType):
+            refused = yield from refused
+    return refused

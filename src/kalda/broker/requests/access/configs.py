@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
-from kalda.broker.requests.access.check import Call, Check, without
+from kalda.broker.requests.access.check import Call, Check, in_steps, without
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps
 from kalda.security.acl.model import CLUSTER_NAME, AclOperation, ResourceType
 
 _TOPIC, _GROUP = 2, 32
@@ -18,24 +19,23 @@ _OWNERS: Final = {
 def of_resources(operation: AclOperation, results: str) -> Check:
     """Return a check of each resource whose settings a request reads or changes."""
 
-    def check(call: Call) -> Any:
+    @in_steps
+    def check(call: Call) -> Steps[Any]:
         denied: dict[ErrorCode, list[Any]] = {}
+        left: list[Any] = []
         for resource in call.request.resources:
+            yield
             kind, code = _OWNERS.get(
                 resource.resource_type, (ResourceType.CLUSTER, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             )
             name = CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name
-            if not call.allows(operation, kind, name):
-                denied.setdefault(code, []).append(resource)
+            (left if call.allows(operation, kind, name) else denied.setdefault(code, [])).append(resource)
         refused: Any = None
         for code, resources in denied.items():
             earlier = refused
-            refused = without(call, "resources", results, resources, code)
-            if earlier is not None and refused is not None:
+            refused = yield from without(call, "resources", results, code, denied=resources, left=left)
+            if earlier is not None:
                 getattr(refused, results).extend(getattr(earlier, results))
-        if refused is not None:
-            for amend in call.amends:
-                amend(refused)
         return refused
 
     return check

@@ -5,6 +5,7 @@ from typing import Any
 from kalda.broker.requests.access.check import Call
 from kalda.broker.requests.token_requests import may_request_tokens
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import first_turn
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.security.principal import KafkaPrincipal
 from kalda.security.sasl.delegation_token import DelegationToken
@@ -19,7 +20,7 @@ def create(call: Call) -> Any:
     owner = KafkaPrincipal(request.owner_principal_type, request.owner_principal_name)
     if owner == requester or call.allows(AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)):
         return None
-    return call.refusal(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+    return first_turn(call.refusal(ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED))
 
 
 def describe(call: Call) -> Any:

@@ -1,5 +1,6 @@
 """Holds the check of each API: which permission its requests need, as in Kafka's ``KafkaApis``."""
 
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final
 
 from kalda.broker.access.authorizer import Authorizer
@@ -7,6 +8,7 @@ from kalda.broker.requests.access import configs, delegation_tokens, groups, top
 from kalda.broker.requests.access.check import Call, Check, cluster, in_turn
 from kalda.broker.requests.api import RequestContext
 from kalda.common.api_keys import ApiKey
+from kalda.common.turns import Steps, result_of
 from kalda.security.acl.model import AclOperation
 
 if TYPE_CHECKING:
@@ -104,21 +106,39 @@ class RequestAccess:
     def before(self, context: RequestContext) -> Any:
         """Check the decoded request of a context; return a response if it is refused, else None.
 
-        The request may be replaced by one without what is denied, and what `after` must do is kept.
+        The request may be replaced by one without what is denied, and what `after` must do is kept. Where
+        the check has many names, the result is steps that return the response or None.
         """
         check = CHECKS.get(context.api.handler.key)
         if check is None:
             return None
         call = Call(self._services, self._authorizer, context, context.message, [])
         refused = check(call)
-        context.message = call.request
-        context.amends = call.amends if refused is None else None
-        return refused
+        if isinstance(refused, GeneratorType):
+            return _rest(call, refused)
+        return _checked(call, refused)
 
     def after(self, context: RequestContext, response: object) -> None:
         """Complete the response of the handler."""
+        if getattr(context, "amends", None):
+            result_of(self.after_in_steps(context, response))
+
+    def after_in_steps(self, context: RequestContext, response: object) -> Steps[None]:
+        """Do what `after` does in steps."""
         amends = getattr(context, "amends", None)
         if amends:
             context.amends = None
             for amend in amends:
-                amend(response)
+                steps = amend(response)
+                if steps is not None:
+                    yield from steps
+
+
+def _rest(call: Call, check: Steps[Any]) -> Steps[Any]:
+    return _checked(call, (yield from check))
+
+
+def _checked(call: Call, refused: Any) -> Any:
+    call.context.message = call.request
+    call.context.amends = call.amends if refused is None else None
+    return refused

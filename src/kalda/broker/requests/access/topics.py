@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
-from kalda.broker.requests.access.check import Call, Check, each, with_changes, without
+from kalda.broker.requests.access.check import Call, Check, each, in_steps, with_changes, without
 from kalda.broker.requests.requested_partitions import take_unnamed
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
 from kalda.protocol.messages.delete_topics import DeletableTopicResult
@@ -29,26 +30,30 @@ def by_name(operation: AclOperation, *, results: str = "topics", field: str = "n
     )
 
 
-def named(call: Call) -> Any:
+@in_steps
+def named(call: Call) -> Steps[Any]:
     """Name the topics of an OffsetCommit by their ids, from version 10 on; refuse unknown ids."""
     if call.context.api_version < _COMMITS_BY_ID_FROM:
         return None
     topics = list(call.request.topics)
-    unknown = take_unnamed(call.services.metadata_cache, topics)
-    return without(call, "topics", "topics", unknown, ErrorCode.UNKNOWN_TOPIC_ID)
+    unknown = yield from take_unnamed(call.services.metadata_cache, topics)
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    return (yield from without(call, "topics", "topics", code, denied=unknown, left=topics))
 
 
-def metadata(call: Call) -> Any:
+@in_steps
+def metadata(call: Call) -> Steps[Any]:
     """Hide topics without DESCRIBE, create none without CREATE, and fill in the authorized operations."""
     request = call.request
-    call.amends.append(lambda response: _set_operations(call, request, response))
+    call.amend_in_steps(lambda response: _set_operations(call, request, response))
     if request.topics is None or (call.context.api_version == 0 and not request.topics):
-        call.amends.append(lambda response: _hide_topics(call, response))
+        call.amend_in_steps(lambda response: _hide_topics(call, response))
         return None
     cache = call.services.metadata_cache
     refused: list[MetadataResponseTopic] = []
     left = []
     for topic in request.topics:
+        yield
         by_id = topic.topic_id != ZERO_UUID
         name = cache.topic_name(topic.topic_id) if by_id else topic.name
         if name is None or _may_see(call, request, name):
@@ -82,23 +87,25 @@ def _add_topics(call: Call, response: Any, refused: list[Any], *, is_alone: bool
     response.topics = [*found, *refused]
 
 
-def _hide_topics(call: Call, response: Any) -> None:
-    response.topics = [
-        topic
-        for topic in response.topics
-        if call.allows(AclOperation.DESCRIBE, TOPIC, topic.name or "", is_noted=False)
-    ]
+def _hide_topics(call: Call, response: Any) -> Steps[None]:
+    visible = []
+    for topic in response.topics:
+        yield
+        if call.allows(AclOperation.DESCRIBE, TOPIC, topic.name or "", is_noted=False):
+            visible.append(topic)
+    response.topics = visible
 
 
-def _set_operations(call: Call, request: Any, response: Any) -> None:
+def _set_operations(call: Call, request: Any, response: Any) -> Steps[None]:
     if request.include_cluster_authorized_operations and call.context.api_version in _CLUSTER_OPERATIONS:
         response.cluster_authorized_operations = cluster_operations(call)
     if request.include_topic_authorized_operations:
-        _set_topic_operations(call, response)
+        yield from _set_topic_operations(call, response)
 
 
-def _set_topic_operations(call: Call, response: Any) -> None:
+def _set_topic_operations(call: Call, response: Any) -> Steps[None]:
     for topic in response.topics:
+        yield
         if topic.error_code == DENIED or topic.name is None:
             topic.topic_authorized_operations = AUTHORIZED_OPERATIONS_UNKNOWN
         else:
@@ -128,17 +135,24 @@ def describe_cluster(call: Call) -> Any:
 
 def describe_topic_partitions(call: Call) -> Any:
     """Hide topics without DESCRIBE: named ones have an error, others are left out."""
-    call.amends.append(lambda response: _set_topic_operations(call, response))
+    call.amend_in_steps(lambda response: _set_topic_operations(call, response))
     if call.request.topics:
         return by_name(AclOperation.DESCRIBE)(call)
+    return _visible_topics(call)
+
+
+@in_steps
+def _visible_topics(call: Call) -> Steps[Any]:
+    """Name the topics that a client may see, where it names none."""
     # Before paging, so that neither a cursor nor a short page shows that a hidden topic exists.
     cursor = call.request.cursor
-    visible = [
-        TopicRequest(name=name)
-        for name in call.services.metadata_cache.topic_names
-        if (cursor is None or name >= cursor.topic_name)
-        and call.allows(AclOperation.DESCRIBE, TOPIC, name, is_noted=False)
-    ]
+    visible = []
+    for name in call.services.metadata_cache.topic_names:
+        yield
+        if (cursor is None or name >= cursor.topic_name) and call.allows(
+            AclOperation.DESCRIBE, TOPIC, name, is_noted=False
+        ):
+            visible.append(TopicRequest(name=name))
     if not visible:
         return DescribeTopicPartitionsResponse()
     if cursor is not None and visible[0].name != cursor.topic_name:
@@ -151,14 +165,15 @@ def describe_topic_partitions(call: Call) -> Any:
 def create_topics(call: Call) -> Any:
     """Demand CREATE on the cluster or on each topic; hide the settings of topics without DESCRIBE_CONFIGS."""
     if call.context.api_version >= _CONFIGS_IN_ANSWER_FROM:
-        call.amends.append(lambda response: _hide_configs(call, response))
+        call.amend_in_steps(lambda response: _hide_configs(call, response))
     if call.allows_cluster(AclOperation.CREATE, is_noted=False):
         return None
     return by_name(AclOperation.CREATE)(call)
 
 
-def _hide_configs(call: Call, response: Any) -> None:
+def _hide_configs(call: Call, response: Any) -> Steps[None]:
     for topic in response.topics:
+        yield
         if not topic.error_code and not call.allows(
             AclOperation.DESCRIBE_CONFIGS, TOPIC, topic.name, is_noted=False
         ):
@@ -167,12 +182,14 @@ def _hide_configs(call: Call, response: Any) -> None:
             topic.configs = []
 
 
-def delete_topics(call: Call) -> Any:
+@in_steps
+def delete_topics(call: Call) -> Steps[Any]:
     """Demand DELETE on each topic, and DESCRIBE too on one that is named by its id, which shows its name."""
     request, cache = call.request, call.services.metadata_cache
     refused = []
     states, names = [], []
     for state in request.topics:
+        yield
         by_id = state.topic_id != ZERO_UUID
         name = cache.topic_name(state.topic_id) if by_id else state.name
         is_visible = not by_id or name is None or call.allows(AclOperation.DESCRIBE, TOPIC, name)
@@ -188,6 +205,7 @@ def delete_topics(call: Call) -> Any:
             )
         )
     for name in request.topic_names:
+        yield
         if call.allows(AclOperation.DELETE, TOPIC, name):
             names.append(name)
         else:
@@ -205,13 +223,15 @@ def offset_for_leader_epoch(call: Call) -> Any:
     return by_name(AclOperation.DESCRIBE, field="topic")(call)
 
 
-def read_leases(call: Call) -> Any:
+@in_steps
+def read_leases(call: Call) -> Steps[Any]:
     """Demand READ on each topic, which a request names or gives the id of."""
     cache = call.services.metadata_cache
-    denied = [
-        topic
-        for topic in call.request.topics
-        if (name := topic.topic or cache.topic_name(topic.topic_id)) is not None
-        and not call.allows(AclOperation.READ, TOPIC, name)
-    ]
-    return without(call, "topics", "topics", denied, DENIED)
+    denied: list[Any] = []
+    left: list[Any] = []
+    for topic in call.request.topics:
+        yield
+        name = topic.topic or cache.topic_name(topic.topic_id)
+        may_read = name is None or call.allows(AclOperation.READ, TOPIC, name)
+        (left if may_read else denied).append(topic)
+    return (yield from without(call, "topics", "topics", DENIED, denied=denied, left=left))

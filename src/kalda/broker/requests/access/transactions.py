@@ -2,9 +2,10 @@
 
 from typing import Any, Final
 
-from kalda.broker.requests.access.check import Call, Check, each, whole
+from kalda.broker.requests.access.check import Call, Check, each, in_steps, whole
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.security.acl.model import AclOperation, ResourceType
 
@@ -31,14 +32,14 @@ def init_producer_id(call: Call) -> Any:
             return refused
         if call.allows(AclOperation.TWO_PHASE_COMMIT, TRANSACTIONAL_ID, request.transactional_id):
             return None
-        return call.refusal(DENIED)
+        return first_turn(call.refusal(DENIED))
     is_allowed = call.allows_cluster(
         AclOperation.IDEMPOTENT_WRITE, is_noted=False
     ) or call.authorizer.allows_any(call.context.connection, AclOperation.WRITE, ResourceType.TOPIC)
     # Asked once more, so that the denial is noted.
     if is_allowed or call.allows_cluster(AclOperation.IDEMPOTENT_WRITE):
         return None
-    return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return first_turn(call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
 def write_txn_markers(call: Call) -> Any:
@@ -47,10 +48,11 @@ def write_txn_markers(call: Call) -> Any:
         AclOperation.CLUSTER_ACTION
     ):
         return None
-    return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+    return first_turn(call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
-def add_partitions_to_txn(call: Call) -> Any:
+@in_steps
+def add_partitions_to_txn(call: Call) -> Steps[Any]:
     """Demand WRITE on the transactional id and every topic, of clients; CLUSTER_ACTION of brokers.
 
     One topic that is denied keeps all others away: they get OPERATION_NOT_ATTEMPTED, or the error of a
@@ -60,20 +62,22 @@ def add_partitions_to_txn(call: Call) -> Any:
     if call.context.api_version >= _OF_BROKERS_FROM:
         if call.allows_cluster(AclOperation.CLUSTER_ACTION):
             return None
-        return call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return (yield from call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
     if not call.allows(AclOperation.WRITE, TRANSACTIONAL_ID, request.v3_and_below_transactional_id):
-        return call.refusal(DENIED)
-    denied = {
-        topic.name
-        for topic in request.v3_and_below_topics
-        if topic.name in INTERNAL_TOPICS
-        or not call.allows(AclOperation.WRITE, ResourceType.TOPIC, topic.name)
-    }
+        return (yield from call.refusal(DENIED))
+    denied = set()
+    for topic in request.v3_and_below_topics:
+        yield
+        if topic.name in INTERNAL_TOPICS or not call.allows(
+            AclOperation.WRITE, ResourceType.TOPIC, topic.name
+        ):
+            denied.add(topic.name)
     if not denied:
         return None
-    response = call.refusal(ErrorCode.OPERATION_NOT_ATTEMPTED)
+    response = yield from call.refusal(ErrorCode.OPERATION_NOT_ATTEMPTED)
     for topic in response.results_by_topic_v3_and_below:
         for partition in topic.results_by_partition:
+            yield
             if topic.name in denied:
                 partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             elif (
@@ -87,15 +91,16 @@ def add_partitions_to_txn(call: Call) -> Any:
 def describe_transactions(call: Call) -> Any:
     """Demand DESCRIBE on each transactional id; hide their topics without DESCRIBE."""
 
-    def amend(response: Any) -> None:
+    def amend(response: Any) -> Steps[None]:
         for state in response.transaction_states:
+            yield
             state.topics = [
                 topic
                 for topic in state.topics
                 if call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic.topic, is_noted=False)
             ]
 
-    call.amends.append(amend)
+    call.amend_in_steps(amend)
     return each(
         AclOperation.DESCRIBE,
         TRANSACTIONAL_ID,
@@ -109,12 +114,13 @@ def describe_transactions(call: Call) -> Any:
 def list_transactions(call: Call) -> Any:
     """Hide transactional ids without DESCRIBE."""
 
-    def amend(response: Any) -> None:
-        response.transaction_states = [
-            state
-            for state in response.transaction_states
-            if call.allows(AclOperation.DESCRIBE, TRANSACTIONAL_ID, state.transactional_id, is_noted=False)
-        ]
+    def amend(response: Any) -> Steps[None]:
+        visible = []
+        for state in response.transaction_states:
+            yield
+            if call.allows(AclOperation.DESCRIBE, TRANSACTIONAL_ID, state.transactional_id, is_noted=False):
+                visible.append(state)
+        response.transaction_states = visible
 
-    call.amends.append(amend)
+    call.amend_in_steps(amend)
     return None

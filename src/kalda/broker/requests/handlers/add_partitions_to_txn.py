@@ -16,7 +16,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.turns import Steps, first_turn, result_of
-from kalda.common.types import TopicPartition, by_topic
+from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
 from kalda.protocol.messages.add_partitions_to_txn import (
@@ -50,7 +50,7 @@ def handle(
 def _handle_client(
     services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
 ) -> Steps[Answer]:
-    partitions = _partitions(request.v3_and_below_topics)
+    partitions = yield from _partitions(request.v3_and_below_topics)
     codes = yield from _refused(services, partitions, is_client=True)
     if codes is not None:
         refused = yield from _results(codes)
@@ -101,7 +101,7 @@ def _whole_result(transactional_id: str, version: int, codes: Pending[Codes]) ->
 
 def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Steps[Pending[Codes]]:
     """Add or verify the partitions of one transaction."""
-    partitions = _partitions(transaction.topics)
+    partitions = yield from _partitions(transaction.topics)
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
     coordinator = services.transaction_coordinator
     codes = yield from _refused(services, partitions, is_client=False)
@@ -140,33 +140,39 @@ def _refused(
     if not wrong:
         return None
     # All or nothing: the valid partitions are not attempted.
-    return {each: wrong.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED) for each in partitions}
+    for each in partitions:
+        yield
+        wrong.setdefault(each, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return wrong
 
 
-def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
-    return [TopicPartition(topic.name, index) for topic in topics for index in topic.partitions]
+def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Steps[list[TopicPartition]]:
+    partitions = []
+    for topic in topics:
+        for index in topic.partitions:
+            yield
+            partitions.append(TopicPartition(topic.name, index))
+    return partitions
 
 
 def _results(codes: Codes) -> Steps[list[AddPartitionsToTxnTopicResult]]:
-    results = []
-    for topic, group in by_topic(codes).items():
-        result = AddPartitionsToTxnTopicResult(name=topic)
-        results.append(result)
-        for each in group:
-            yield
-            result.results_by_partition.append(
-                AddPartitionsToTxnPartitionResult(
-                    partition_index=each.partition, partition_error_code=codes[each]
-                )
-            )
-    return results
+    results: dict[str, AddPartitionsToTxnTopicResult] = {}
+    for each, code in codes.items():
+        yield
+        result = results.get(each.topic)
+        if result is None:
+            result = results[each.topic] = AddPartitionsToTxnTopicResult(name=each.topic)
+        result.results_by_partition.append(
+            AddPartitionsToTxnPartitionResult(partition_index=each.partition, partition_error_code=code)
+        )
+    return list(results.values())
 
 
 def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPartitionsToTxnResponse:
     """Return a response with the error for the whole request."""
     if request.transactions:
         return AddPartitionsToTxnResponse(error_code=code)
-    codes = dict.fromkeys(_partitions(request.v3_and_below_topics), code)
+    codes = dict.fromkeys(result_of(_partitions(request.v3_and_below_topics)), code)
     return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=result_of(_results(codes)))
 
 

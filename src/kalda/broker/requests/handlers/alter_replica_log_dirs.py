@@ -4,7 +4,7 @@ v1 throttles after the response, v2 is flexible. The response does not wait for 
 shows it as a future replica. A partition that is named twice moves to the last directory.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -12,8 +12,8 @@ from kalda.broker.requests.request_slices import in_slices
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.turns import between
-from kalda.common.types import TopicPartition, by_topic
+from kalda.common.turns import Steps, Turns, result_of
+from kalda.common.types import TopicPartition
 from kalda.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -26,42 +26,45 @@ async def handle(
     services: BrokerServices, request: AlterReplicaLogDirsRequest, _: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """Begin the moves, some at a time: each creates a log."""
-    directories = _directories(request)
+    turns = Turns.of_running_loop()
+    directories = await turns.result(_directories(request))
     moves = services.replica_alter_log_dirs
     results = await in_slices(
         list(directories),
         lambda names: list(moves.alter({name: directories[name] for name in names}).items()),
     )
-    response = AlterReplicaLogDirsResponse()
-    for index, topic in enumerate(_topics(dict(results))):
-        await between(index)
-        response.results.append(topic)
-    return response
+    return AlterReplicaLogDirsResponse(results=await turns.result(_topics(results)))
 
 
-def _directories(request: AlterReplicaLogDirsRequest) -> dict[TopicPartition, str]:
-    return {
-        TopicPartition(topic.name, index): directory.path
-        for directory in request.dirs
-        for topic in directory.topics
-        for index in topic.partitions
-    }
+def _directories(request: AlterReplicaLogDirsRequest) -> Steps[dict[TopicPartition, str]]:
+    directories: dict[TopicPartition, str] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            for index in topic.partitions:
+                yield
+                directories[TopicPartition(topic.name, index)] = directory.path
+    return directories
 
 
-def _topics(codes: dict[TopicPartition, ErrorCode]) -> Iterator[AlterReplicaLogDirTopicResult]:
-    for topic, names in by_topic(codes).items():
-        yield AlterReplicaLogDirTopicResult(
-            topic_name=topic,
-            partitions=[
-                AlterReplicaLogDirPartitionResult(partition_index=name.partition, error_code=codes[name])
-                for name in names
-            ],
+def _topics(
+    codes: Iterable[tuple[TopicPartition, ErrorCode]],
+) -> Steps[list[AlterReplicaLogDirTopicResult]]:
+    topics: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for name, code in codes:
+        yield
+        topic = topics.get(name.topic)
+        if topic is None:
+            topic = topics[name.topic] = AlterReplicaLogDirTopicResult(topic_name=name.topic)
+        topic.partitions.append(
+            AlterReplicaLogDirPartitionResult(partition_index=name.partition, error_code=code)
         )
+    return list(topics.values())
 
 
 def error_response(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> AlterReplicaLogDirsResponse:
     """Return a response with the error for each partition."""
-    return AlterReplicaLogDirsResponse(results=list(_topics(dict.fromkeys(_directories(request), code))))
+    codes = dict.fromkeys(result_of(_directories(request)), code)
+    return AlterReplicaLogDirsResponse(results=result_of(_topics(codes.items())))
 
 
 HANDLER: Final = ApiHandler(

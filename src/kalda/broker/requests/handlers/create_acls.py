@@ -10,7 +10,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import between
+from kalda.common.turns import Steps, between, first_turn, result_of
 from kalda.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kalda.security.acl.model import AclBinding, ResourcePattern
 from kalda.zk.client.zookeeper_errors import ZooKeeperError
@@ -20,20 +20,21 @@ logger: Final = logging.getLogger(__name__)
 
 def handle(
     services: BrokerServices, request: CreateAclsRequest, context: RequestContext
-) -> CreateAclsResponse | Coroutine[None, None, CreateAclsResponse]:
+) -> CreateAclsResponse | Steps[CreateAclsResponse] | Coroutine[None, None, CreateAclsResponse]:
     """Add the ACLs; those of one pattern are added together."""
     if services.access.authorizer is None:
-        return _answer(request, ErrorCode.SECURITY_DISABLED, DISABLED)
+        return first_turn(_answer(request, ErrorCode.SECURITY_DISABLED, DISABLED))
     return _create(services.access.authorizer, request, context)
 
 
 async def _create(
     authorizer: Authorizer, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse:
-    results = [AclCreationResult() for _ in request.creations]
+    results: list[AclCreationResult] = []
     by_pattern: dict[ResourcePattern, list[tuple[int, AclBinding]]] = {}
     for index, creation in enumerate(request.creations):
         await between(index)
+        results.append(AclCreationResult())
         try:
             binding = read_binding(
                 creation.resource_type,
@@ -62,13 +63,15 @@ async def _create(
 
 def error_response(request: CreateAclsRequest, code: ErrorCode) -> CreateAclsResponse:
     """Return a response with the error for each ACL."""
-    return _answer(request, code, code.message)
+    return result_of(_answer(request, code, code.message))
 
 
-def _answer(request: CreateAclsRequest, code: ErrorCode, message: str) -> CreateAclsResponse:
-    return CreateAclsResponse(
-        results=[AclCreationResult(error_code=code, error_message=message) for _ in request.creations]
-    )
+def _answer(request: CreateAclsRequest, code: ErrorCode, message: str) -> Steps[CreateAclsResponse]:
+    response = CreateAclsResponse()
+    for _ in request.creations:
+        yield
+        response.results.append(AclCreationResult(error_code=code, error_message=message))
+    return response
 
 
 HANDLER: Final = ApiHandler(

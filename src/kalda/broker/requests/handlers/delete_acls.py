@@ -10,7 +10,7 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import between
+from kalda.common.turns import Steps, between, first_turn, result_of
 from kalda.protocol.messages.delete_acls import (
     DeleteAclsFilter,
     DeleteAclsFilterResult,
@@ -26,10 +26,10 @@ logger: Final = logging.getLogger(__name__)
 
 def handle(
     services: BrokerServices, request: DeleteAclsRequest, context: RequestContext
-) -> DeleteAclsResponse | Coroutine[None, None, DeleteAclsResponse]:
+) -> DeleteAclsResponse | Steps[DeleteAclsResponse] | Coroutine[None, None, DeleteAclsResponse]:
     """Delete what each filter matches."""
     if services.access.authorizer is None:
-        return _answer(request, ErrorCode.SECURITY_DISABLED, DISABLED)
+        return first_turn(_answer(request, ErrorCode.SECURITY_DISABLED, DISABLED))
     return _delete(services.access.authorizer, request, context)
 
 
@@ -99,15 +99,15 @@ def _matched(binding: AclBinding, code: ErrorCode, message: str | None) -> Delet
 
 def error_response(request: DeleteAclsRequest, code: ErrorCode) -> DeleteAclsResponse:
     """Return a response with the error for each filter."""
-    return _answer(request, code, code.message)
+    return result_of(_answer(request, code, code.message))
 
 
-def _answer(request: DeleteAclsRequest, code: ErrorCode, message: str) -> DeleteAclsResponse:
-    return DeleteAclsResponse(
-        filter_results=[
-            DeleteAclsFilterResult(error_code=code, error_message=message) for _ in request.filters
-        ]
-    )
+def _answer(request: DeleteAclsRequest, code: ErrorCode, message: str) -> Steps[DeleteAclsResponse]:
+    response = DeleteAclsResponse()
+    for _ in request.filters:
+        yield
+        response.filter_results.append(DeleteAclsFilterResult(error_code=code, error_message=message))
+    return response
 
 
 HANDLER: Final = ApiHandler(

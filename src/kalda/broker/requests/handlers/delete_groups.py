@@ -3,7 +3,8 @@
 v1 throttles after the response, v2 is flexible.
 """
 
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
+from itertools import starmap
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -24,22 +25,24 @@ def handle(
 ) -> Pending[DeleteGroupsResponse] | Coroutine[Any, Any, DeleteGroupsResponse]:
     """Answer when each deletion is committed or refused."""
 
-    def delete(names: Sequence[str]) -> Pending[list[tuple[str, ErrorCode]]]:
+    def delete(names: Sequence[str]) -> Pending[list[DeletableGroupResult]]:
         deleted = services.group_coordinator.delete_groups(names)
-        return deleted.then(lambda done: list(done.value.items()))
+        return deleted.then(lambda done: list(starmap(_result, done.value.items())))
 
     return answer_in_slices(list(dict.fromkeys(request.groups_names)), delete, _response)
 
 
-def _response(codes: Iterable[tuple[str, ErrorCode]]) -> DeleteGroupsResponse:
-    return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=group_id, error_code=code) for group_id, code in codes]
-    )
+def _response(results: list[DeletableGroupResult]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(results=results)
+
+
+def _result(group_id: str, code: ErrorCode) -> DeletableGroupResult:
+    return DeletableGroupResult(group_id=group_id, error_code=code)
 
 
 def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
     """Return a response with the error for each group."""
-    return _response(dict.fromkeys(request.groups_names, code).items())
+    return _response([_result(name, code) for name in dict.fromkeys(request.groups_names)])
 
 
 HANDLER: Final = ApiHandler(

@@ -41,14 +41,17 @@ def handle(
 def _describe_each(
     services: BrokerServices, request: DescribeLogDirsRequest
 ) -> Steps[DescribeLogDirsResponse]:
+    manager = services.log_manager
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:
         wanted = set()
+        futures = manager.futures.logs()
         for topic in request.topics:
             for index in topic.partitions:
-                wanted.add(TopicPartition(topic.topic, index))
                 yield
-    manager = services.log_manager
+                name = TopicPartition(topic.topic, index)
+                if manager.get(name) is not None or name in futures:
+                    wanted.add(name)
     by_directory: dict[str, list[DescribedLog]] = {directory: [] for directory in manager.live_directories}
     for name, log in manager.logs().items():
         if wanted is None or name in wanted:

@@ -6,7 +6,6 @@ waits until this broker's metadata shows the new leaders, as in Kafka. If the re
 """
 
 import asyncio
-from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
@@ -14,8 +13,8 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import between
-from kalda.common.types import TopicPartition, by_topic
+from kalda.common.turns import Steps, Turns, between, result_of
+from kalda.common.types import TopicPartition
 from kalda.controller.events import ElectionType
 from kalda.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -23,6 +22,9 @@ from kalda.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+
+_ELECTED_AT_ONCE: Final = 1_000
+"""Partitions of one request whose leaders the controller elects at once: 1 ms for those that need none."""
 
 
 async def handle(
@@ -35,21 +37,20 @@ async def handle(
     """
     if request.election_type not in tuple(ElectionType):
         raise ApiError(ErrorCode.INVALID_REQUEST)
-    wanted = None
-    if request.topic_partitions is not None:
-        wanted = [
-            TopicPartition(topic.topic, index)
-            for topic in request.topic_partitions
-            for index in topic.partitions
-        ]
+    turns = Turns.of_running_loop()
+    wanted = None if request.topic_partitions is None else await turns.result(_wanted(request))
     started = services.clock.monotonic()
     election = ElectionType(request.election_type)
     try:
         async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
-            results = dict(await services.controller.elect_leaders(election, wanted))
+            results = await _elect(services, election, wanted)
     except TimeoutError:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT) from None
-    elected = by_topic(each for each, code in results.items() if code is ErrorCode.NONE)
+    elected: dict[str, list[TopicPartition]] = {}
+    for index, (each, code) in enumerate(results.items()):
+        await between(index)
+        if code is ErrorCode.NONE:
+            elected.setdefault(each.topic, []).append(each)
     spent_ms = round((services.clock.monotonic() - started) * 1000)
     conditions = {
         topic: partial(_are_led, services, election, partitions) for topic, partitions in elected.items()
@@ -59,21 +60,36 @@ async def handle(
         for each in partitions:
             if not _is_led(services, election, each):
                 results[each] = ErrorCode.REQUEST_TIMED_OUT
-    response = ElectLeadersResponse()
-    for index, topic in enumerate(_results(results)):
-        await between(index)
-        response.replica_election_results.append(topic)
-    return response
+    return ElectLeadersResponse(replica_election_results=await turns.result(_results(results)))
+
+
+async def _elect(
+    services: BrokerServices, election: ElectionType, wanted: list[TopicPartition] | None
+) -> dict[TopicPartition, ErrorCode]:
+    """Elect leaders of some partitions after the other; no partition depends on another one."""
+    if wanted is None:
+        return dict(await services.controller.elect_leaders(election, None))
+    results: dict[TopicPartition, ErrorCode] = {}
+    for start in range(0, max(1, len(wanted)), _ELECTED_AT_ONCE):
+        some = wanted[start : start + _ELECTED_AT_ONCE]
+        results |= await services.controller.elect_leaders(election, some)
+        await Turns.of_running_loop().wait()
+    return results
+
+
+def _wanted(request: ElectLeadersRequest) -> Steps[list[TopicPartition]]:
+    wanted = []
+    for topic in request.topic_partitions or ():
+        for index in topic.partitions:
+            yield
+            wanted.append(TopicPartition(topic.topic, index))
+    return wanted
 
 
 def error_response(request: ElectLeadersRequest, code: ErrorCode) -> ElectLeadersResponse:
     """Return a response with the error for the request and for each partition."""
-    results = {
-        TopicPartition(topic.topic, index): code
-        for topic in request.topic_partitions or ()
-        for index in topic.partitions
-    }
-    return ElectLeadersResponse(error_code=code, replica_election_results=list(_results(results)))
+    results = dict.fromkeys(result_of(_wanted(request)), code)
+    return ElectLeadersResponse(error_code=code, replica_election_results=result_of(_results(results)))
 
 
 def _are_led(services: BrokerServices, election: ElectionType, partitions: list[TopicPartition]) -> bool:
@@ -87,19 +103,18 @@ def _is_led(services: BrokerServices, election: ElectionType, partition: TopicPa
     return known.leader == known.replicas[0] if election is ElectionType.PREFERRED else known.leader >= 0
 
 
-def _results(results: dict[TopicPartition, ErrorCode]) -> Iterator[ReplicaElectionResult]:
-    for topic, partitions in by_topic(results).items():
-        yield ReplicaElectionResult(
-            topic=topic,
-            partition_result=[
-                PartitionResult(
-                    partition_id=each.partition,
-                    error_code=results[each],
-                    error_message=None if results[each] is ErrorCode.NONE else results[each].message,
-                )
-                for each in partitions
-            ],
+def _results(results: dict[TopicPartition, ErrorCode]) -> Steps[list[ReplicaElectionResult]]:
+    topics: dict[str, ReplicaElectionResult] = {}
+    for each, code in results.items():
+        yield
+        topic = topics.get(each.topic)
+        if topic is None:
+            topic = topics[each.topic] = ReplicaElectionResult(topic=each.topic)
+        message = None if code is ErrorCode.NONE else code.message
+        topic.partition_result.append(
+            PartitionResult(partition_id=each.partition, error_code=code, error_message=message)
         )
+    return list(topics.values())
 
 
 HANDLER: Final = ApiHandler(

@@ -73,6 +73,11 @@ PARTITIONS_MAX: Final = 25_000
 
 NOTHING_DENIED: Final[dict[bytes, ErrorCode]] = {}
 
+# Python 3.11 looks a member of an enum up in a function, at thirty times the cost of a global.
+_LOG_END: Final = FetchIsolation.LOG_END
+_HIGH_WATERMARK: Final = FetchIsolation.HIGH_WATERMARK
+_TXN_COMMITTED: Final = FetchIsolation.TXN_COMMITTED
+
 _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
@@ -202,16 +207,18 @@ def _fetch_in_follower_session(
 def _params(
     services: "BrokerServices", context: RequestContext, version: int, fields: FetchRequestFields
 ) -> FetchParams:
-    max_bytes = min(fields.max_bytes, services.config.fetch_max_bytes)
+    max_bytes = services.config.fetch_max_bytes
+    if fields.max_bytes < max_bytes:
+        max_bytes = fields.max_bytes
     throttle = services.access.throttle
     if throttle.is_active and fields.replica_id < 0:
         max_bytes = int(min(max_bytes, throttle.fetch_bytes_max(context.connection, context.client_id)))
     if fields.replica_id >= 0:
-        isolation = FetchIsolation.LOG_END
+        isolation = _LOG_END
     elif fields.isolation_level == READ_COMMITTED:
-        isolation = FetchIsolation.TXN_COMMITTED
+        isolation = _TXN_COMMITTED
     else:
-        isolation = FetchIsolation.HIGH_WATERMARK
+        isolation = _HIGH_WATERMARK
     place = None
     if fields.rack_id and fields.replica_id == CONSUMER_ID:
         place = ConsumerPlace(fields.rack_id.decode(errors="replace"), context.listener)
@@ -220,7 +227,7 @@ def _params(
         replica_id=fields.replica_id,
         isolation=isolation,
         max_wait_ms=fields.max_wait_ms,
-        min_bytes=min(fields.min_bytes, max_bytes),
+        min_bytes=fields.min_bytes if fields.min_bytes < max_bytes else max_bytes,
         max_bytes=max_bytes,
         one_batch_each=version < MAX_BYTES_FROM,
         names_leader=version >= LEADER_FROM,

@@ -13,6 +13,7 @@ from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Turns
 from kalda.protocol.messages.leader_and_isr import LeaderAndIsrRequest, LeaderAndIsrResponse
 
 
@@ -20,9 +21,10 @@ async def handle(
     services: BrokerServices, request: LeaderAndIsrRequest, context: RequestContext
 ) -> LeaderAndIsrResponse:
     """Apply the request after those that arrived before it."""
-    wanted = read_leader_and_isr(request)
+    turns = Turns.of_brokers()
+    wanted = await turns.result(read_leader_and_isr(request))
     errors = await services.controller_requests.apply(wanted, request.broker_epoch)
-    return leader_and_isr_response(wanted, errors, context.api_version)
+    return await turns.result(leader_and_isr_response(wanted, errors, context.api_version))
 
 
 def error_response(request: LeaderAndIsrRequest, code: ErrorCode) -> LeaderAndIsrResponse:

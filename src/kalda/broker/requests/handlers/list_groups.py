@@ -11,19 +11,37 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
+from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+_NAMES_PER_STEP: Final = 32
 
 
 def handle(
     services: BrokerServices, request: ListGroupsRequest, context: RequestContext
-) -> Pending[ListGroupsResponse]:
+) -> Pending[ListGroupsResponse] | Steps[Pending[ListGroupsResponse]]:
     """Answer when everything in the response is committed."""
+    return first_turn(_list(services, request))
 
+
+def _list(services: BrokerServices, request: ListGroupsRequest) -> Steps[Pending[ListGroupsResponse]]:
     def answer(done: Pending[tuple[ErrorCode, list[ListedGroup]]]) -> ListGroupsResponse:
         code, groups = done.value
         return ListGroupsResponse(error_code=code, groups=groups)
 
-    return services.group_coordinator.list_groups(request.states_filter, request.types_filter).then(answer)
+    states = yield from _distinct(request.states_filter)
+    types = yield from _distinct(request.types_filter)
+    return services.group_coordinator.list_groups(states, types).then(answer)
+
+
+def _distinct(names: list[str]) -> Steps[list[str]]:
+    """Return each name once; the filters have only a handful of states and types to name."""
+    found: dict[str, None] = {}
+    for number, name in enumerate(names):
+        if number % _NAMES_PER_STEP == _NAMES_PER_STEP - 1:
+            yield
+        found[name.strip().lower()] = None
+    return list(found)
 
 
 def error_response(request: ListGroupsRequest, code: ErrorCode) -> ListGroupsResponse:

@@ -10,7 +10,8 @@ LEADER_NOT_AVAILABLE and asks again.
 """
 
 from collections.abc import Coroutine
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
@@ -19,7 +20,7 @@ from kalda.broker.requests.throttling import mutation_budget
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import Steps, first_turn
+from kalda.common.turns import Steps, Turns, between, first_turn
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages.metadata import (
     MetadataRequest,
@@ -32,8 +33,11 @@ from kalda.protocol.messages.metadata import (
 _CLUSTER_OPERATIONS_VERSIONS: Final = range(8, 11)
 _REQUEST_BY_ID_FROM: Final = 12
 
+_TOPICS_PER_STEP: Final = 32
+"""Topics of a request that are looked at in one step: 10 microseconds."""
 
-Answer = MetadataResponse | Coroutine[None, None, MetadataResponse]
+
+Answer = MetadataResponse | Coroutine[Any, Any, MetadataResponse]
 
 
 def handle(
@@ -42,10 +46,20 @@ def handle(
     """Answer at once, unless topics have to be created or are many."""
     version = context.api_version
     if request.topics is None or (version == 0 and not request.topics):
-        get, listener = services.topic_responses.get, context.listener
-        topics = [get(topic, listener, version) for topic in services.metadata_cache.all_topics()]
-        return _response(services, request, context, topics)
+        return first_turn(_respond_to_all(services, request, context))
     return first_turn(_respond_to_named(services, request, request.topics, context))
+
+
+def _respond_to_all(
+    services: BrokerServices, request: MetadataRequest, context: RequestContext
+) -> Steps[MetadataResponse]:
+    get, listener = services.topic_responses.get, context.listener
+    topics: list[MetadataResponseTopic] = []
+    for number, topic in enumerate(list(services.metadata_cache.all_topics())):
+        if number % _TOPICS_PER_STEP == _TOPICS_PER_STEP - 1:
+            yield
+        topics.append(get(topic, listener, context.api_version))
+    return (yield from _response(services, request, context, topics))
 
 
 def _respond_to_named(
@@ -60,7 +74,7 @@ def _respond_to_named(
     for name in missing:
         topics.append(_error_topic(name, unknown_topic_error(name)))
         yield
-    return _response(services, request, context, topics)
+    return (yield from _response(services, request, context, topics))
 
 
 def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
@@ -84,13 +98,18 @@ def _requested_topics(
     """
     version, listener = context.api_version, context.listener
     cache, responses = services.metadata_cache, services.topic_responses
-    if version < _REQUEST_BY_ID_FROM and any(
-        topic.name is None or topic.topic_id != ZERO_UUID for topic in requested
-    ):
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} requests topics by name only")
     found: list[MetadataResponseTopic] = []
     missing: list[str] = []
-    ids = {topic.topic_id: None for topic in requested if topic.topic_id != ZERO_UUID}
+    ids: dict[UUID, None] = {}
+    names: dict[str, None] = {}
+    for number, topic in enumerate(requested):
+        if number % _TOPICS_PER_STEP == _TOPICS_PER_STEP - 1:
+            yield
+        if topic.topic_id != ZERO_UUID:
+            ids[topic.topic_id] = None
+        names[topic.name or ""] = None
+        if version < _REQUEST_BY_ID_FROM and (topic.name is None or topic.topic_id != ZERO_UUID):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} requests topics by name only")
     # As in Kafka, names are ignored if there is an id.
     for topic_id in ids:
         yield
@@ -100,7 +119,7 @@ def _requested_topics(
             found.append(MetadataResponseTopic(error_code=code, name=None, topic_id=topic_id))
         else:
             found.append(responses.get(known, listener, version))
-    for name in {} if ids else {topic.name or "": None for topic in requested}:
+    for name in () if ids else names:
         yield
         known = cache.topic(name)
         if known is None:
@@ -122,8 +141,10 @@ async def _create_and_respond(
     missing: list[str],
 ) -> MetadataResponse:
     outcomes = await services.topic_admin.auto_create(missing, mutation_budget(services, context))
-    topics.extend(_error_topic(name, code) for name, code in outcomes.items())
-    return _response(services, request, context, topics)
+    for index, (name, code) in enumerate(outcomes.items()):
+        await between(index)
+        topics.append(_error_topic(name, code))
+    return await Turns.of_running_loop().result(_response(services, request, context, topics))
 
 
 def _response(
@@ -131,7 +152,7 @@ def _response(
     request: MetadataRequest,
     context: RequestContext,
     topics: list[MetadataResponseTopic],
-) -> MetadataResponse:
+) -> Steps[MetadataResponse]:
     cache = services.metadata_cache
     brokers = [
         MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
@@ -146,7 +167,10 @@ def _response(
     if request.include_cluster_authorized_operations and context.api_version in _CLUSTER_OPERATIONS_VERSIONS:
         response.cluster_authorized_operations = ALL_CLUSTER_OPERATIONS
     if request.include_topic_authorized_operations:
-        response.topics = [_with_operations(topic) for topic in topics]
+        response.topics = []
+        for topic in topics:
+            yield
+            response.topics.append(_with_operations(topic))
     return response
 
 

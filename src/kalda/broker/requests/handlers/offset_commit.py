@@ -21,7 +21,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
-from kalda.common.turns import Steps, first_turn
+from kalda.common.turns import Steps, first_turn, result_of
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
@@ -47,7 +47,8 @@ def handle(
 
 
 def _commit_by_id(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
-    unknown = _errors(take_unnamed(services.metadata_cache, request.topics), ErrorCode.UNKNOWN_TOPIC_ID)
+    unnamed = yield from take_unnamed(services.metadata_cache, request.topics)
+    unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return OffsetCommitResponse(topics=unknown)
     ids = {topic.name: topic.topic_id for topic in request.topics}
@@ -66,7 +67,7 @@ def _commit_by_id(services: BrokerServices, request: OffsetCommitRequest, versio
 
 def _commit(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
     unknown = yield from take_unknown(services.metadata_cache, request.topics)
-    refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    refused = yield from _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return OffsetCommitResponse(topics=refused)
     if version == 0:
@@ -121,8 +122,10 @@ async def _commit_to_zookeeper(
     return OffsetCommitResponse(topics=merge_topics(topics, refused))
 
 
-def _errors(topics: list[OffsetCommitRequestTopic], code: ErrorCode) -> list[OffsetCommitResponseTopic]:
-    found = topic_errors(topics, code, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
+def _errors(
+    topics: list[OffsetCommitRequestTopic], code: ErrorCode
+) -> Steps[list[OffsetCommitResponseTopic]]:
+    found = yield from topic_errors(topics, code, OffsetCommitResponseTopic, OffsetCommitResponsePartition)
     for topic, refused in zip(topics, found, strict=True):
         refused.topic_id = topic.topic_id
     return found
@@ -130,7 +133,7 @@ def _errors(topics: list[OffsetCommitRequestTopic], code: ErrorCode) -> list[Off
 
 def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommitResponse:
     """Return a response with the error for each partition."""
-    return OffsetCommitResponse(topics=_errors(request.topics, code))
+    return OffsetCommitResponse(topics=result_of(_errors(request.topics, code)))
 
 
 HANDLER: Final = ApiHandler(

@@ -28,7 +28,7 @@ def handle(
 
 def _delete(services: BrokerServices, request: OffsetDeleteRequest) -> Steps[Answer]:
     unknown = yield from take_unknown(services.metadata_cache, request.topics)
-    refused = topic_errors(
+    refused = yield from topic_errors(
         unknown,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         OffsetDeleteResponseTopic,

@@ -34,6 +34,7 @@ from kalda.protocol.fast.produce import (
     PartitionProduceResult,
     ProduceRequestFields,
     as_fields,
+    is_plain,
     parse_general,
     parse_usual,
     produce_response,
@@ -137,7 +138,7 @@ def handle_produce(
                 checked = records if is_plain else _checked_batch(records, version, None)
                 if services.refused_batches.by_producer:
                     _check_order(services, partition, checked)
-                info = services.replica_manager.append(partition, checked, acks, prepared=PUT_OFF)
+                info = services.replica_manager.append(partition, checked, acks, PUT_OFF)
             except HeavyBatchError:
                 return _handle_heavy(services, context, as_fields(usual))
             except _REFUSALS as error:
@@ -334,7 +335,8 @@ def _append_each(
     results = _Results(services, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
     named_twice = fields.named_twice()
-    find = partial(_find, services, context) if context.topic_ids else services.replica_manager.find
+    is_by_id = context.api_version >= TOPIC_IDS_FROM
+    find = partial(_find, services, context) if is_by_id else services.replica_manager.find
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
@@ -414,6 +416,8 @@ class _Results:
     def answer(self) -> RawResult:
         """Return the reply to the request, or what it waits for."""
         services, context = self._services, self._context
+        if context.api_version >= TOPIC_IDS_FROM:
+            self.answers = [(context.topic_ids.get(name, name), result) for name, result in self.answers]
         if self._fields.acks == 0:
             _close_on_error(context, self.answers)
             throttle = services.access.throttle
@@ -470,10 +474,11 @@ def _append(
 ) -> LogAppendInfo:
     if partition.is_internal and context.client_id != ADMIN_CLIENT_ID:
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-    checked = _checked_batch(records, context.api_version, fields.transactional_id)
-    if services.refused_batches.by_producer and context.api_version >= RECORD_BATCHES_FROM:
+    version = context.api_version
+    checked = records if is_plain(records) else _checked_batch(records, version, fields.transactional_id)
+    if services.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
         _check_order(services, partition, checked)
-    info = services.replica_manager.append(partition, checked, fields.acks, prepared=prepared)
+    info = services.replica_manager.append(partition, checked, fields.acks, prepared)
     if info.converted_count:
         context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
     return info
@@ -594,7 +599,9 @@ def _failure(partition: Partition | None, index: int, error: Exception) -> Parti
 
 
 def _appended(index: int, info: LogAppendInfo) -> PartitionProduceResult:
-    return PartitionProduceResult(index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset)
+    # Made of all fields, which takes half of what the constructor does.
+    fields = (index, 0, info.first_offset, info.log_append_time_ms, info.log_start_offset, (), None, None)
+    return PartitionProduceResult._make(fields)
 
 
 def _reply(services: "BrokerServices", context: RequestContext, answers: list[Answer]) -> bytes:
@@ -602,16 +609,13 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
     if len(answers) == 1 and not throttle.is_active:
         ((name, result),) = answers
         if result.error_code == 0:
-            name = context.topic_ids.get(name, name)
             index, _, base_offset, time_ms, start, *_ = result
             return single_success_response(
                 context.correlation_id, context.api_version, name, index, base_offset, time_ms, start
             )
     topics: list[tuple[bytes, list[PartitionProduceResult]]] = []
     leaders: set[int] = set()
-    ids = context.topic_ids
     for name, result in answers:
-        name = ids.get(name, name)
         if result.error_code != 0:
             context.count_error(result.error_code)
             if result.current_leader is not None:
@@ -624,7 +628,7 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
         context.api_version,
         topics,
         throttle_time_ms=throttle_ms(throttle, context) if throttle.is_active else 0,
-        node_endpoints=node_endpoints(services, context, leaders),
+        node_endpoints=node_endpoints(services, context, leaders) if leaders else (),
     )
 
 

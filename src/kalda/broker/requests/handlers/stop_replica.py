@@ -12,6 +12,7 @@ from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Turns
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 
@@ -22,10 +23,11 @@ async def handle(
     """Apply the request after those that arrived before it."""
     partitions: list[TopicPartition] = []
     errors: dict[TopicPartition, ErrorCode] = {}
-    for wanted in read_stop_replica(request):
+    turns = Turns.of_brokers()
+    for wanted in await turns.result(read_stop_replica(request)):
         partitions += wanted.partitions
         errors.update(await services.controller_requests.apply(wanted, request.broker_epoch))
-    return stop_replica_response(partitions, errors)
+    return await turns.result(stop_replica_response(partitions, errors))
 
 
 def error_response(request: StopReplicaRequest, code: ErrorCode) -> StopReplicaResponse:

@@ -15,7 +15,7 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.turns import Steps, first_turn
+from kalda.common.turns import Steps, first_turn, result_of
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -43,7 +43,7 @@ def handle(
 
 def _commit(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
     unknown = yield from take_unknown(services.metadata_cache, request.topics)
-    refused = _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    refused = yield from _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
     answer: Pending[TxnOffsetCommitResponse] = Pending()
@@ -109,13 +109,15 @@ def _translated(code: ErrorCode, version: int) -> ErrorCode:
     return code
 
 
-def _errors(topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode) -> list[TxnOffsetCommitResponseTopic]:
+def _errors(
+    topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode
+) -> Steps[list[TxnOffsetCommitResponseTopic]]:
     return topic_errors(topics, code, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
 
 
 def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
     """Return a response with the error for each partition."""
-    return TxnOffsetCommitResponse(topics=_errors(request.topics, code))
+    return TxnOffsetCommitResponse(topics=result_of(_errors(request.topics, code)))
 
 
 HANDLER: Final = ApiHandler(

@@ -12,6 +12,7 @@ from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.turns import Turns
 from kalda.protocol.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 
 
@@ -19,7 +20,8 @@ async def handle(
     services: BrokerServices, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
     """Apply the request after those that arrived before it."""
-    await services.controller_requests.apply(read_update_metadata(request), request.broker_epoch)
+    wanted = await Turns.of_brokers().result(read_update_metadata(request))
+    await services.controller_requests.apply(wanted, request.broker_epoch)
     return UpdateMetadataResponse()
 
 

@@ -14,7 +14,7 @@ from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn, result_of
-from kalda.common.types import TopicPartition, by_topic
+from kalda.common.types import TopicPartition
 from kalda.protocol.messages.write_txn_markers import (
     WritableTxnMarker,
     WritableTxnMarkerPartitionResult,
@@ -38,8 +38,8 @@ def _write(services: BrokerServices, request: WriteTxnMarkersRequest) -> Steps[A
     answer: Answer = Pending()
     markers = []
     for each in request.markers:
-        markers.append(_read(each))
-        yield
+        marker = yield from _read(each)
+        markers.append(marker)
 
     def written(codes: list[Codes]) -> None:
         answer.complete(first_turn(_respond(markers, codes)))
@@ -56,10 +56,13 @@ def _respond(markers: list[Marker], codes: list[Codes]) -> Steps[WriteTxnMarkers
     return response
 
 
-def _read(marker: WritableTxnMarker) -> Marker:
-    partitions = dict.fromkeys(
-        TopicPartition(topic.name, index) for topic in marker.topics for index in topic.partition_indexes
-    )
+def _read(marker: WritableTxnMarker) -> Steps[Marker]:
+    partitions: dict[TopicPartition, None] = {}
+    yield
+    for topic in marker.topics:
+        for index in topic.partition_indexes:
+            yield
+            partitions[TopicPartition(topic.name, index)] = None
     return Marker(
         marker.producer_id,
         marker.producer_epoch,
@@ -70,21 +73,21 @@ def _read(marker: WritableTxnMarker) -> Marker:
 
 
 def _result(marker: Marker, codes: Codes) -> Steps[WritableTxnMarkerResult]:
-    result = WritableTxnMarkerResult(producer_id=marker.producer_id)
-    for name, group in by_topic(marker.partitions).items():
-        topic = WritableTxnMarkerTopicResult(name=name)
-        result.topics.append(topic)
-        for each in group:
-            yield
-            topic.partitions.append(
-                WritableTxnMarkerPartitionResult(partition_index=each.partition, error_code=codes[each])
-            )
-    return result
+    topics: dict[str, WritableTxnMarkerTopicResult] = {}
+    for each in marker.partitions:
+        yield
+        topic = topics.get(each.topic)
+        if topic is None:
+            topic = topics[each.topic] = WritableTxnMarkerTopicResult(name=each.topic)
+        topic.partitions.append(
+            WritableTxnMarkerPartitionResult(partition_index=each.partition, error_code=codes[each])
+        )
+    return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=list(topics.values()))
 
 
 def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxnMarkersResponse:
     """Return a response with the error for each partition."""
-    markers = [_read(each) for each in request.markers]
+    markers = [result_of(_read(each)) for each in request.markers]
     return result_of(_respond(markers, [dict.fromkeys(marker.partitions, code) for marker in markers]))
 
 

@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from kalda.clients.errors import ClientError
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.simple_consumer import KAFKA
+from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 from kalda.zk.client.consumer_offsets import read_offset, write_offset
@@ -95,4 +96,4 @@ class OffsetStorage:
                 logger.warning(
                     "Group %s: a commit of offsets failed, trying again: %s", self._config.group, error
                 )
-            await asyncio.sleep(self._config.offsets_channel_backoff_ms / 1000)
+            await asyncio.sleep(jittered(self._config.offsets_channel_backoff_ms / 1000))

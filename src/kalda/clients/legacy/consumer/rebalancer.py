@@ -19,6 +19,7 @@ from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.group_registry import GroupRegistry
 from kalda.clients.legacy.consumer.partition_assignment import ASSIGNORS, AssignmentError, GroupView
 from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
+from kalda.common.backoff import jittered
 from kalda.common.clock import Clock
 from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
@@ -148,11 +149,11 @@ class Rebalancer:
                 await self._synced_rebalance()
             except ConsumerRebalanceFailedError as error:
                 logger.error("%s", error)
-                wait = max(self._config.backoff_s, _RETRY_S_MIN)
+                wait = jittered(max(self._config.backoff_s, _RETRY_S_MIN))
                 asyncio.get_running_loop().call_later(wait, self._is_due.set)
             except Exception:
                 logger.exception("Consumer %s: a rebalance failed", self._consumer)
-                await asyncio.sleep(_RETRY_S_MIN)
+                await asyncio.sleep(jittered(_RETRY_S_MIN))
                 self._is_due.set()
 
     async def _synced_rebalance(self) -> None:
@@ -180,7 +181,7 @@ class Rebalancer:
     async def _pause(self) -> None:
         """Wait for the back-off, but not when something has changed."""
         try:
-            async with asyncio.timeout(self._config.backoff_s):
+            async with asyncio.timeout(jittered(self._config.backoff_s)):
                 await self._is_due.wait()
         except TimeoutError:
             return

@@ -14,6 +14,7 @@ from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import ClientError, IllegalStateError
 from kalda.clients.legacy.consumer.consumer_config import LARGEST, SMALLEST, ConsumerConfig
 from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
+from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 
@@ -143,7 +144,7 @@ class StreamFeeder:
                 logger.warning("Group %s: fetching failed: %s", self._config.group, error)
                 for stream in set(self._streams.values()):
                     stream.fail(error)
-                await asyncio.sleep(_FAILED_POLL_S)
+                await asyncio.sleep(jittered(_FAILED_POLL_S))
             else:
                 await self._deliver(records)
 

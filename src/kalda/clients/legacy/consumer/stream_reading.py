@@ -15,6 +15,7 @@ from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
 from kalda.clients.legacy.consumer.offset_storage import OffsetStorage
 from kalda.clients.legacy.consumer.stream_feeder import StreamFeeder
 from kalda.clients.legacy.consumer.topic_count import ThreadId
+from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.net.connect import address_text
 from kalda.net.loop_logger import loop_logger
@@ -203,7 +204,7 @@ class StreamReading:
                         error,
                     )
                     return
-            await asyncio.sleep(_RECONNECT_CHECK_S)
+            await asyncio.sleep(jittered(_RECONNECT_CHECK_S))
 
     def _consumed(self) -> dict[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}

@@ -261,7 +261,7 @@ class Producer:
         config = self._config
         if not config.zk_connect:
             return BrokerListDiscovery(self._connections, self._clock)
-        # Imported here: only this needs kazoo.
+        # Imported here: only this needs ZooKeeper.
         from kalda.clients.legacy.producer.zookeeper_discovery import open_zookeeper
 
         return await open_zookeeper(config, self._clock, self._create_topics)

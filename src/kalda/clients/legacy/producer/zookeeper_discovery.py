@@ -21,7 +21,7 @@ from kalda.protocol.messages.metadata import (
 )
 from kalda.zk.client import paths, schema
 from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 from kalda.zk.client.path_validation import check_path
 from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
 from kalda.zk.client.schema import BrokerInfo, PartitionState, TopicAssignment

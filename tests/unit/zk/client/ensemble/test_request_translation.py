@@ -1,8 +1,8 @@
-"""What is asked of kazoo: paths below a chroot, and what no server would take."""
+"""What is asked of servers: paths below a chroot, and what no server would take."""
 
 import pytest
 
-from kalda.zk.client.kazoo.request_translation import REQUEST_BYTES_MAX, Chroot, split_chroot
+from kalda.zk.client.ensemble.request_translation import REQUEST_BYTES_MAX, Chroot, split_chroot
 from kalda.zk.client.port import Check, Create, Delete, Operation, SetData
 from kalda.zk.client.zookeeper_errors import BadArgumentsError
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from kalda.zk.client.kazoo.client_watches import ClientWatches
+from kalda.zk.client.ensemble.client_watches import ClientWatches
 from kalda.zk.client.port import EventType, Stat, WatchEvent
 
 STAT = Stat(5, 5, 0, 0, 0, 0, 0, 0, 0, 0, 5)

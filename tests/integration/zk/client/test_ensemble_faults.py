@@ -2,13 +2,12 @@
 
 import asyncio
 import socket
-import threading
 import time
 from collections.abc import AsyncIterator
 
 import pytest
 
-from kalda.zk.client.kazoo.ensemble_client import EnsembleClient
+from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
 from kalda.zk.client.port import Create, EventType, SessionState, WatchEvent
 from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
@@ -16,24 +15,24 @@ from kalda.zk.client.zookeeper_errors import (
     SessionExpiredError,
     ZooKeeperError,
 )
-from tests.integration.zk.client.engines import KazooEngine, eventually, states_of
+from tests.integration.zk.client.engines import EnsembleEngine, eventually, states_of
 from tests.integration.zk.client.faulty_link import FaultyLink, abort
 
 SHORT_SESSION_MS = 1_000
 
 
 @pytest.fixture
-async def link(kazoo_engine: KazooEngine) -> AsyncIterator[FaultyLink]:
-    async with FaultyLink(kazoo_engine.hosts) as link:
+async def link(ensemble_engine: EnsembleEngine) -> AsyncIterator[FaultyLink]:
+    async with FaultyLink(ensemble_engine.hosts) as link:
         yield link
 
 
-async def test_session_survives_a_cut_connection(kazoo_engine: KazooEngine) -> None:
-    session = await kazoo_engine.connect()
+async def test_session_survives_a_cut_connection(ensemble_engine: EnsembleEngine) -> None:
+    session = await ensemble_engine.connect()
     await session.create("/e", ephemeral=True)
     before = session.session_id
     states = states_of(session)
-    kazoo_engine.cut(session)
+    ensemble_engine.cut(session)
     await eventually(lambda: states == [SessionState.SUSPENDED, SessionState.CONNECTED])
     assert before == session.session_id
     stat = await session.exists("/e")
@@ -42,10 +41,10 @@ async def test_session_survives_a_cut_connection(kazoo_engine: KazooEngine) -> N
 
 
 async def test_watches_survive_a_cut_and_tell_what_was_missed(
-    kazoo_engine: KazooEngine, link: FaultyLink
+    ensemble_engine: EnsembleEngine, link: FaultyLink
 ) -> None:
-    """kazoo itself forgets all watches when the connection breaks."""
-    session, other = await kazoo_engine.connect(through=link.hosts), await kazoo_engine.connect()
+    """A server forgets all watches of a connection that breaks."""
+    session, other = await ensemble_engine.connect(through=link.hosts), await ensemble_engine.connect()
     for path in ("/changed", "/deleted", "/recreated", "/parent", "/quiet", "/quiet/child"):
         await other.create(path)
     events: dict[str, list[WatchEvent]] = {}
@@ -96,9 +95,9 @@ async def test_watches_survive_a_cut_and_tell_what_was_missed(
 
 
 async def test_calls_wait_for_a_connection_that_comes_back(
-    kazoo_engine: KazooEngine, link: FaultyLink
+    ensemble_engine: EnsembleEngine, link: FaultyLink
 ) -> None:
-    session = await kazoo_engine.connect(through=link.hosts)
+    session = await ensemble_engine.connect(through=link.hosts)
     states = states_of(session)
     link.refuse()
     await eventually(lambda: SessionState.SUSPENDED in states)
@@ -110,10 +109,10 @@ async def test_calls_wait_for_a_connection_that_comes_back(
 
 
 async def test_calls_fail_where_the_connection_stays_away(
-    kazoo_engine: KazooEngine, link: FaultyLink
+    ensemble_engine: EnsembleEngine, link: FaultyLink
 ) -> None:
     """Nothing hangs for ever, and nothing fails so fast that a loop of retries would spin."""
-    session = await kazoo_engine.connect(through=link.hosts, session_timeout_ms=SHORT_SESSION_MS)
+    session = await ensemble_engine.connect(through=link.hosts, session_timeout_ms=SHORT_SESSION_MS)
     states = states_of(session)
     link.refuse()
     await eventually(lambda: SessionState.SUSPENDED in states)
@@ -127,9 +126,9 @@ async def test_calls_fail_where_the_connection_stays_away(
 
 
 async def test_operation_under_way_when_the_connection_breaks_may_have_been_done(
-    kazoo_engine: KazooEngine, link: FaultyLink
+    ensemble_engine: EnsembleEngine, link: FaultyLink
 ) -> None:
-    session = await kazoo_engine.connect(through=link.hosts)
+    session = await ensemble_engine.connect(through=link.hosts)
     link.silence()
     write = asyncio.create_task(session.create("/a"))
     await asyncio.sleep(0.05)
@@ -140,9 +139,9 @@ async def test_operation_under_way_when_the_connection_breaks_may_have_been_done
     await session.exists("/a")
 
 
-async def test_server_that_says_nothing_is_left(kazoo_engine: KazooEngine, link: FaultyLink) -> None:
-    """kazoo sends no heartbeat while requests flow, so it would never notice."""
-    session = await kazoo_engine.connect(through=link.hosts, session_timeout_ms=SHORT_SESSION_MS)
+async def test_server_that_says_nothing_is_left(ensemble_engine: EnsembleEngine, link: FaultyLink) -> None:
+    """Also while requests keep being sent, so that no heartbeat is due."""
+    session = await ensemble_engine.connect(through=link.hosts, session_timeout_ms=SHORT_SESSION_MS)
     states = states_of(session)
     link.silence()
     failures = 0
@@ -158,12 +157,12 @@ async def test_server_that_says_nothing_is_left(kazoo_engine: KazooEngine, link:
     await eventually(lambda: session.state is SessionState.CONNECTED)
 
 
-async def test_nothing_called_in_one_session_runs_in_the_next(kazoo_engine: KazooEngine) -> None:
+async def test_nothing_called_in_one_session_runs_in_the_next(ensemble_engine: EnsembleEngine) -> None:
     """An ephemeral znode of a session that its maker believes to be over would stay for ever."""
-    session = await kazoo_engine.connect()
+    session = await ensemble_engine.connect()
     states = states_of(session)
-    await kazoo_engine.kill_session(session)
-    # The loop has not heard of it, and does not for a while: kazoo has time to find out.
+    await ensemble_engine.kill_session(session)
+    # The loop has not heard of it, and does not for a while.
     time.sleep(0.5)  # noqa: ASYNC251
     calls = [asyncio.create_task(session.create(f"/e{number}", ephemeral=True)) for number in range(20)]
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
@@ -172,8 +171,10 @@ async def test_nothing_called_in_one_session_runs_in_the_next(kazoo_engine: Kazo
     assert not [name for name in await session.children("/") if name.startswith("e")]
 
 
-async def test_request_that_is_too_large_is_told_and_the_session_goes_on(kazoo_engine: KazooEngine) -> None:
-    session = await kazoo_engine.connect()
+async def test_request_that_is_too_large_is_told_and_the_session_goes_on(
+    ensemble_engine: EnsembleEngine,
+) -> None:
+    session = await ensemble_engine.connect()
     states = states_of(session)
     large = bytes(1_100_000)
     for operation in (
@@ -187,8 +188,8 @@ async def test_request_that_is_too_large_is_told_and_the_session_goes_on(kazoo_e
     assert [] == states
 
 
-async def test_chroot_is_made_and_hidden(kazoo_engine: KazooEngine) -> None:
-    session = await kazoo_engine.connect()
+async def test_chroot_is_made_and_hidden(ensemble_engine: EnsembleEngine) -> None:
+    session = await ensemble_engine.connect()
     events: list[WatchEvent] = []
     assert [] == await session.children("/", events.append)
     assert "/a" == await session.create("/a")
@@ -196,14 +197,15 @@ async def test_chroot_is_made_and_hidden(kazoo_engine: KazooEngine) -> None:
     await session.exists("/a")
     assert [WatchEvent(EventType.CHILDREN_CHANGED, "/")] == events
     outside = await EnsembleClient.connect(
-        kazoo_engine.hosts, session_timeout_ms=4_000, connection_timeout_ms=30_000
+        ensemble_engine.hosts, session_timeout_ms=4_000, connection_timeout_ms=30_000
     )
-    assert ["a", "b-0000000001"] == await outside.children(kazoo_engine.chroot)
+    assert ["a", "b-0000000001"] == await outside.children(ensemble_engine.chroot)
     await outside.close()
 
 
-def session_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("zookeeper")]
+def session_tasks() -> list[str]:
+    names = [task.get_name() for task in asyncio.all_tasks()]
+    return [name for name in names if "ZooKeeper session" in name]
 
 
 async def test_connection_that_cannot_be_made_says_where_and_why(caplog: pytest.LogCaptureFixture) -> None:
@@ -218,7 +220,7 @@ async def test_connection_that_cannot_be_made_says_where_and_why(caplog: pytest.
             )
     # Long enough for a connection that is wrongly made anew.
     await asyncio.sleep(1.2)
-    await eventually(lambda: not session_threads())
+    await eventually(lambda: not session_tasks())
     assert "" == caplog.text
 
 
@@ -245,9 +247,9 @@ async def test_peer_that_is_no_zookeeper_is_no_session(answer: bytes) -> None:
 
 
 async def test_answer_that_makes_no_sense_costs_the_connection_not_the_session(
-    kazoo_engine: KazooEngine, link: FaultyLink
+    ensemble_engine: EnsembleEngine, link: FaultyLink
 ) -> None:
-    session = await kazoo_engine.connect(through=link.hosts)
+    session = await ensemble_engine.connect(through=link.hosts)
     before = session.session_id
     states = states_of(session)
     link.inject(b"\x00\x00\x00\x10" + b"\x7f" * 16)
@@ -258,8 +260,10 @@ async def test_answer_that_makes_no_sense_costs_the_connection_not_the_session(
     assert await session.exists("/") is not None
 
 
-async def test_close_ends_in_time_where_nobody_answers(kazoo_engine: KazooEngine, link: FaultyLink) -> None:
-    session = await kazoo_engine.connect(through=link.hosts, session_timeout_ms=SHORT_SESSION_MS)
+async def test_close_ends_in_time_where_nobody_answers(
+    ensemble_engine: EnsembleEngine, link: FaultyLink
+) -> None:
+    session = await ensemble_engine.connect(through=link.hosts, session_timeout_ms=SHORT_SESSION_MS)
     link.silence()
     waiting = asyncio.create_task(session.get("/"))
     await asyncio.sleep(0)
@@ -269,33 +273,33 @@ async def test_close_ends_in_time_where_nobody_answers(kazoo_engine: KazooEngine
         await waiting
 
 
-async def test_closed_sessions_leave_no_thread(kazoo_engine: KazooEngine) -> None:
-    session = await kazoo_engine.connect()
-    await kazoo_engine.expire(session)
+async def test_closed_sessions_leave_no_task(ensemble_engine: EnsembleEngine) -> None:
+    session = await ensemble_engine.connect()
+    await ensemble_engine.expire(session)
     await session.close()
-    await eventually(lambda: not session_threads())
+    await eventually(lambda: not session_tasks())
 
 
-async def test_other_servers_are_tried_where_one_is_dead(kazoo_engine: KazooEngine) -> None:
+async def test_other_servers_are_tried_where_one_is_dead(ensemble_engine: EnsembleEngine) -> None:
     with socket.socket() as dead, socket.socket() as mute:
         dead.bind(("127.0.0.1", 0))
         mute.bind(("127.0.0.1", 0))
         mute.listen()
         hosts = [f"127.0.0.1:{each.getsockname()[1]}" for each in (dead, mute)]
-        session = await kazoo_engine.connect(
-            through=",".join(["no.such.host.invalid:2181", *hosts, kazoo_engine.hosts])
+        session = await ensemble_engine.connect(
+            through=",".join(["no.such.host.invalid:2181", *hosts, ensemble_engine.hosts])
         )
         assert await session.exists("/") is not None
         states = states_of(session)
-        kazoo_engine.cut(session)
+        ensemble_engine.cut(session)
         await eventually(lambda: SessionState.SUSPENDED in states)
         # The servers come in any order; one session's time may not be enough for those that are no good.
         await eventually(lambda: session.state is SessionState.CONNECTED)
         assert "/a" == await session.create("/a")
 
 
-async def test_bounded_number_of_requests_is_in_flight(kazoo_engine: KazooEngine) -> None:
-    session = await kazoo_engine.connect(max_in_flight=3)
+async def test_bounded_number_of_requests_is_in_flight(ensemble_engine: EnsembleEngine) -> None:
+    session = await ensemble_engine.connect(max_in_flight=3)
     seen: list[int] = []
     send = session._link.send
 
@@ -310,7 +314,7 @@ async def test_bounded_number_of_requests_is_in_flight(kazoo_engine: KazooEngine
 
 
 async def test_callbacks_that_raise_harm_nobody_else(
-    kazoo_engine: KazooEngine, caplog: pytest.LogCaptureFixture
+    ensemble_engine: EnsembleEngine, caplog: pytest.LogCaptureFixture
 ) -> None:
     """They must not; but a session that stopped there would never be made anew."""
 
@@ -320,7 +324,7 @@ async def test_callbacks_that_raise_harm_nobody_else(
     def bad_listener(_: SessionState) -> None:
         raise RuntimeError("a listener's mistake")
 
-    session = await kazoo_engine.connect()
+    session = await ensemble_engine.connect()
     await session.create("/a")
     events: list[WatchEvent] = []
     await session.get("/a", bad_watch)
@@ -330,7 +334,7 @@ async def test_callbacks_that_raise_harm_nobody_else(
     assert [WatchEvent(EventType.DATA_CHANGED, "/a")] == events
     session.add_state_listener(bad_listener)
     states = states_of(session)
-    await kazoo_engine.expire(session)
+    await ensemble_engine.expire(session)
     assert [SessionState.EXPIRED, SessionState.CONNECTED] == states[-2:]
     assert b"1" == (await session.get("/a"))[0]
     assert "a watch's mistake" in caplog.text

@@ -1,17 +1,15 @@
-"""Translates operations of the `ZooKeeperClient` port to kazoo requests, and kazoo exceptions to its errors.
+"""Translates operations of the `ZooKeeperClient` port to requests, and results and error codes back.
 
 Paths of the port are relative to the chroot of `zookeeper.connect`. Requests that would make a server drop
 the connection are refused here.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from kalda.zk.client.kazoo import link as kazoo_link
-from kalda.zk.client.kazoo.link import code_of, stat_of
 from kalda.zk.client.path_validation import check_operation, check_path
-from kalda.zk.client.port import ANY_VERSION, Create, Operation, OperationResult, SetData
-from kalda.zk.client.znode_access import ZnodeAccess, access_of
+from kalda.zk.client.port import ANY_VERSION, Create, Delete, Operation, OperationResult, SetData, Stat
+from kalda.zk.client.znode_access import ALL_BITS, READ_BIT, ZnodeAccess, access_of
 from kalda.zk.client.zookeeper_errors import (
     BadArgumentsError,
     BadVersionError,
@@ -23,6 +21,10 @@ from kalda.zk.client.zookeeper_errors import (
     StorageError,
     ZooKeeperError,
 )
+from kalda.zk.proto import client_requests as encode
+from kalda.zk.proto.client_requests import Request
+from kalda.zk.proto.client_responses import MultiOutcome
+from kalda.zk.proto.requests import WORLD_ALL, AclEntry
 
 REQUEST_BYTES_MAX: Final = 1_048_575
 """ZooKeeper's default of `jute.maxbuffer`. A server drops the connection of a larger request, which would
@@ -33,7 +35,16 @@ _OPERATION_OVERHEAD_BYTES: Final = 64
 
 _VERSION_MAX: Final = 2**31 - 1
 
-_ERRORS: Final[Mapping[int | None, tuple[type[ZooKeeperError], str]]] = {
+_CREATOR_ALL: Final = (AclEntry(ALL_BITS, "auth", ""),)
+"""The server puts the identities of the client in the place of the scheme `auth`."""
+
+_ACLS: Final[Mapping[ZnodeAccess, tuple[AclEntry, ...]]] = {
+    ZnodeAccess.OPEN: WORLD_ALL,
+    ZnodeAccess.READABLE: (*_CREATOR_ALL, AclEntry(READ_BIT, "world", "anyone")),
+    ZnodeAccess.PRIVATE: _CREATOR_ALL,
+}
+
+_ERRORS: Final[Mapping[int, tuple[type[ZooKeeperError], str]]] = {
     StorageError.code: (StorageError, "%s: the server could not do it; its log says why"),
     BadArgumentsError.code: (BadArgumentsError, "%s: the server does not take the path or the data"),
     NoNodeError.code: (NoNodeError, "%s or its parent does not exist"),
@@ -67,14 +78,13 @@ def split_chroot(hosts: str, *, is_secure: bool = False) -> tuple[str, "Chroot"]
     return servers, Chroot(slash + chroot, is_secure=is_secure)
 
 
-def error_of(failure: Exception, path: str) -> ZooKeeperError:
-    """Translate an exception that kazoo raised or returned for a request."""
-    code = code_of(failure)
+def error_of(code: int, path: str) -> ZooKeeperError:
+    """Return the error of a request that the server answered with an error code."""
     known = _ERRORS.get(code)
     if known is not None:
         error_class, text = known
         return error_class(text % path, path)
-    return ZooKeeperError(f"{path}: ZooKeeper answered {type(failure).__name__} (code {code})", path)
+    return ZooKeeperError(f"{path}: ZooKeeper answered with the error code {code}", path)
 
 
 class Chroot:
@@ -98,14 +108,20 @@ class Chroot:
         """Return the port path of a server's path."""
         return path[len(self.path) :] or "/"
 
-    def request(self, operation: Operation) -> Any:
+    def request(self, operation: Operation) -> Request:
         """Translate an operation; raises `BadArgumentsError` if a server would refuse it."""
         if isinstance(operation, Create):
             check_operation(operation)
             is_root = operation.path == "/" and not operation.sequential
             path = self.full("/") if is_root else self.path + operation.path
             _check_size(self._size(operation), operation.path)
-            return kazoo_link.write(operation, path, access_of(operation.path, is_secure=self.is_secure))
+            return encode.create(
+                path,
+                operation.data,
+                _ACLS[access_of(operation.path, is_secure=self.is_secure)],
+                ephemeral=operation.ephemeral,
+                sequential=operation.sequential,
+            )
         path = self.full(operation.path)
         if not ANY_VERSION <= operation.version <= _VERSION_MAX:
             raise BadArgumentsError(
@@ -114,13 +130,17 @@ class Chroot:
             )
         if isinstance(operation, SetData):
             _check_size(self._size(operation), operation.path)
-        return kazoo_link.write(operation, path, ZnodeAccess.OPEN)
+            return encode.set_data(path, operation.data, operation.version)
+        if isinstance(operation, Delete):
+            return encode.delete(path, operation.version)
+        return encode.check(path, operation.version)
 
-    def set_access(self, path: str) -> Any:
+    def set_access(self, path: str) -> Request:
         """Return a request that gives an existing znode the access list that it would be created with."""
-        return kazoo_link.set_access(self.full(path), access_of(path, is_secure=self.is_secure))
+        acl = _ACLS[access_of(path, is_secure=self.is_secure)]
+        return encode.set_acl(self.full(path), acl, ANY_VERSION)
 
-    def transaction(self, operations: Sequence[Operation]) -> Any:
+    def transaction(self, operations: Sequence[Operation]) -> Request:
         """Translate the operations of a transaction; an error has the refused one's `operation_index`."""
         requests = []
         size = 0
@@ -132,13 +152,13 @@ class Chroot:
             except BadArgumentsError as error:
                 error.operation_index = index
                 raise
-        return kazoo_link.transaction(requests)
+        return encode.multi(requests)
 
-    def result(self, raw: Any, operation: Operation) -> OperationResult:
+    def result(self, outcome: MultiOutcome) -> OperationResult:
         """Translate the result of one operation of a transaction."""
-        if isinstance(operation, Create):
-            return self.stripped(raw)
-        return stat_of(raw) if isinstance(operation, SetData) else None
+        if isinstance(outcome, str):
+            return self.stripped(outcome)
+        return None if outcome is None else Stat(*outcome)
 
     def _size(self, operation: Operation) -> int:
         data = operation.data if isinstance(operation, Create | SetData) else b""

@@ -1,27 +1,28 @@
-"""The ensemble engine: a `ZooKeeperClient` for ZooKeeper servers over the wire, on top of kazoo.
+"""The ensemble engine: a `ZooKeeperClient` for ZooKeeper servers over the wire.
 
-kazoo's thread posts responses, watch events and connection changes to one inbox in the order of their
-arrival, and the event loop makes all decisions. This order keeps the port's guarantees.
+A link hands on responses, watch events and changes of the connection in the order in which they came. This
+order keeps the port's guarantees.
 
-A link, with its kazoo client, must serve one session only. After an expiry the loop creates a new link, so a
-call of one session never runs in the next: an ephemeral znode created there by mistake would stay although
-the caller believes it is gone.
+A link must serve one session only. After an expiry the client creates a new link, so a call of one session
+never runs in the next: an ephemeral znode created there by mistake would stay although the caller believes it
+is gone.
 """
 
 import asyncio
 import logging
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from kalda.common.backoff import jittered
 from kalda.common.error_text import error_text
+from kalda.net.client.stream import connect_stream
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
-from kalda.zk.client.kazoo import link as kazoo_link
-from kalda.zk.client.kazoo.calls import Call, Inbox, group_calls
-from kalda.zk.client.kazoo.client_watches import ClientWatches
-from kalda.zk.client.kazoo.link import Connect, Connector, Link, code_of, stat_of
-from kalda.zk.client.kazoo.request_translation import Chroot, error_of, split_chroot
+from kalda.zk.client.ensemble.calls import Call, group_calls
+from kalda.zk.client.ensemble.client_watches import ClientWatches
+from kalda.zk.client.ensemble.link import Link
+from kalda.zk.client.ensemble.request_translation import Chroot, error_of, split_chroot
+from kalda.zk.client.ensemble.servers import Connect, Servers
 from kalda.zk.client.port import (
     ANY_VERSION,
     Create,
@@ -47,6 +48,11 @@ from kalda.zk.client.zookeeper_errors import (
     SessionExpiredError,
     ZooKeeperError,
 )
+from kalda.zk.proto import client_requests as encode
+from kalda.zk.proto import client_responses as decode
+from kalda.zk.proto.client_responses import MultiError
+from kalda.zk.proto.jute import JuteError, Reader
+from kalda.zk.proto.op_codes import OK
 
 MAX_IN_FLIGHT: Final = 10
 """Kafka's default of `zookeeper.max.in.flight.requests`."""
@@ -54,14 +60,11 @@ MAX_IN_FLIGHT: Final = 10
 _CLOSE_SECONDS_MAX: Final = 5.0
 """How long `close` waits for the server's confirmation; then the session is left to expire."""
 
-_CLOSE_GRACE_SECONDS: Final = 2.0
-"""How long `close` then waits for kazoo's thread, which holds no lock and ends by itself."""
+_END_SESSION_SECONDS_MAX: Final = 5.0
+"""How long `end_session` may take: it is optional, because the time-out ends the session too."""
 
 _CHROOT_PAUSE_SECONDS: Final = 0.05
 """Pause between attempts to create the chroot; most of the time is spent waiting for a connection."""
-
-_SUSPICION_SECONDS: Final = 0.25
-"""Time between the first and the second check of an overdue response."""
 
 _MAYBE_DONE: Final = " while the operation was outstanding: it may have taken effect"
 
@@ -91,7 +94,7 @@ class EnsembleClient:
         *,
         session_timeout_ms: int,
         max_in_flight: int,
-        connect: Connect | None,
+        connect: Connect,
         security: ClientSecurity,
     ) -> None:
         servers, chroot = split_chroot(hosts, is_secure=security.restricts_access)
@@ -100,23 +103,19 @@ class EnsembleClient:
         self._session_timeout_ms = session_timeout_ms
         self._max_in_flight = max_in_flight
         self._loop = asyncio.get_running_loop()
-        self._inbox = Inbox(self._loop, self._pump)
-        self._connector = Connector(
-            servers, session_timeout_ms, connect or socket.create_connection, security
-        )
+        self._servers = Servers(servers, session_timeout_ms, connect, security)
         self._link: Link
         self._session_id = 0
         self._state = SessionState.SUSPENDED
         self._listeners: list[StateListener] = []
         self._watches = ClientWatches()
         self._waiting: deque[Call] = deque()
-        """Calls not sent to kazoo yet. Each has a caller that awaits it, so their number is bounded."""
+        """Calls not sent yet. Each has a caller that awaits it, so their number is bounded."""
         self._in_flight: dict[Call, None] = {}
-        """Calls sent to kazoo without a response, in order; `max_in_flight` bounds kazoo's own queues."""
+        """Calls sent without a response, in order."""
         self._timer: asyncio.TimerHandle | None = None
-        """Runs while a call waits or is in flight; an idle session has no timer."""
-        self._suspect: Call | None = None
-        """The oldest call in flight that was found overdue at the last check."""
+        """Runs while calls wait for a connection."""
+        self._login_failure = ""
         self._connected: asyncio.Event = asyncio.Event()
         self._closed: asyncio.Future[None] | None = None
 
@@ -129,14 +128,14 @@ class EnsembleClient:
         connection_timeout_ms: int,
         max_in_flight: int = MAX_IN_FLIGHT,
         creates_chroot: bool = True,
-        connect: Connect | None = None,
+        connect: Connect = connect_stream,
         security: ClientSecurity = PLAINTEXT,
     ) -> "EnsembleClient":
         """Open a session with one of the servers, and create the chroot if it is missing.
 
         `hosts` is the value of `zookeeper.connect`: ``host:port,…[/chroot]``. Without `creates_chroot` a
-        missing chroot stays missing. `connect` replaces the function that opens TCP connections, so that a
-        test can cut them.
+        missing chroot stays missing. `connect` replaces the function that opens connections, so that a test
+        can cut them.
 
         Raises:
             BadArgumentsError: `hosts` is no list of addresses, or the chroot is no path.
@@ -166,8 +165,8 @@ class EnsembleClient:
     @property
     def session_key(self) -> SessionKey | None:
         """The credentials to end this session from a later process."""
-        client_id = self._link.client_id
-        return None if client_id is None else SessionKey(*client_id)
+        session = self._link.session
+        return SessionKey(session.session_id, session.password) if session.session_id else None
 
     @property
     def state(self) -> SessionState:
@@ -190,27 +189,25 @@ class EnsembleClient:
     async def exists(self, path: str, watch: WatchCallback | None = None) -> Stat | None:
         """Return whether a znode is there."""
 
-        def convert(raw: Any) -> Stat | None:
-            stat = None if raw is None else stat_of(raw)
+        def note(stat: Stat | None) -> Stat | None:
             if watch is not None:
                 self._watches.add_data(path, stat, watch)
             return stat
 
-        request = kazoo_link.exists(self._chroot.full(path), watch is not None)
-        (outcome,) = await self._run([Call(request, path, convert)])
+        (outcome,) = await self._run([self._exists_call(path, note, watch=watch is not None)])
         result: Stat | None = _value(outcome)
         return result
 
     async def children(self, path: str, watch: WatchCallback | None = None) -> list[str]:
         """List a znode's children."""
 
-        def convert(raw: Any) -> list[str]:
-            names, stat = raw
+        def convert(reader: Reader) -> list[str]:
+            names, stat = decode.read_children(reader)
             if watch is not None:
-                self._watches.add_children(path, stat_of(stat), watch)
+                self._watches.add_children(path, Stat(*stat), watch)
             return sorted(names)
 
-        request = kazoo_link.get_children(self._chroot.full(path), watch is not None)
+        request = encode.get_children(self._chroot.full(path), watch=watch is not None)
         (outcome,) = await self._run([Call(request, path, convert)])
         result: list[str] = _value(outcome)
         return result
@@ -229,14 +226,18 @@ class EnsembleClient:
     ) -> str:
         """Create a znode."""
         operation = Create(path, data, ephemeral, sequential)
-        (outcome,) = await self._run([Call(self._chroot.request(operation), path, self._chroot.stripped)])
+
+        def convert(reader: Reader) -> str:
+            return self._chroot.stripped(reader.text())
+
+        (outcome,) = await self._run([Call(self._chroot.request(operation), path, convert)])
         result: str = _value(outcome)
         return result
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """Replace a znode's data."""
         request = self._chroot.request(SetData(path, data, version))
-        (outcome,) = await self._run([Call(request, path, stat_of)])
+        (outcome,) = await self._run([Call(request, path, _stat)])
         result: Stat = _value(outcome)
         return result
 
@@ -273,11 +274,11 @@ class EnsembleClient:
     async def access_list(self, path: str) -> tuple[tuple[Acl, ...], Stat]:
         """Return a znode's access list and metadata."""
 
-        def convert(raw: Any) -> tuple[tuple[Acl, ...], Stat]:
-            acl, stat = raw
-            return kazoo_link.acl_of(acl), stat_of(stat)
+        def convert(reader: Reader) -> tuple[tuple[Acl, ...], Stat]:
+            acl, stat = decode.read_access_list(reader)
+            return tuple(Acl(*entry) for entry in acl), Stat(*stat)
 
-        (outcome,) = await self._run([Call(kazoo_link.get_access(self._chroot.full(path)), path, convert)])
+        (outcome,) = await self._run([Call(encode.get_acl(self._chroot.full(path)), path, convert)])
         result: tuple[tuple[Acl, ...], Stat] = _value(outcome)
         return result
 
@@ -288,26 +289,33 @@ class EnsembleClient:
 
     async def end_session(self, key: SessionKey) -> None:
         """End the session of a process that is gone."""
-        await self._loop.run_in_executor(None, kazoo_link.end_session, self._connector, key)
+        ending = _Ending()
+        link = Link(ending, self._servers)
+        # If the session is over, the server says so.
+        link.session.session_id, link.session.password = key.session_id, key.password
+        link.start()
+        try:
+            async with asyncio.timeout(_END_SESSION_SECONDS_MAX):
+                await ending.is_over.wait()
+        except TimeoutError:
+            logger.info("session %#x is left to expire: %s", key.session_id, link.last_failure)
+        finally:
+            link.abandon()
 
     async def close(self) -> None:
         """End the session."""
         if self._closed is None:
             self._closed = self._loop.create_future()
-            # Earlier calls take effect first; kazoo keeps the order.
+            # Earlier calls take effect first.
             while self._waiting and self._state is SessionState.CONNECTED:
                 self._send(self._waiting.popleft())
             self._link.close()
             seconds = min(self._session_timeout_ms / 1000, _CLOSE_SECONDS_MAX)
-            cut = self._loop.call_later(seconds, self._link.end)
-            give_up = self._loop.call_later(
-                seconds + _CLOSE_GRACE_SECONDS, self.on_ended, self._link, None, False
-            )
+            give_up = self._loop.call_later(seconds, self._on_close_overdue)
             try:
                 await asyncio.shield(self._closed)
             finally:
                 if self._closed.done():
-                    cut.cancel()
                     give_up.cancel()
         await asyncio.shield(self._closed)
 
@@ -331,93 +339,84 @@ class EnsembleClient:
         return await group.wait()
 
     def _pump(self) -> None:
-        """Send waiting calls up to the limit; runs after every call and every batch of responses."""
+        """Send waiting calls up to the limit; runs after every call and every response."""
         if self._state is SessionState.CONNECTED:
             while self._waiting and len(self._in_flight) < self._max_in_flight:
                 call = self._waiting.popleft()
                 if not call.is_abandoned:
                     self._send(call)
-        if self._timer is None and (self._waiting or self._in_flight):
-            self._timer = self._loop.call_later(self._patience_seconds, self._on_timer)
+        elif self._waiting and self._timer is None:
+            self._timer = self._loop.call_later(self._session_timeout_ms / 1000, self._on_timer)
 
     def _send(self, call: Call) -> None:
         self._in_flight[call] = None
-        call.sent_at = self._loop.time()
         self._link.send(call)
 
-    @property
-    def _patience_seconds(self) -> float:
-        # Connected: kazoo considers a server dead after two thirds of the session time-out without a response
-        # to its ping, but sends no ping while requests flow. Suspended: after it the session is likely over.
-        seconds = self._session_timeout_ms / 1000
-        return seconds * 2 / 3 if self._state is SessionState.CONNECTED else seconds
-
     def _on_timer(self) -> None:
+        """The session is likely over by now, but no server could be asked."""
         self._timer = None
-        if self._state is SessionState.CONNECTED:
-            self._check_server()
-        else:
-            waiting, self._waiting = self._waiting, deque()
-            for call in waiting:
-                call.fail(self._unreachable(call.path))
-        self._pump()
+        waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            call.fail(self._unreachable(call.path))
 
-    def _check_server(self) -> None:
-        """Close a connection whose oldest request has had no response for too long."""
-        oldest = next(iter(self._in_flight), None)
-        if oldest is None:
-            return
-        remaining = oldest.sent_at + self._patience_seconds - self._loop.time()
-        if remaining <= 0:
-            if self._suspect is oldest:
-                logger.warning("ZooKeeper does not respond, reconnecting: %s", self._whereabouts())
-                self._link.drop()
-            # Checked twice: if this process was stopped, the response may wait in the socket.
-            self._suspect = oldest
-        self._timer = self._loop.call_later(max(remaining, _SUSPICION_SECONDS), self._on_timer)
-
-    def on_answer(self, link: Link, call: Call, raw: object, failure: Exception | None) -> None:
+    def on_answer(self, link: Link, call: Call, code: int, reader: Reader) -> None:
         """Handle the response to a call."""
         if link is not self._link or call not in self._in_flight:
             # The call has already failed with the loss of the connection or the session.
             return
         del self._in_flight[call]
-        if failure is not None:
-            call.fail(self._translated(failure, call.path))
+        self._complete(call, code, reader)
+        self._pump()
+
+    def _complete(self, call: Call, code: int, reader: Reader) -> None:
+        is_absent = code == NoNodeError.code and call.absent is not None
+        if code != OK and not is_absent:
+            call.fail(self._translated(code, call.path))
             return
         try:
-            call.succeed(raw)
+            result = call.absent() if is_absent and call.absent is not None else call.convert(reader)
         except ZooKeeperError as error:
             call.fail(error)
         except Exception as error:
-            # A malformed response must not leave the caller waiting.
+            # Whatever a response holds, it must not leave the caller waiting.
             text = f"{call.path}: ZooKeeper's response is malformed: {error_text(error)}"
             call.fail(ZooKeeperError(text, call.path))
+        else:
+            call.succeed(result)
 
     # Requests.
 
     def _get_call(self, path: str, watch: WatchCallback | None) -> Call:
-        def convert(raw: Any) -> tuple[bytes, Stat]:
-            data, raw_stat = raw
-            stat = stat_of(raw_stat)
+        def convert(reader: Reader) -> tuple[bytes, Stat]:
+            data, fields = decode.read_data(reader)
+            stat = Stat(*fields)
             if watch is not None:
                 self._watches.add_data(path, stat, watch)
-            return data or b"", stat
+            return data, stat
 
-        return Call(kazoo_link.get_data(self._chroot.full(path), watch is not None), path, convert)
+        return Call(encode.get_data(self._chroot.full(path), watch=watch is not None), path, convert)
+
+    def _exists_call(self, path: str, convert: Callable[[Stat | None], object], *, watch: bool) -> Call:
+        request = encode.exists(self._chroot.full(path), watch=watch)
+        call = Call(request, path, lambda reader: convert(_stat(reader)))
+        call.absent = lambda: convert(None)
+        return call
 
     def _transaction_call(self, operations: Sequence[Operation]) -> Call:
-        def convert(raw: Any) -> list[OperationResult]:
-            for index, (result, operation) in enumerate(zip(raw, operations, strict=True)):
-                # The operations before the failed one have the code "rolled back".
-                if isinstance(result, Exception) and code_of(result) != _ROLLED_BACK:
-                    error = self._translated(result, operation.path)
-                    error.operation_index = index
-                    raise error
-            return [
-                self._chroot.result(result, operation)
-                for result, operation in zip(raw, operations, strict=True)
-            ]
+        def convert(reader: Reader) -> list[OperationResult]:
+            results: list[OperationResult] = []
+            for index, outcome in enumerate(decode.read_multi(reader)):
+                if isinstance(outcome, MultiError):
+                    # The operations before the failed one have the code "rolled back".
+                    if outcome.code != _ROLLED_BACK:
+                        error = self._translated(outcome.code, operations[index].path)
+                        error.operation_index = index
+                        raise error
+                else:
+                    results.append(self._chroot.result(outcome))
+            if len(results) != len(operations):
+                raise JuteError(f"{len(results)} results of {len(operations)} operations")
+            return results
 
         path = operations[0].path if operations else "/"
         return Call(self._chroot.transaction(operations), path, convert)
@@ -435,8 +434,8 @@ class EnsembleClient:
                 f"no ZooKeeper server of `zookeeper.connect`={self._hosts} took a session within "
                 f"{timeout_ms} ms (`zookeeper.connection.timeout.ms`): {self._link.last_failure}"
             ) from None
-        if self._link.login_failure is not None:
-            raise AuthFailedError(f"`zookeeper.connect`={self._hosts}: {self._link.login_failure}")
+        if self._login_failure:
+            raise AuthFailedError(f"`zookeeper.connect`={self._hosts}: {self._login_failure}")
         # A connection that breaks meanwhile costs one attempt, not the broker's start.
         while creates_chroot:
             try:
@@ -446,7 +445,7 @@ class EnsembleClient:
                 if self._loop.time() >= deadline:
                     raise
                 logger.info("the chroot of `zookeeper.connect`=%s is not created yet: %s", self._hosts, error)
-            await asyncio.sleep(_CHROOT_PAUSE_SECONDS)
+            await asyncio.sleep(jittered(_CHROOT_PAUSE_SECONDS))
 
     async def _ensure_chroot(self) -> None:
         chroot, self._chroot = self._chroot, Chroot("", is_secure=self._chroot.is_secure)
@@ -462,27 +461,39 @@ class EnsembleClient:
         finally:
             self._chroot = chroot
 
-    def _open(self, client_id: tuple[int, bytes] | None = None, last_zxid: int = 0) -> None:
-        self._link = Link(self, self._inbox, self._connector, client_id, last_zxid)
+    def _open(self) -> None:
+        self._link = Link(self, self._servers)
         self._link.start()
 
-    def on_connected(self, link: Link, session_id: int) -> None:
+    def on_connected(self, link: Link) -> None:
         """Handle a new session, or the reconnect of a session."""
         if link is not self._link:
             return
+        session_id = link.session.session_id
         is_new = session_id != self._session_id
         self._session_id = session_id
         logger.info("ZooKeeper session %#x is %s: %s", session_id, "open" if is_new else "back", self._hosts)
+        self._stop_timer()
         self._watch_again()
         self._connected.set()
         self._change_state(SessionState.CONNECTED)
+        self._pump()
 
     def on_suspended(self, link: Link) -> None:
         """Handle a lost connection."""
         if link is not self._link or self._state is not SessionState.CONNECTED:
             return
-        logger.info("the connection to ZooKeeper is lost, %s", self._whereabouts())
+        logger.info(
+            "the connection to ZooKeeper is lost, session %#x: %s", self._session_id, link.last_failure
+        )
         self._lose_connection()
+
+    def on_login_refused(self, link: Link, reason: str) -> None:
+        """Handle a refused login. It ends the wait of `connect`; later another server may take the login."""
+        if link is self._link:
+            logger.error("the connection to ZooKeeper failed, reconnecting: %s", reason)
+            self._login_failure = reason
+            self._connected.set()
 
     def _lose_connection(self) -> None:
         lost, self._in_flight = self._in_flight, {}
@@ -490,8 +501,8 @@ class EnsembleClient:
             call.fail(self._unreachable(call.path, _MAYBE_DONE))
         # Calls that set watches again are created again at the next connection.
         self._waiting = deque(call for call in self._waiting if call.group is not None)
-        self._restart_timer()
         self._change_state(SessionState.SUSPENDED)
+        self._pump()
 
     def on_expired(self, link: Link) -> None:
         """Handle the expiry of the session, and open the next one."""
@@ -503,36 +514,23 @@ class EnsembleClient:
         if self._closed is None:
             self._open()
 
-    def on_ended(self, link: Link, failure: BaseException | None, is_clean: bool) -> None:
-        """Handle the end of kazoo's thread: `close` was called, or kazoo raised an exception."""
-        if link is not self._link:
+    def on_closed(self, link: Link, *, is_clean: bool) -> None:
+        """Handle the end of the session that `close` asked for."""
+        assert self._closed is not None, "only `close` closes a link"
+        if link is not self._link or self._closed.done():
             return
-        if self._closed is not None:
-            if not is_clean and not self._closed.done():
-                logger.warning(
-                    "ZooKeeper did not confirm the end of session %#x; its ephemeral znodes stay until it "
-                    "expires",
-                    self._session_id,
-                )
-            if not self._closed.done():
-                self._closed.set_result(None)
-            self._link.abandon()
-            self._end_session(SessionState.CLOSED)
-            return
-        if link.login_failure is not None:
-            # Ends the wait of `connect`. Later the login is tried again: one server may be misconfigured.
-            self._connected.set()
-        reason = link.login_failure or ("no reason given" if failure is None else error_text(failure))
-        logger.error("the connection to ZooKeeper failed, reconnecting: %s", reason)
-        if self._state is SessionState.CONNECTED:
-            self._lose_connection()
-        self._loop.call_later(kazoo_link.RECONNECT_DELAY_MAX_SECONDS, self._reopen, link)
+        if not is_clean:
+            logger.warning(
+                "ZooKeeper did not confirm the end of session %#x; its ephemeral znodes stay until it "
+                "expires",
+                self._session_id,
+            )
+        self._closed.set_result(None)
+        self._end_session(SessionState.CLOSED)
 
-    def _reopen(self, link: Link) -> None:
-        """Continue the session of a link whose thread has ended."""
-        if link is self._link and self._closed is None:
-            link.abandon()
-            self._open(link.client_id, link.last_zxid)
+    def _on_close_overdue(self) -> None:
+        self._link.abandon()
+        self.on_closed(self._link, is_clean=False)
 
     def _end_session(self, state: SessionState) -> None:
         self._watches.clear()
@@ -541,11 +539,10 @@ class EnsembleClient:
         self._waiting.clear()
         for call in calls:
             call.fail(self._over())
-        self._restart_timer()
+        self._stop_timer()
         self._change_state(state)
 
-    def _restart_timer(self) -> None:
-        # The timer's interval depends on the state; `_pump` starts the timer again if it is needed.
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -579,26 +576,27 @@ class EnsembleClient:
     def _watch_again(self) -> None:
         """Set all watches on a new connection, and report missed changes before any later call completes."""
         calls = [
-            Call(kazoo_link.exists(self._chroot.full(path), True), path, self._catch_up_data(path))
+            self._exists_call(path, self._catch_up_data(path), watch=True)
             for path in self._watches.data_paths()
         ]
         for path in self._watches.child_paths():
-            request = kazoo_link.get_children(self._chroot.full(path), True)
+            request = encode.get_children(self._chroot.full(path), watch=True)
             calls.append(Call(request, path, self._catch_up_children(path)))
             calls[-1].on_error = self._catch_up_deleted
         self._waiting.extendleft(reversed(calls))
 
-    def _catch_up_data(self, path: str) -> Callable[[Any], None]:
-        def catch_up(raw: Any) -> None:
-            missed = self._watches.missed_on_data(path, None if raw is None else stat_of(raw))
+    def _catch_up_data(self, path: str) -> Callable[[Stat | None], None]:
+        def catch_up(stat: Stat | None) -> None:
+            missed = self._watches.missed_on_data(path, stat)
             if missed is not None:
                 self._fire(WatchEvent(missed, path))
 
         return catch_up
 
-    def _catch_up_children(self, path: str) -> Callable[[Any], None]:
-        def catch_up(raw: Any) -> None:
-            missed = self._watches.missed_on_children(path, stat_of(raw[1]))
+    def _catch_up_children(self, path: str) -> Callable[[Reader], None]:
+        def catch_up(reader: Reader) -> None:
+            _, fields = decode.read_children(reader)
+            missed = self._watches.missed_on_children(path, Stat(*fields))
             if missed is not None:
                 self._fire(WatchEvent(missed, path))
 
@@ -611,13 +609,12 @@ class EnsembleClient:
 
     # Errors.
 
-    def _translated(self, failure: Exception, path: str) -> ZooKeeperError:
-        code = code_of(failure)
+    def _translated(self, code: int, path: str) -> ZooKeeperError:
         if code == SessionExpiredError.code:
             return self._over()
-        if code == ConnectionLossError.code or code == _SESSION_MOVED:
+        if code in (ConnectionLossError.code, _SESSION_MOVED):
             return self._unreachable(path, _MAYBE_DONE)
-        return error_of(failure, path)
+        return error_of(code, path)
 
     def _unreachable(self, path: str, when: str = "") -> ConnectionLossError:
         return ConnectionLossError(f"{path}: ZooKeeper ({self._hosts}) cannot be reached{when}", path)
@@ -626,8 +623,38 @@ class EnsembleClient:
         how = "closed" if self._closed is not None else self._state.value
         return SessionExpiredError(f"session {self._session_id:#x} is {how}")
 
-    def _whereabouts(self) -> str:
-        return f"session {self._session_id:#x} at {self._hosts}: {self._link.last_failure}"
+
+class _Ending:
+    """The owner of a link that takes a session over and closes it."""
+
+    def __init__(self) -> None:
+        self.is_over: Final = asyncio.Event()
+
+    def on_connected(self, link: Link) -> None:
+        """Close the session."""
+        link.close()
+
+    def on_suspended(self, link: Link) -> None:
+        """Go on."""
+
+    def on_login_refused(self, link: Link, reason: str) -> None:
+        """Give up."""
+        logger.info("session %#x is left to expire: %s", link.session.session_id, reason)
+        self.is_over.set()
+
+    def on_expired(self, link: Link) -> None:
+        """The session was over already."""
+        self.is_over.set()
+
+    def on_closed(self, link: Link, *, is_clean: bool) -> None:
+        """It is over, or will be."""
+        self.is_over.set()
+
+    def on_event(self, link: Link, event_type: EventType, path: str) -> None:
+        """The session has no watches."""
+
+    def on_answer(self, link: Link, call: Call, code: int, reader: Reader) -> None:
+        """The session has no calls."""
 
 
 def _value(outcome: Any) -> Any:
@@ -636,5 +663,9 @@ def _value(outcome: Any) -> Any:
     return outcome
 
 
-def _nothing(_: object) -> None:
+def _stat(reader: Reader) -> Stat:
+    return Stat(*decode.read_stat(reader))
+
+
+def _nothing(_: Reader) -> None:
     return None
