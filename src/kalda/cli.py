@@ -4,6 +4,7 @@ It runs no broker code itself; each command imports what it needs, so that ``kal
 tools are those of `kalda.tools.framework.registry`, loaded one at a time.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -432,7 +433,9 @@ def main() -> None:
     except click.UsageError as error:
         message = error.format_message().rstrip().removesuffix(".")
         command = "kalda" if error.ctx is None else error.ctx.command_path
-        _fail(f"{message}; see `{command} -h`")
+        # click puts several suggestions into brackets.
+        message = re.sub(r"\. \(?Did you mean (.*\?)\)?$", r"; did you mean \1", message)
+        _fail(f"{message}{' See' if message.endswith('?') else '; see'} `{command} -h`")
 
 
 if __name__ == "__main__":

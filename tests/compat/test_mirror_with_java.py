@@ -42,7 +42,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with ExitStack() as stack:
         try:
             if request.param == "4.1.0":
-                yield stack.enter_context(ApacheKafka()).bootstrap
+                yield stack.enter_context(ApacheKafka(version=request.param)).bootstrap
             else:
                 directory = tmp_path_factory.mktemp("kafka")
                 yield stack.enter_context(old_kafka(request.param, directory)).bootstrap

@@ -250,9 +250,8 @@ class ConnectionEventLoop(asyncio.SelectorEventLoop):
         self.readers: Final = ConnectionSelector()
         super().__init__(self.readers)
 
-    def time(self) -> float:
-        """Return monotonic seconds, also where the time of a program's tests stands still."""
-        return monotonic()
+    time = staticmethod(monotonic)
+    """Returns monotonic seconds, also where the time of a program's tests stands still."""
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:

@@ -285,5 +285,5 @@ def _show(tool: Tool, bindings: "list[AclBinding]") -> None:
     ]
     tool.output.result(
         {"acls": [dict(zip(names, row, strict=True)) for row in rows]},
-        Table(tuple(name.upper().replace("_", "-") for name in names), rows),
+        Table(tuple(name.upper().replace("_", "-") for name in names), rows, empty="There are no such ACLs."),
     )

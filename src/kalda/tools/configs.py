@@ -69,8 +69,12 @@ async def describe(
             (*entity_text(resource), entry.name, entry.source.name, _flags(entry), entry.value)
             for entry in shown
         ]
+    empty = None
+    if described.results and not (is_all or names or described.errors):
+        empty = "No setting is changed; --all shows all, with their values."
     tool.output.result(
-        {"entities": document}, Table(("TYPE", "ENTITY", "NAME", "SOURCE", "FLAGS", "VALUE"), rows)
+        {"entities": document},
+        Table(("TYPE", "ENTITY", "NAME", "SOURCE", "FLAGS", "VALUE"), rows, empty=empty),
     )
     raise_for(tool.output, described.errors.values())
 

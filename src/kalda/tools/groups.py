@@ -68,7 +68,7 @@ async def list_groups(tool: Tool, state: tuple[str, ...], types: tuple[str, ...]
     names = ("group", "type", "protocol", "state")
     tool.output.result(
         {"groups": [dict(zip(names, row, strict=True)) for row in rows]},
-        Table(("GROUP", "TYPE", "PROTOCOL", "STATE"), rows),
+        Table(("GROUP", "TYPE", "PROTOCOL", "STATE"), rows, empty="There are no such groups."),
     )
     raise_for(tool.output, listing.errors.values())
 

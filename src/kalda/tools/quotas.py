@@ -70,7 +70,10 @@ async def list_quotas(tool: Tool, **options: Any) -> None:
         {"entity": dict(entity), "quotas": dict(values)}
         for entity, values in sorted(found.items(), key=lambda item: str(item[0]))
     ]
-    tool.output.result({"quotas": document}, Table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), rows))
+    tool.output.result(
+        {"quotas": document},
+        Table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), rows, empty="No quota is set."),
+    )
 
 
 @command("set", quotas)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kalda.common.types import TopicPartition
+from kalda.tools.cluster_health import RESPONSE_TIMEOUT_MS
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
@@ -111,7 +112,7 @@ async def generate(
         if all_topics:
             chosen = list(await admin.list_topics(include_internal=True))
         current = await read_current(admin, chosen)
-        found = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
+        found = await running_brokers(admin)
     wanted = sorted(found) if broker_list is None else parse_ids("--broker-list", broker_list)
     missing = [broker_id for broker_id in wanted if broker_id not in found]
     if missing:
@@ -292,7 +293,11 @@ async def list_reassignments(tool: Tool) -> None:
     names = ("topic", "partition", "replicas", "adding", "removing")
     tool.output.result(
         {"reassignments": [dict(zip(names, row, strict=True)) for row in rows]},
-        Table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows),
+        Table(
+            ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"),
+            rows,
+            empty="No partition is being reassigned.",
+        ),
     )
 
 
@@ -319,14 +324,14 @@ async def set_throttles(admin: "AsyncAdmin", bounded: Throttles) -> None:
 async def clear_throttles(admin: "AsyncAdmin", file: ReassignmentFile) -> None:
     """Delete the throttles of all brokers and of the file's topics, as Kafka's tool does.
 
-    It takes all brokers: which of them took part in former moves is not known.
+    It takes all brokers that run: which of them took part in former moves is not known.
 
     Raises:
         ClientError: a broker refused it.
     """
     from kalda.clients.admin.configs import AlterConfigOp, ConfigResource
 
-    brokers = {broker.id for broker in (await admin.describe_cluster()).nodes}
+    brokers = await running_brokers(admin)
     existing = await admin.list_topics(include_internal=True)
     changes: dict[ConfigResource, tuple[str, ...]] = {
         ConfigResource.broker(broker_id): BROKER_THROTTLES for broker_id in sorted(brokers)
@@ -356,9 +361,23 @@ async def _check(
             "them, or use --additional, which also changes the throttle of what is under way"
         )
     current = await read_current(admin, file.topics)
-    brokers = sorted(broker.id for broker in (await admin.describe_cluster()).nodes)
-    check_current(file.assignment, current, brokers)
+    check_current(file.assignment, current, sorted(await running_brokers(admin)))
     return {each: current[each] for each in sorted(file.assignment)}, ongoing
+
+
+async def running_brokers(admin: "AsyncAdmin") -> dict[int, str | None]:
+    """Return the racks of the brokers that respond, by id.
+
+    The cluster lists a killed broker until its session expires. Nothing can be moved to it or set on it.
+
+    Raises:
+        ClientError: the cluster cannot be described.
+    """
+    racks = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
+    responded = (
+        await admin.describe_api_versions(racks, outcomes=True, timeout_ms=RESPONSE_TIMEOUT_MS)
+    ).results
+    return {broker_id: rack for broker_id, rack in racks.items() if broker_id in responded}
 
 
 async def read_current(admin: "AsyncAdmin", topics: Iterable[str]) -> Assignment:

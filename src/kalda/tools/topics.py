@@ -131,7 +131,10 @@ async def describe(
     if wanted:
         descriptions = [each for each in descriptions if shown[each.name]]
     document = {"topics": [topic_json(each, shown[each.name], overrides[each.name]) for each in descriptions]}
-    partitions = partitions_table([(each.name, part) for each in descriptions for part in shown[each.name]])
+    partitions = partitions_table(
+        [(each.name, part) for each in descriptions for part in shown[each.name]],
+        empty="There are no such partitions." if wanted and not found.errors else None,
+    )
     if wanted:
         tool.output.result(document, partitions)
     elif topics_with_overrides:

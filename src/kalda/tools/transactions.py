@@ -71,7 +71,8 @@ async def list_transactions(
     rows = [(each.transactional_id, each.producer_id, each.state.value) for each in listing.results]
     names = ("transactional_id", "producer_id", "state")
     tool.output.result(
-        {"transactions": _objects(names, rows)}, Table(("TRANSACTIONAL-ID", "PRODUCER-ID", "STATE"), rows)
+        {"transactions": _objects(names, rows)},
+        Table(("TRANSACTIONAL-ID", "PRODUCER-ID", "STATE"), rows, empty="There are no such transactions."),
     )
     raise_for(tool.output, listing.errors.values())
 
@@ -228,7 +229,8 @@ async def find_hanging(
         for each in hung
     ]
     tool.output.result(
-        {"transactions": _objects(_HANGING_FIELDS, rows)}, Table(tuple(map(_heading, _HANGING_FIELDS)), rows)
+        {"transactions": _objects(_HANGING_FIELDS, rows)},
+        Table(tuple(map(_heading, _HANGING_FIELDS)), rows, empty="No transaction hangs."),
     )
 
 

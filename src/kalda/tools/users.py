@@ -142,7 +142,14 @@ def _show(tool: Tool, found: "Outcomes[str, list[ScramCredentialInfo]]") -> None
         }
         for user in sorted(found)
     ]
-    tool.output.result({"users": document}, Table(("USER", "MECHANISM", "ITERATIONS"), rows))
+    tool.output.result(
+        {"users": document},
+        Table(
+            ("USER", "MECHANISM", "ITERATIONS"),
+            rows,
+            empty=None if found.errors else "No user can log in by SCRAM.",
+        ),
+    )
 
 
 def _read_password(user: str) -> str:

@@ -1,6 +1,7 @@
 """Request headers without message objects."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 from kalda.protocol.fast.implementation import is_compiled
 
@@ -8,9 +9,14 @@ if TYPE_CHECKING or is_compiled:
     from kalda.protocol.fast import _requests
 
 
-def read_usual_header(frame: memoryview, client_id: bytes | None) -> tuple[int, int, int, int] | None:
-    """Return API key, version, correlation id and where the client id ends, if it is this one as before.
+def _read_none(_frame: memoryview, _client_id: bytes | None) -> None:
+    return None
 
-    The result is None for any other header, and always in plain Python.
-    """
-    return _requests.read_header(frame, client_id) if is_compiled else None
+
+read_usual_header: Final[Callable[[memoryview, bytes | None], tuple[int, int, int, int] | None]] = (
+    _requests.read_header if is_compiled else _read_none
+)
+"""Returns API key, version, correlation id and where the client id ends, if it is this one as before.
+
+The result is None for any other header, and always in plain Python.
+"""

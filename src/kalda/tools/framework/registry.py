@@ -16,6 +16,10 @@ CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_w
 """What all commands have in common; the width is that of the terminal, up to 110."""
 
 
+_GROUP_EXAMPLES: Final = 3
+"""How many of its commands a group shows by an example: the list of all of them stands above."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolEntry:
     """Where a tool is, and its line in the list of commands."""
@@ -163,6 +167,19 @@ class HelpContext(click.Context):
     formatter_class = _HelpFormatter
 
 
+def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the examples of a command, or one each of the first commands of a group."""
+    from kalda.tools.framework.examples import EXAMPLES
+
+    path = ctx.command_path.removeprefix("kalda ")
+    below = [lines[0] for name, lines in EXAMPLES.items() if name.startswith(f"{path} ")]
+    examples = EXAMPLES.get(path, tuple(below[:_GROUP_EXAMPLES]))
+    if examples:
+        with formatter.section("Example" if len(examples) == 1 else "Examples"):
+            for line in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
 class HelpCommand(click.Command):
     """A command whose help ends with examples."""
 
@@ -170,14 +187,8 @@ class HelpCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
-        from kalda.tools.framework.examples import EXAMPLES
-
         super().format_epilog(ctx, formatter)
-        examples = EXAMPLES.get(ctx.command_path.removeprefix("kalda "), ())
-        if examples:
-            with formatter.section("Example" if len(examples) == 1 else "Examples"):
-                for line in examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        _write_examples(ctx, formatter)
 
 
 class SuggestingGroup(click.Group):
@@ -185,6 +196,12 @@ class SuggestingGroup(click.Group):
 
     context_class = HelpContext
     command_class = HelpCommand
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples of the first commands."""
+        super().format_epilog(ctx, formatter)
+        if ctx.parent is not None:
+            _write_examples(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with the first line of their help, whole."""

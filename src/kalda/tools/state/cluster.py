@@ -11,12 +11,12 @@ from kalda.common.types import TopicPartition
 from kalda.tools.state.documents import Environment
 from kalda.tools.state.model import (
     CLUSTER_DEFAULT,
-    INTERNAL_TOPICS,
     ClusterState,
     Configs,
     Defaults,
     Parts,
     TopicState,
+    is_internal_topic,
 )
 
 T = TypeVar("T")
@@ -150,7 +150,7 @@ async def _read_groups(admin: AsyncAdmin, environment: Environment) -> dict[str,
 
 def is_ignored(name: str, ignored: re.Pattern[str] | None) -> bool:
     """Return whether a topic or group is no part of the state."""
-    return name in INTERNAL_TOPICS or (ignored is not None and ignored.fullmatch(name) is not None)
+    return is_internal_topic(name) or (ignored is not None and ignored.fullmatch(name) is not None)
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

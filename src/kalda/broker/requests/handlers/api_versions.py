@@ -1,15 +1,18 @@
-"""ApiVersions (key 18), versions 0-4: returns the API keys and versions that this broker serves.
+"""ApiVersions (key 18), versions 0-5: returns the API keys and versions that this broker serves.
 
 From v3 a client names its software, whose form is checked (KIP-511), and the response has the supported and
 finalized features (KIP-584); ``transaction.version`` 2 makes clients use the second transaction protocol. A
 feature whose lowest level is 0 is returned from v4 on, because older clients reject it. The dispatcher
-answers a request of an unknown version: version 0, UNSUPPORTED_VERSION and the same list.
+answers a request of an unknown version: version 0, UNSUPPORTED_VERSION and the same list. From v5 a client
+may name the broker that it means to reach: another one answers REBOOTSTRAP_REQUIRED (KIP-1242).
 
 Kalda's own APIs are in the response only if the client's software is `kalda`: no other client can use them,
 and tools would print them as unknown.
 """
 
 import re
+from bisect import bisect_left
+from operator import attrgetter
 from typing import Final
 
 from kalda.broker.metadata.features import SUPPORTED
@@ -32,6 +35,7 @@ SOFTWARE_CHARACTERS_MAX: Final = 255
 """Of the name and the version that are kept with a connection; a client need not have logged in to send them,
 and Kafka does not limit them."""
 _KALDA_SOFTWARE: Final = "kalda"
+_KEY: Final = attrgetter("api_key")
 _SOFTWARE_FROM_VERSION: Final = 3
 _LEVEL_0_FROM_VERSION: Final = 4
 """KIP-1022, KAFKA-17011: older clients reject 0."""
@@ -52,6 +56,11 @@ def handle(
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return error_response(request, ErrorCode.INVALID_REQUEST)
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
+        services.cluster_id,
+        services.broker_id,
+    ):
+        return error_response(request, ErrorCode.REBOOTSTRAP_REQUIRED)
     if context.api_version >= _SOFTWARE_FROM_VERSION:
         connection.software = (
             request.client_software_name[:SOFTWARE_CHARACTERS_MAX],
@@ -61,9 +70,12 @@ def handle(
         # The features that Kalda finalizes came after the last of these releases.
         return ApiVersionsResponse(api_keys=restricted(services.api_versions, release))
     features = services.features
-    is_ours = request.client_software_name == _KALDA_SOFTWARE
+    api_versions = services.api_versions
+    if request.client_software_name != _KALDA_SOFTWARE:
+        # Ours are behind all others.
+        api_versions = api_versions[: bisect_left(api_versions, KALDA_KEYS_FROM, key=_KEY)]
     return ApiVersionsResponse(
-        api_keys=[each for each in services.api_versions if is_ours or each.api_key < KALDA_KEYS_FROM],
+        api_keys=list(api_versions),
         supported_features=[
             SupportedFeatureKey(name=name, min_version=low, max_version=high)
             for name, (low, high) in SUPPORTED.items()
@@ -96,5 +108,5 @@ def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.API_VERSIONS, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.API_VERSIONS, versions=(0, 5), handle=handle, error_response=error_response
 )
