@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kalda.clients.admin.log_dirs import LogDirDescription
     from kalda.common.types import BrokerEndpoint
 
-cluster = noun("Show a cluster's brokers, versions and health; take a broker out of it.")
+cluster = noun("Show brokers, versions and health; take a broker out.")
 
 _ALIASES = {"--command-config": ("--config",)}
 """The name in ``kafka-cluster`` before 4.2 (KIP-1147)."""
@@ -57,10 +57,10 @@ async def describe(tool: Tool) -> None:
     async with tool.admin() as admin:
         described = await admin.describe_cluster()
         ids = [node.id for node in described.nodes]
-        versions = await admin.describe_api_versions(ids, timeout_ms=RESPONSE_TIMEOUT_MS)
+        versions = await admin.describe_api_versions(ids, timeout_ms=RESPONSE_TIMEOUT_MS, outcomes=True)
         running = [each for each in ids if each in versions.results]
-        dirs = await admin.describe_log_dirs(running)
-        topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
+        dirs = await admin.describe_log_dirs(running, outcomes=True)
+        topics = await admin.describe_topics(await admin.list_topics(include_internal=True), outcomes=True)
         reassigning = await admin.list_partition_reassignments()
         features = await admin.describe_features()
     health = partition_health(topics.results.values())
@@ -139,7 +139,7 @@ async def api_versions(tool: Tool, broker: tuple[int, ...]) -> None:
     from kalda.protocol.registry import declared_keys, spec
 
     async with tool.admin() as admin:
-        described = await admin.describe_api_versions(broker or None)
+        described = await admin.describe_api_versions(broker or None, outcomes=True)
     rows = []
     named, declared = set(ApiKey), set(declared_keys())
     for broker_id, found in sorted(described.results.items()):

