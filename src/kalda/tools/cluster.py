@@ -57,7 +57,7 @@ async def describe(tool: Tool) -> None:
     async with tool.admin() as admin:
         described = await admin.describe_cluster()
         ids = [node.id for node in described.nodes]
-        versions = await admin.describe_api_versions(ids, timeout_ms=RESPONSE_TIMEOUT_MS, outcomes=True)
+        versions = await admin.describe_api_versions(ids, outcomes=True, timeout_ms=RESPONSE_TIMEOUT_MS)
         running = [each for each in ids if each in versions.results]
         dirs = await admin.describe_log_dirs(running, outcomes=True)
         topics = await admin.describe_topics(await admin.list_topics(include_internal=True), outcomes=True)

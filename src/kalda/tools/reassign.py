@@ -374,8 +374,10 @@ async def running_brokers(admin: "AsyncAdmin") -> dict[int, str | None]:
         ClientError: the cluster cannot be described.
     """
     racks = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
-    responded = await admin.describe_api_versions(racks, timeout_ms=RESPONSE_TIMEOUT_MS, outcomes=True)
-    return {broker_id: rack for broker_id, rack in racks.items() if broker_id in responded.results}
+    responded = (
+        await admin.describe_api_versions(racks, outcomes=True, timeout_ms=RESPONSE_TIMEOUT_MS)
+    ).results
+    return {broker_id: rack for broker_id, rack in racks.items() if broker_id in responded}
 
 
 async def read_current(admin: "AsyncAdmin", topics: Iterable[str]) -> Assignment:
