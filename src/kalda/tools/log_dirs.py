@@ -44,7 +44,7 @@ async def describe(
     words = [*topic, *(topic_list.split(",") if topic_list else ())]
     async with tool.admin() as admin:
         partitions = await partitions_of(admin, "--topic", words) if words else None
-        described = await admin.describe_log_dirs(brokers, partitions=partitions)
+        described = await admin.describe_log_dirs(brokers, partitions=partitions, outcomes=True)
     directories, logs = [], []
     document: list[Json] = []
     errors = [*described.errors.values()]

@@ -83,7 +83,9 @@ async def offsets(
                 if text
             )
             raise ToolError(f"none of the topics has a partition of {which}")
-        found = await admin.list_offsets(dict.fromkeys(chosen, spec), isolation_level=isolation_level)
+        found = await admin.list_offsets(
+            dict.fromkeys(chosen, spec), isolation_level=isolation_level, outcomes=True
+        )
     rows = []
     document: list[Json] = []
     for each in chosen:
@@ -150,7 +152,6 @@ async def _partitions(
         ):
             chosen.setdefault(topic, []).append(rule.partitions)
     described = await admin.describe_topics([*whole, *(chosen.keys() - set(whole))])
-    described.raise_for_errors()
     return sorted(
         TopicPartition(topic.name, each.partition)
         for topic in described.results.values()

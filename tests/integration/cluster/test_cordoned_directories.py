@@ -46,10 +46,12 @@ def test_a_cordoned_broker_gets_no_replicas(tmp_path: Path) -> None:
             for partition in range(6):
                 producer.send("before", b"v", partition=partition).result(30)
         assert brokers_of(admin, "of-itself") <= {0, 2}
-        failed = admin.create_topics([NewTopic("too-many", partitions=1, replication_factor=3)]).errors
+        failed = admin.create_topics(
+            [NewTopic("too-many", partitions=1, replication_factor=3)], outcomes=True
+        ).errors
         assert ErrorCode.INVALID_REPLICATION_FACTOR == code_of(failed["too-many"])
         moved = TopicPartition("after", 0)
-        refused = admin.alter_partition_reassignments({moved: [0, 1]}).errors[moved]
+        refused = admin.alter_partition_reassignments({moved: [0, 1]}, outcomes=True).errors[moved]
         assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == code_of(refused)
         # The setting is stored, so that the broker is cordoned when it comes back.
         cluster.restart(1)
@@ -77,14 +79,16 @@ def test_a_cordoned_directory_gets_no_logs(tmp_path: Path) -> None:
         admin.create_topics([NewTopic("after", partitions=4, replication_factor=1)])
         assert {first: 4} == logs_by_directory(admin, "after")
         replica = TopicPartitionReplica("after", 0, 0)
-        refused = admin.alter_replica_log_dirs({replica: second}).errors[replica]
+        refused = admin.alter_replica_log_dirs({replica: second}, outcomes=True).errors[replica]
         assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == code_of(refused)
         assert not is_cordoned(cluster, 0)
 
 
 def cordon_unchecked(admin: Admin, directories: str) -> None:
     broker = ConfigResource.broker(0)
-    raise admin.incremental_alter_configs({broker: [AlterConfigOp.set(SETTING, directories)]}).errors[broker]
+    raise admin.incremental_alter_configs(
+        {broker: [AlterConfigOp.set(SETTING, directories)]}, outcomes=True
+    ).errors[broker]
 
 
 def logs_by_directory(admin: Admin, topic: str) -> dict[str, int]:
