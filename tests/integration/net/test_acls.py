@@ -472,7 +472,7 @@ def as_alice(broker: KaldaProcess, use: Callable[[PeerConnection], Coroutine[Any
     return asyncio.run(run())
 
 
-_WITH_NAMES = {K.OFFSET_COMMIT: 9, K.OFFSET_FETCH: 9}
+_WITH_NAMES = {K.OFFSET_COMMIT: 9, K.OFFSET_FETCH: 9, K.TXN_OFFSET_COMMIT: 5}
 
 
 def asked(broker: KaldaProcess, make: Callable[[], Message]) -> set[int]:

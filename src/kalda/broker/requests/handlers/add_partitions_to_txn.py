@@ -140,10 +140,11 @@ def _refused(
     if not wrong:
         return None
     # All or nothing: the valid partitions are not attempted.
+    codes: Codes = {}
     for each in partitions:
         yield
-        wrong.setdefault(each, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    return wrong
+        codes[each] = wrong.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return codes
 
 
 def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Steps[list[TopicPartition]]:
