@@ -99,6 +99,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "pipeline schema": ("kalda pipeline schema",),
     "pipeline validate": ("kalda pipeline validate orders.yml",),
     "pipeline preview": ("kalda pipeline preview orders.yml orders_bronze --from 20",),
+    "pipeline test": ("kalda pipeline test orders.yml --junit results.xml",),
     "pipeline run": ("kalda pipeline run orders.yml orders_bronze --metrics-port 9404",),
     "pipeline once": ("kalda pipeline once orders.yml",),
     "pipeline status": ("kalda pipeline status orders.yml --watch",),
