@@ -308,6 +308,11 @@ class RecordBatchBuilder:
         return len(self._batch) + self._drained_bytes
 
     @property
+    def has_append_time(self) -> bool:
+        """Whether all records have the batch's log-append time, whatever timestamps are appended."""
+        return bool(self._attributes & LOG_APPEND_TIME_FLAG)
+
+    @property
     def next_offset(self) -> int:
         """The offset that the next record gets unless `append` is given another."""
         return self._base_offset + self._next_delta

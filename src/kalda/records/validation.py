@@ -28,9 +28,9 @@ from kalda.records.compression import (
     memory_bytes,
 )
 from kalda.records.errors import CorruptRecordError, InvalidRecordError, InvalidTimestampError, NeedMoreBytes
-from kalda.records.format_conversion import SPARSE_MESSAGES_MAX, batch_of_wrapper
+from kalda.records.format_conversion import batch_of_wrapper
 from kalda.records.implementation import is_built, is_compiled
-from kalda.records.message_set import iter_messages
+from kalda.records.message_set import SLOW_MESSAGES_MAX, iter_messages
 
 if is_built:
     from kalda.records import _columns
@@ -200,7 +200,7 @@ def search_batch(
                     converted, read_header(converted), timestamp, start_offset, checkpoint=checkpoint
                 )
         for record in iter_messages(
-            batch, 0, header, size_max=size_max, checkpoint=checkpoint, count_max=SPARSE_MESSAGES_MAX
+            batch, 0, header, size_max=size_max, checkpoint=checkpoint, count_max=SLOW_MESSAGES_MAX
         ):
             if record.timestamp >= timestamp and record.offset >= start_offset:
                 return record.timestamp, record.offset

@@ -15,8 +15,10 @@ TRANSCRIPTS = sorted((Path(__file__).parent / "connector").glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
-def test_transcript_is_what_the_consumers_do(path: Path) -> None:
+def test_transcript_is_what_the_consumers_do(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file is one scenario; a change of behaviour shows as a diff that a person can judge."""
+    for module in ("offset_storage", "rebalancer", "stream_feeder", "stream_reading"):
+        monkeypatch.setattr(f"kalda.clients.legacy.consumer.{module}.jittered", float)
     player = Player()
     text = path.read_text(encoding="utf-8")
     try:

@@ -5,13 +5,14 @@ import zlib
 
 import pytest
 
-from kalda.records import format_conversion, validation
+from kalda.records import format_conversion, message_set, validation
 from kalda.records.batch import LOG_APPEND_TIME_FLAG, iter_headers, read_header
 from kalda.records.compression import Compression, compress_message_set
 from kalda.records.errors import CorruptRecordError, DecompressedSizeError
 from kalda.records.format_conversion import down_convert, iter_any_records, up_convert
 from kalda.records.record import Record, RecordBatchBuilder
 from kalda.records.validation import search_batch
+from tests.record_implementations import needs_compiled
 
 COUNT = 50_000
 LARGE = 20 * 1024 * 1024
@@ -79,7 +80,7 @@ def test_a_small_wrapper_becomes_a_batch_without_a_codec() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_wrapper_with_gaps_is_converted_up_to_a_count(magic: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gaps of compaction need Python, which takes seconds for what one message of 1 MB can wrap."""
-    monkeypatch.setattr(format_conversion, "SPARSE_MESSAGES_MAX", 512)
+    monkeypatch.setattr(format_conversion, "SLOW_MESSAGES_MAX", 512)
     offsets = [record.offset for record in read_batch(up_convert(wrapper(300, 2, magic=magic)).batches)]
     assert [(100 if magic else 0) + 2 * index for index in range(300)] == offsets
 
@@ -100,7 +101,7 @@ def test_a_search_in_a_wrapper_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -
     found = search_batch(large, read_header(large), COUNT - 1, 0, checkpoint=checkpoints.append)
 
     assert (COUNT - 1, COUNT + 99) == found
-    monkeypatch.setattr(validation, "SPARSE_MESSAGES_MAX", 512)
+    monkeypatch.setattr(validation, "SLOW_MESSAGES_MAX", 512)
     sparse = wrapper(2_000, 2)
     with pytest.raises(DecompressedSizeError, match="wraps more than 512 messages"):
         search_batch(sparse, read_header(sparse), 1_999, 0)
@@ -126,3 +127,24 @@ def test_a_search_takes_batches_at_the_ends_of_64_bits(base_offset: int, start_o
     expected = (5, base_offset) if base_offset >= start_offset else None
 
     assert expected == search_batch(batch, read_header(batch), 5, start_offset)
+
+
+@needs_compiled
+def test_messages_of_an_unusual_kind_are_converted_up_to_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages of format 0 in a wrapper of format 1 are legal, and take Python as long as gaps do."""
+    inner = b"".join(entry(0, index, b"") for index in range(2_000))
+    packed = compress_message_set(Compression.GZIP, 1, inner)
+    mixed = entry(1, 2_099, packed, attributes=Compression.GZIP)
+    assert 2_000 == len(read_batch(up_convert(mixed).batches))
+
+    monkeypatch.setattr(message_set, "SLOW_MESSAGES_MAX", 512)
+    with pytest.raises(DecompressedSizeError, match="wraps over 512 messages"):
+        down_convert(mixed, 0)
+
+
+@needs_compiled
+def test_log_append_time_is_no_unusual_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wrapper's time counts for all, so that compiled code need not read theirs."""
+    monkeypatch.setattr(message_set, "SLOW_MESSAGES_MAX", 0)
+    records = read_batch(up_convert(wrapper(3, attributes=LOG_APPEND_TIME_FLAG, time=99)).batches)
+    assert [(100, 99), (101, 99), (102, 99)] == [(record.offset, record.timestamp) for record in records]

@@ -21,6 +21,7 @@ from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.restarts import first_line, is_explained
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicSource, TriggerKind
 from kalda.pipelines.tables import TableError
+from kalda.spark.session import exit_code_of_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +31,8 @@ logger: Final = logging.getLogger(__name__)
 
 _POOL: Final = "spark.scheduler.pool"
 _NO_SPACE: Final = os.strerror(errno.ENOSPC)
+_JAVA_END_WAIT_S: Final = 1.0
+"""Between the end of Java's connections and that of its process."""
 _FULL_BATCH_OFFSETS: Final = 1_000_000
 """So many records fill a file of the usual size; a batch of them does not wait."""
 
@@ -165,8 +168,12 @@ class PipelineRun:
             logger.warning("batch %s of %s is interrupted; the next start repeats it", self.batch_id, name)
         try:
             self._query.stop()
-        except Exception as error:  # its thread does not end in time; the end of the process ends it
-            logger.warning("%s does not stop: %s", name, first_line(error))
+        except Exception as error:
+            if exit_code_of_java(self._session, _JAVA_END_WAIT_S) is not None:
+                # A signal to all processes of the application has ended Java first.
+                logger.warning("%s ended with Java; the next start repeats the batch that ran", name)
+            else:  # its thread does not end in time; the end of the process ends it
+                logger.warning("%s does not stop: %s", name, first_line(error))
 
     def close(self) -> None:
         """Close connections."""

@@ -81,8 +81,9 @@ class Restarts:
         is_last = self.failures >= self.policy.tries and not isinstance(error, NotThereYetError)
         if is_permanent or is_last:
             what = "before its first batch" if batch_id is None else f"in batch {batch_id}"
-            how = "failed" if is_permanent else f"failed {self.failures} times"
-            last = "with" if is_permanent else "last with"
+            is_once = is_permanent or self.failures == 1
+            how = "failed" if is_once else f"failed {self.failures} times"
+            last = "with" if is_once else "last with"
             passing = "" if is_permanent else "; `kalda pipeline pass` passes over a record"
             raise PoisonBatchError(
                 f"{self.pipeline} {how} {what}, {last}: {reason.rstrip('.')}. It stays stopped; "

@@ -112,7 +112,8 @@ class SparkBatch:
         except Exception as error:
             if not _is_of_a_value(error):
                 raise
-            logger.info(
+            # It takes minutes where many records fail, and nothing else is printed meanwhile.
+            logger.warning(
                 "%s: looking for the records of a failure: %s", self._plan.spec.name, first_line(error)
             )
             failing = self._find_failing(schema, error)

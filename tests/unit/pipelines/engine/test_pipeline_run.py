@@ -99,3 +99,30 @@ def test_an_interrupted_batch_has_no_traceback(
     with pytest.raises(ValueError, match="Interrupted"):
         run._batch(SimpleNamespace(), 7)  # type: ignore[arg-type]  # a stand-in
     assert [] == [each for each in caplog.records if each.exc_info]
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        (143, "a ended with Java; the next start repeats the batch that ran"),
+        (None, "a does not stop: Error while sending or receiving"),
+    ],
+)
+def test_a_stop_behind_the_end_of_java_says_what_it_means(
+    code: int | None,
+    line: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """`timeout` and systemd send SIGTERM to Java too, which breaks Python's connection to it."""
+
+    class Query:
+        def stop(self) -> None:
+            raise ConnectionResetError("Error while sending or receiving")
+
+    monkeypatch.setattr(module, "exit_code_of_java", lambda *_: code)
+    run = new_run(tmp_path, set())
+    run._query = Query()  # type: ignore[assignment]  # a stand-in
+    run.stop(0.0)
+    assert [line] == [each.getMessage() for each in caplog.records]
