@@ -20,7 +20,7 @@ from typing import Final, Self
 
 from kalda.common.types import random_uuid, uuid_to_text
 
-KAFKA_VERSION: Final = "4.1.0"
+KAFKA_VERSION: Final = "4.4.0"
 CACHE_DIRECTORY: Final = Path(__file__).resolve().parent.parent / ".cache"
 
 JVM_OPTIONS: Final = (
@@ -69,7 +69,7 @@ class NotAvailableError(Exception):
 def maven_jars(name: str, coordinates: tuple[str, ...], *, transitive: bool = True) -> Path:
     """Return a directory that holds the jars of `coordinates` and all they need at run time.
 
-    Example: ``maven_jars("kafka-4.1.0", ("org.apache.kafka:kafka_2.13:4.1.0",))``. A directory that was
+    Example: ``maven_jars("kafka-4.4.0", ("org.apache.kafka:kafka_2.13:4.4.0",))``. A directory that was
     filled before is returned as it is. Without `transitive`, nothing but the coordinates is fetched.
 
     Raises:

@@ -9,12 +9,14 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from benchmarks.apache_kafka import (
     JVM_OPTIONS,
+    KAFKA_VERSION,
     NotAvailableError,
     free_ports,
     kafka_jars,
@@ -25,7 +27,6 @@ from benchmarks.apache_kafka import (
 from kalda.common.types import random_uuid, uuid_to_text
 
 _BROKERS: Final = 3
-_HEAP: Final = "1g"
 _START_TIMEOUT_SECONDS: Final = 90.0
 _PROPERTIES: Final = """\
 process.roles=broker,controller
@@ -36,13 +37,19 @@ advertised.listeners=PLAINTEXT://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 log.dirs={directory}/data-{node}
 group.initial.rebalance.delay.ms=0
+{settings}
 """
 
 
 class ApacheKafkaCluster:
     """Three brokers; use it as a context manager."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, version: str = KAFKA_VERSION, settings: Mapping[str, str] | None = None, heap: str = "1g"
+    ) -> None:
+        self._version: Final = version
+        self._settings: Final = dict(settings or {})
+        self._heap: Final = heap
         self._processes: list[subprocess.Popen[bytes]] = []
         self._directory: Path | None = None
         self.bootstrap = ""
@@ -71,7 +78,7 @@ class ApacheKafkaCluster:
         java = shutil.which("java")
         if java is None:
             raise NotAvailableError("Apache Kafka needs Java 17 or newer and there is no 'java' on the PATH")
-        jars = kafka_jars()
+        jars = kafka_jars(self._version)
         ports = free_ports(2 * _BROKERS)
         voters = ",".join(f"{node}@127.0.0.1:{ports[_BROKERS + node]}" for node in range(_BROKERS))
         cluster_id = uuid_to_text(random_uuid())
@@ -84,6 +91,7 @@ class ApacheKafkaCluster:
                     port=ports[node],
                     controller_port=ports[_BROKERS + node],
                     directory=directory,
+                    settings="\n".join(f"{name}={value}" for name, value in self._settings.items()),
                 )
             )
             arguments = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(properties)]
@@ -95,7 +103,7 @@ class ApacheKafkaCluster:
         begin = time.monotonic()
         for node in range(_BROKERS):
             with (directory / f"broker-{node}.log").open("wb") as log:
-                options = [f"-Xms{_HEAP}", f"-Xmx{_HEAP}", *JVM_OPTIONS, "-cp", f"{jars}/*"]
+                options = [f"-Xms{self._heap}", f"-Xmx{self._heap}", *JVM_OPTIONS, "-cp", f"{jars}/*"]
                 self._processes.append(
                     subprocess.Popen(
                         [java, *options, "kafka.Kafka", str(directory / f"server-{node}.properties")],

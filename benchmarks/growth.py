@@ -77,7 +77,7 @@ def _brokers() -> list[Figure]:
             ProcessCluster(Path(directory), brokers=count) as cluster,
             Admin(bootstrap_servers=cluster.bootstrap) as admin,
         ):
-            admin.create_topics([NewTopic("requests", count, 1)]).raise_for_errors()
+            admin.create_topics([NewTopic("requests", count, 1)])
             partitions = dict(admin.describe_topics(["requests"]))["requests"].partitions
             busy: Connections | None = None
             for partition in partitions:
@@ -113,7 +113,7 @@ def _partitions(count: int) -> list[Figure]:
         ):
             began = time.monotonic()
             for number in range(count // _TOPIC_PARTITIONS):
-                admin.create_topics([NewTopic(f"t{number}", _TOPIC_PARTITIONS, 2)]).raise_for_errors()
+                admin.create_topics([NewTopic(f"t{number}", _TOPIC_PARTITIONS, 2)])
             figures.append((f"{count} partitions: created in", time.monotonic() - began, "s"))
             _fill(cluster, count)
             time.sleep(5.0)

@@ -120,7 +120,7 @@ def _run(brokers: int) -> list[Figure]:
     ):
         with Admin.from_config(cluster.client_config("admin")) as admin:
             topics = [*(f"t-{user}" for user in users), "free"]
-            admin.create_topics([NewTopic(name, 1, 1) for name in topics]).raise_for_errors()
+            admin.create_topics([NewTopic(name, 1, 1) for name in topics])
             figures: list[Figure] = []
             for kind in kinds:
                 if kind.work is _consume:
@@ -167,7 +167,7 @@ def _set_quotas(admin: Admin, kind: _Kind, limits: Sequence[tuple[_Bounded, floa
     changes = [
         QuotaAlteration(quota_entity(dict(client.entity)), {kind.name: limit}) for client, limit in limits
     ]
-    admin.alter_client_quotas(changes).raise_for_errors()
+    admin.alter_client_quotas(changes)
 
 
 def _processor_time_idle(cluster: ProcessCluster) -> float:

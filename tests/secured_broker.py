@@ -282,11 +282,11 @@ class SecuredBroker:
                     for user in USERS.values()
                     for pattern in _resources(user)
                 ]
-            ).raise_for_errors()
+            )
             admin.alter_user_scram_credentials(
                 ScramCredentialUpsertion(USERS[each.value], each, f"{USERS[each.value]}-secret")
                 for each in ScramMechanism
-            ).raise_for_errors()
+            )
         with Admin.from_config(self._password_login(USERS[TOKEN])) as owner:
             token = owner.create_delegation_token()
         self._token = (token.token_id, base64.b64encode(token.hmac).decode())

@@ -4,6 +4,7 @@ It runs no broker code itself; each command imports what it needs, so that ``kal
 tools are those of `kalda.tools.framework.registry`, loaded one at a time.
 """
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -36,13 +37,13 @@ def _log_options(function: _Function) -> _Function:
         "--log-level",
         type=EnumType(LogLevel),
         metavar="LEVEL",
-        help="The lowest level to log: debug, info (the default), warning or error.",
+        help="Lowest level: debug, info (default), warning or error.",
     )
     form = click.option(
         "--log-format",
         type=EnumType(LogFormat),
         metavar="FORMAT",
-        help="text (the default), or json: one JSON object per line.",
+        help="text (the default), or json: one object per line.",
     )
     return level(form(function))
 
@@ -158,9 +159,10 @@ def start(
     log_level: LogLevel | None,
     log_format: LogFormat | None,
 ) -> None:
-    """Start brokers and a coordination server in the foreground; SIGTERM or Ctrl-C shuts them down.
+    """Start brokers and a coordination server.
 
-    A single broker runs in this process; several brokers run in one process each.
+    They run in the foreground; SIGTERM or Ctrl-C shuts them down. A single broker runs in this process;
+    several brokers run in one process each.
     """
     log = _configure_logging(context, log_level, log_format, "kalda start")
     # Imported here: other commands need none of it.
@@ -308,7 +310,10 @@ def broker(
     log_format: LogFormat | None,
     is_supervised: bool,
 ) -> None:
-    """Run one broker of a cluster in the foreground; SIGTERM or Ctrl-C shuts it down."""
+    """Run one broker of a cluster.
+
+    It runs in the foreground; SIGTERM or Ctrl-C shuts it down.
+    """
     log = _configure_logging(context, log_level, log_format, "kalda broker")
     from kalda.broker.process.broker import run_broker
     from kalda.broker.process.config import broker_config
@@ -340,7 +345,10 @@ def zookeeper(
     log_level: LogLevel | None,
     log_format: LogFormat | None,
 ) -> None:
-    """Run only the coordination server, in the foreground; SIGTERM or Ctrl-C shuts it down."""
+    """Run only the coordination server.
+
+    It runs in the foreground; SIGTERM or Ctrl-C shuts it down.
+    """
     _configure_logging(context, log_level, log_format, "kalda zookeeper")
     from kalda.broker.process.config import zookeeper_config
     from kalda.broker.process.zookeeper import run_zookeeper
@@ -425,7 +433,9 @@ def main() -> None:
     except click.UsageError as error:
         message = error.format_message().rstrip().removesuffix(".")
         command = "kalda" if error.ctx is None else error.ctx.command_path
-        _fail(f"{message}; see `{command} -h`")
+        # click puts several suggestions into brackets.
+        message = re.sub(r"\. \(?Did you mean (.*\?)\)?$", r"; did you mean \1", message)
+        _fail(f"{message}{' See' if message.endswith('?') else '; see'} `{command} -h`")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Runs the behaviour suite of Kalda's clients against each target that `--targets` names.
 
 ``make test`` runs it on Kalda with one and three brokers, ``make compat`` on Apache Kafka:
-``pytest tests/behaviour --targets apache-3.9.1,apache-4.1.0``.
+``pytest tests/behaviour --targets apache-3.9.1,apache-4.1.0,apache-4.4.0``.
 """
 
 import time

@@ -16,7 +16,7 @@ from tests.behaviour.proxy import CuttableProxy
 
 KALDA: Final = ("kalda-1", "kalda-3")
 """What the gate runs against."""
-APACHE: Final = ("apache-3.9.1", "apache-4.1.0")
+APACHE: Final = ("apache-3.9.1", "apache-4.1.0", "apache-4.4.0")
 TARGETS: Final = (*KALDA, *APACHE)
 
 

@@ -161,7 +161,9 @@ def test_an_admin_client_works_through_the_fault(target: Target, topics: Topics,
             begin = time.monotonic()
             while time.monotonic() - begin < 6.0:
                 name = f"{names[0]}-{len(names)}"
-                created = admin.create_topics([NewTopic(name, partitions=1, replication_factor=1)])
+                created = admin.create_topics(
+                    [NewTopic(name, partitions=1, replication_factor=1)], outcomes=True
+                )
                 # A response that was lost makes the client ask again, as Java's does.
                 codes = {error.code for error in created.errors.values()}
                 assert codes <= {ErrorCode.TOPIC_ALREADY_EXISTS}
@@ -192,7 +194,7 @@ def test_the_positions_of_an_idle_consumer_survive_a_restart(target: Target, top
 
 
 def _is_described(admin: Admin, name: str) -> bool:
-    described = admin.describe_topics([name])
+    described = admin.describe_topics([name], outcomes=True)
     return name in described.results and 1 == len(described[name].partitions)
 
 

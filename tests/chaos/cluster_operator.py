@@ -87,13 +87,15 @@ class Operator:
     def set_user(self, user: str, password: str) -> None:
         """Set the password of a user."""
         change = ScramCredentialUpsertion(user, _MECHANISM, password)
-        self.do(lambda admin: admin.alter_user_scram_credentials([change]).raise_for_errors())
+        self.do(lambda admin: admin.alter_user_scram_credentials([change]))
 
     def delete_user(self, user: str) -> None:
         """Delete the password of a user."""
 
         def delete(admin: Admin) -> None:
-            outcomes = admin.alter_user_scram_credentials([ScramCredentialDeletion(user, _MECHANISM)])
+            outcomes = admin.alter_user_scram_credentials(
+                [ScramCredentialDeletion(user, _MECHANISM)], outcomes=True
+            )
             error = outcomes.errors.get(user)
             # An attempt whose answer was lost has deleted it already.
             if error is not None and error.code != ErrorCode.RESOURCE_NOT_FOUND:
@@ -111,17 +113,17 @@ class Operator:
             for resource_type, name, pattern, operations in ALLOWED[role]
             for operation in operations
         ]
-        self.do(lambda admin: admin.create_acls(bindings).raise_for_errors())
+        self.do(lambda admin: admin.create_acls(bindings))
 
     def disallow(self, user: str) -> None:
         """Delete all ACLs of a user."""
         matching = AclFilter(principal=f"User:{user}")
-        self.do(lambda admin: admin.delete_acls([matching]).raise_for_errors())
+        self.do(lambda admin: admin.delete_acls([matching]))
 
     def set_broker(self, broker_id: int, name: str, value: str) -> None:
         """Change a dynamic setting of a broker."""
         change = {ConfigResource.broker(broker_id): [AlterConfigOp.set(name, value)]}
-        self.do(lambda admin: admin.incremental_alter_configs(change).raise_for_errors())
+        self.do(lambda admin: admin.incremental_alter_configs(change))
 
     def new_token(self) -> DelegationToken:
         """Make a delegation token of the super user."""

@@ -160,7 +160,7 @@ class Rounds:
         copied = f"A.{TOPIC}" if self._is_modern else TOPIC
         for cluster, topic in ((self._source, TOPIC), (self._target, copied)):
             with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-                admin.create_topics([NewTopic(topic, partitions=PARTITIONS)]).raise_for_errors()
+                admin.create_topics([NewTopic(topic, partitions=PARTITIONS)])
         copy = Copy(self._target.bootstrap, copied, self._count, is_exact=self._is_modern)
         with contextlib.closing(copy):
             try:

@@ -113,7 +113,7 @@ class Rounds:
         """Run all rounds; return what is wrong."""
         for cluster in (self._source_cluster, self._target_cluster):
             with Admin(bootstrap_servers=cluster.bootstrap) as admin:
-                admin.create_topics([NewTopic(TOPIC, partitions=PARTITIONS)]).raise_for_errors()
+                admin.create_topics([NewTopic(TOPIC, partitions=PARTITIONS)])
         with (
             contextlib.closing(Source(self._source_cluster.bootstrap)) as source,
             contextlib.closing(Copy(self._target_cluster.bootstrap)) as copy,

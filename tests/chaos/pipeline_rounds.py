@@ -151,7 +151,7 @@ class Rounds:
         bootstrap = self._cluster.bootstrap
         with Admin(bootstrap_servers=bootstrap) as admin:
             topics = [NewTopic(name, partitions=PARTITIONS) for name in (SOURCE, TARGET, LETTERS)]
-            admin.create_topics(topics).raise_for_errors()
+            admin.create_topics(topics)
         arrivals = Arrivals(bootstrap, self._spec)
         produced = rounds = 0
         began = time.monotonic()

@@ -277,10 +277,10 @@ class KaldaProber(Prober):
         return True
 
     def _create(self, topic: str) -> None:
-        self._admin.create_topics([NewTopic(topic, 1, 3)]).raise_for_errors()
+        self._admin.create_topics([NewTopic(topic, 1, 3)])
 
     def _delete(self, topic: str) -> None:
-        self._admin.delete_topics([topic]).raise_for_errors()
+        self._admin.delete_topics([topic])
 
     def _close(self) -> None:
         self._admin.close()

@@ -106,7 +106,7 @@ class Rounds:
         options = self._options
         with Admin(bootstrap_servers=self._cluster.bootstrap) as admin:
             topics = [NewTopic(name, partitions=PARTITIONS) for name in (SOURCE, TARGET)]
-            admin.create_topics(topics).raise_for_errors()
+            admin.create_topics(topics)
         reader = SnapshotReader(self._cluster.bootstrap, TARGET, PARTITIONS, parse)
         reader.start()
         produced = rounds = 0

@@ -25,7 +25,7 @@ MOVED_TOOLS = {
 """Main classes that have another package since Kafka 4.2 or later."""
 
 
-@pytest.fixture(scope="session", params=(KAFKA_VERSION, "4.4.0"))
+@pytest.fixture(scope="session", params=("4.1.0", KAFKA_VERSION))
 def java_tool(request: pytest.FixtureRequest) -> JavaTool:
     """Runs a main class of Apache Kafka's tools and returns what it printed; fails on a non-zero exit."""
     version = request.param
@@ -40,7 +40,7 @@ def java_tool(request: pytest.FixtureRequest) -> JavaTool:
         )
     except NotAvailableError as error:
         pytest.skip(str(error))
-    moved = MOVED_TOOLS if version == "4.4.0" else {}
+    moved = MOVED_TOOLS if version == KAFKA_VERSION else {}
 
     def run(main_class: str, *arguments: str, text: str = "") -> str:
         done = subprocess.run(

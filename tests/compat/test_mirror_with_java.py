@@ -42,7 +42,7 @@ def kafka(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     with ExitStack() as stack:
         try:
             if request.param == "4.1.0":
-                yield stack.enter_context(ApacheKafka()).bootstrap
+                yield stack.enter_context(ApacheKafka(version=request.param)).bootstrap
             else:
                 directory = tmp_path_factory.mktemp("kafka")
                 yield stack.enter_context(old_kafka(request.param, directory)).bootstrap
@@ -97,7 +97,7 @@ def test_records_and_groups_pass_between_kalda_and_kafka(
     topic = f"mirror-{to_kafka}"
     with Admin(bootstrap_servers=source) as admin:
         config = {"retention.ms": "86400001"}
-        admin.create_topics([NewTopic(topic, 2, 1, config=config)]).raise_for_errors()
+        admin.create_topics([NewTopic(topic, 2, 1, config=config)])
     with Producer(bootstrap_servers=source) as producer:
         for number in range(COUNT):
             value = None if number % 7 == 0 else b"v%d" % number
@@ -136,7 +136,7 @@ def test_java_translates_offsets_and_finds_clusters(
     with KaldaProcess(tmp_path / "source") as process:
         source = process.bootstrap
         with Admin(bootstrap_servers=source) as admin:
-            admin.create_topics([NewTopic(topic, 2)]).raise_for_errors()
+            admin.create_topics([NewTopic(topic, 2)])
             with Producer(bootstrap_servers=source) as producer:
                 for number in range(100):
                     producer.send(topic, b"x", partition=number % 2)
@@ -144,7 +144,7 @@ def test_java_translates_offsets_and_finds_clusters(
                 TopicPartition(topic, 0): OffsetAndMetadata(10, "ten"),
                 TopicPartition(topic, 1): OffsetAndMetadata(20),
             }
-            admin.alter_consumer_group_offsets({topic: committed}).raise_for_errors()
+            admin.alter_consumer_group_offsets({topic: committed})
         file = flow_file(tmp_path, source, kalda, topic)
         mirror = subprocess.Popen([sys.executable, "-m", "kalda", "mirror", "run", str(file)])
         try:

@@ -156,7 +156,7 @@ class MixedCluster:
     def _partitions(self) -> Sequence[TopicPartitionInfo]:
         """Describe the topic of both; nothing if the broker that was asked has no metadata yet."""
         with Admin(bootstrap_servers=self.bootstrap) as admin:
-            found = admin.describe_topics(["both"]).results.get("both")
+            found = admin.describe_topics(["both"], outcomes=True).results.get("both")
         return () if found is None else found.partitions
 
 

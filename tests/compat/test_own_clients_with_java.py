@@ -86,7 +86,7 @@ def test_java_reads_our_committed_transactions_only(kalda: KaldaProcess, java_to
 
 def test_we_read_javas_committed_transactions(kalda: KaldaProcess, java_tool: JavaTool) -> None:
     with Admin(bootstrap_servers=kalda.bootstrap) as admin:
-        admin.create_topics([NewTopic("t", partitions=1, replication_factor=1)]).raise_for_errors()
+        admin.create_topics([NewTopic("t", partitions=1, replication_factor=1)])
     java_tool(
         PERFORMANCE,
         *("--topic", "t", "--num-records", "2000", "--record-size", "100", "--throughput", "-1"),

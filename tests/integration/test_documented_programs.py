@@ -98,6 +98,23 @@ def test_a_first_pages_commands_and_programs_print_what_the_page_says(
     assert compared > 0
 
 
+def test_the_statements_of_the_page_about_sql_print_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    printed, compared = "", 0
+    with KaldaProcess(tmp_path / "data") as broker:
+        for step in STEP.finditer((DOCS / "how-to" / "sql.md").read_text()):
+            if step["language"] == "text":
+                # What stands before a statement's rows is of another command of the block.
+                assert printed.endswith(step["code"])
+                compared += 1
+            else:
+                printed = output_of(step["language"], step["code"], broker.bootstrap)
+    assert 2 == compared
+    assert {"flights.arrow", "flights.parquet"} <= {each.name for each in tmp_path.iterdir()}
+
+
 def output_of(language: str, code: str, bootstrap: str) -> str:
     """Run one block, and return what it printed to stdout."""
     command = {"sh": ["bash", "-euo", "pipefail"], "python": [sys.executable, "-W", "error"]}[language]

@@ -143,7 +143,7 @@ def first_records(bootstrap: str, topic: str, count: int) -> list[ConsumerRecord
 
 def committed(bootstrap: str, group: str, topic: str) -> int:
     with Admin(bootstrap_servers=bootstrap) as admin:
-        offsets = admin.list_consumer_group_offsets([group]).results[group]
+        offsets = admin.list_consumer_group_offsets([group])[group]
     return sum(found.offset for partition, found in offsets.items() if found and partition.topic == topic)
 
 

@@ -35,7 +35,7 @@ def write_and_read(broker: SecuredBroker, way: Way, spark: "SparkSession", direc
     """Write and read a batch, then read a stream that commits to a group."""
     topic = f"{way.user}.spark-{uuid4().hex[:10]}"
     with broker.admin() as admin:
-        admin.create_topics([NewTopic(topic, 1, 1)]).raise_for_errors()
+        admin.create_topics([NewTopic(topic, 1, 1)])
     login = options(broker, way)
     rows = spark.range(COUNT).selectExpr("cast(id as string) as value").coalesce(1)
     rows.write.format("kalda").options(**login, topic=topic).mode("append").save()

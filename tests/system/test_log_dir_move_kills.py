@@ -75,12 +75,12 @@ def test_kills_during_moves_lose_nothing(tmp_path: Path) -> None:
 def move(bootstrap: str, target: Path) -> None:
     replicas = [TopicPartitionReplica(TOPIC, partition, 0) for partition in range(PARTITIONS)]
     with Admin(bootstrap_servers=bootstrap) as admin:
-        assert {} == admin.alter_replica_log_dirs(dict.fromkeys(replicas, str(target))).errors
+        assert {} == admin.alter_replica_log_dirs(dict.fromkeys(replicas, str(target)), outcomes=True).errors
 
 
 def is_moved(bootstrap: str, target: Path) -> bool:
     replicas = [TopicPartitionReplica(TOPIC, partition, 0) for partition in range(PARTITIONS)]
     with contextlib.suppress(ConnectionError), Admin(bootstrap_servers=bootstrap) as admin:
-        found = admin.describe_replica_log_dirs(replicas).results.values()
+        found = admin.describe_replica_log_dirs(replicas, outcomes=True).results.values()
         return {str(target)} == {each.current_replica_log_dir for each in found}
     return False

@@ -109,9 +109,14 @@ RIGHT: Final = {
     "admin": """
         with kalda.Admin(bootstrap_servers="a:1") as admin:
             created = admin.create_topics([kalda.NewTopic("flights", partitions=3, replication_factor=1)])
-            created.raise_for_errors()
-            for name, error in created.errors.items():
-                print(name.upper(), error.is_retriable)
+            print(created["flights"].topic_id)
+            outcomes = admin.delete_topics(["flights"], outcomes=True)
+            for name, error in outcomes.errors.items():
+                print(str(name).upper(), error.is_retriable)
+            try:
+                admin.create_partitions({"flights": 6})
+            except kalda.ClientError as error:
+                print(list(error.succeeded), [failure.code for failure in error.failed.values()])
         """,
     "admin_secured": """
         admin = kalda.Admin(

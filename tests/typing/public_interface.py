@@ -6,6 +6,7 @@ where it also shows that the package says that it is typed (`py.typed`).
 
 from pathlib import Path
 from typing import Any, assert_type
+from uuid import UUID
 
 import kalda
 from kalda.testing import (
@@ -72,6 +73,10 @@ def administration() -> None:
         created = admin.create_topics([kalda.NewTopic("t", partitions=1)], validate_only=True)
         assert_type(created, kalda.Outcomes[str, kalda.TopicMetadataAndConfig])
         assert_type(created["t"].partitions, int | None)
+        created.raise_for_errors()
+        deleted = admin.delete_topics(["t"], outcomes=True)
+        assert_type(deleted.errors, dict[str | UUID, kalda.ClientError])
+        admin.delete_topics(["t"], outcomes="yes")  # type: ignore[arg-type]  # it is on or off
         assert_type(admin.list_topics(), dict[str, kalda.TopicListing])
         assert_type(admin.list_groups().all(), list[kalda.GroupListing])
         partition = kalda.TopicPartition("t", 0)

@@ -61,6 +61,26 @@ def test_programs_of_a_page_are_python(page: str) -> None:
     assert 0 == len(fences) % 2
 
 
+@pytest.mark.parametrize(
+    ("page", "words"),
+    [
+        ("runbook.md", "add broker"),
+        ("runbook.md", "dead broker"),
+        ("runbook.md", "disk full"),
+        ("run-a-cluster.md", "start brokers"),
+        ("run-a-cluster.md", "rolling restart"),
+        ("secure-a-cluster.md", "tls certificates"),
+        ("command-line.md", "consumer groups lag"),
+    ],
+)
+def test_what_an_operator_searches_for_is_a_heading(page: str, words: str) -> None:
+    """The site's search ranks headings; a page without the word in one comes behind the decisions."""
+    text = (REPOSITORY / "docs/how-to" / page).read_text()
+    headings = [set(re.findall(r"\w+", line.lower())) for line in text.splitlines() if line.startswith("#")]
+
+    assert any(set(words.split()) <= heading for heading in headings), headings
+
+
 def is_defined(name: str) -> bool:
     """Return whether a dotted name is a module, or something that the longest module in it mentions."""
     parts = name.split(".")

@@ -70,6 +70,18 @@ def exported(package: ModuleType) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
+def test_examples_of_docstrings_are_markdown() -> None:
+    """The site shows ``Example::`` as it is, and the code without colours."""
+    docs = {}
+    for name, value in (each for package in PACKAGES for each in exported(package)):
+        docs[name] = value.__doc__ or ""
+        for member, found in vars(value).items():
+            if not member.startswith("_"):
+                docs[f"{name}.{member}"] = getattr(found, "__doc__", "") or ""
+
+    assert [] == sorted(name for name, text in docs.items() if re.search(r"::$", text, re.MULTILINE))
+
+
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_public_things_name_the_package_that_exports_them(package: ModuleType) -> None:
     """Tracebacks, reprs and `help` show a name that can be imported and stays."""

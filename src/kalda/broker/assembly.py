@@ -20,7 +20,11 @@ from kalda.broker.fetching.fetch_session import FetchSessionCache
 from kalda.broker.foundation.foundation import Foundation
 from kalda.broker.foundation.health import BrokerHealth, BrokerState
 from kalda.broker.foundation.service_tasks import ServiceTasks
-from kalda.broker.groups.assembly import build_consumer_group_coordinator, build_group_coordinator
+from kalda.broker.groups.assembly import (
+    build_consumer_group_coordinator,
+    build_group_coordinator,
+    check_consumer_groups,
+)
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.leases.lease_grants import LeaseGrants
 from kalda.broker.leases.read_leases import LeaseLimits
@@ -415,6 +419,7 @@ def _build_listeners(
     server.on_login = access.audit.login
     listeners = BrokerListeners(config, server, access, on_secured=lambda: dispatcher.set_audit(access.audit))
     services.topic_admin.configs.add_check(listeners.validate)
+    services.topic_admin.configs.add_check(check_consumer_groups)
 
     def on_broker_change(_: frozenset[str]) -> None:
         services.releases.update(config.kalda_as_version)

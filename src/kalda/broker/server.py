@@ -234,6 +234,7 @@ class BrokerServer:
             self._executor,
             LogCaches(open_files_max(raise_descriptor_limit())),
             ConversionPool(),
+            cordoned=lambda: config.cordoned_log_dirs,
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
@@ -300,6 +301,7 @@ class BrokerServer:
             self._config.broker_rack,
             timestamp_ms=self._clock.time_ms(),
             features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
+            is_cordoned=len(self._config.cordoned_log_dirs) == len(self._config.log_dirs),
         )
 
     async def _serve_metrics(self, parts: BrokerParts) -> None:

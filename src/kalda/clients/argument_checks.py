@@ -8,13 +8,19 @@ the topics that a client asks for. Else no later metadata request of that client
 """
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, TypeGuard
 
 from kalda.clients.errors import ClientConfigError
 from kalda.common.types import TopicPartition
+from kalda.net.loop_logger import loop_logger
+
+logger: Final = loop_logger(__name__)
 
 _LENGTH_MAX: Final = 32_767
 """The bytes that a string of the protocol can carry."""
+_MILLISECONDS_MIN: Final = 1000
+"""Whole seconds that nobody waits for, while other clients' `poll` takes such milliseconds."""
 _PARTITION_MAX: Final = 2**31 - 1
 _OFFSET_MAX: Final = 2**63 - 1
 _LISTENER_METHODS: Final = ("on_partitions_revoked", "on_partitions_assigned", "on_partitions_lost")
@@ -27,7 +33,7 @@ def check_topic_name(name: object) -> None:
         ValueError: it is not a string, or one that a request cannot carry.
     """
     if not isinstance(name, str):
-        raise ValueError(f"topic={name!r} is a {type(name).__name__}; it takes the topic's name, a str")
+        raise ValueError(f"topic={name!r} is {a_type(name)}; it takes the topic's name, a str")
     if len(name) > _LENGTH_MAX:
         raise ValueError(f"topic={name[:20]!r}... has {len(name)} characters; a topic's name has up to 249")
     try:
@@ -73,7 +79,7 @@ def check_collection(what: str, value: object) -> None:
         ValueError: it is a str, bytes or a `TopicPartition`, or cannot be iterated over.
     """
     if isinstance(value, TopicPartition | str | bytes) or not isinstance(value, Iterable):
-        raise ValueError(f"{what}: {value!r} is a {type(value).__name__}; it takes a list")
+        raise ValueError(f"{what}: {value!r} is {a_type(value)}; it takes a list")
 
 
 def check_offset(what: str, value: object) -> None:
@@ -83,7 +89,7 @@ def check_offset(what: str, value: object) -> None:
         ValueError: it is not an int, or one that a request cannot carry.
     """
     if not _is_integer(value):
-        raise ValueError(f"{what}={value!r} is a {type(value).__name__}; it takes an int")
+        raise ValueError(f"{what}={value!r} is {a_type(value)}; it takes an int")
     if not -_OFFSET_MAX <= value <= _OFFSET_MAX:
         raise ValueError(f"{what}={value} is not allowed: it takes at most {_OFFSET_MAX}")
 
@@ -107,17 +113,17 @@ def check_headers(headers: object) -> None:
     """
     if not isinstance(headers, Sequence) or isinstance(headers, str | bytes):
         raise ValueError(
-            f"headers={headers!r} is a {type(headers).__name__}; it takes a list of pairs of a name and bytes"
+            f"headers={headers!r} is {a_type(headers)}; it takes a list of pairs of a name and bytes"
         )
     for each in headers:
         if not isinstance(each, tuple | list) or len(each) != 2:
             raise ValueError(f"header {each!r} is not allowed: it takes a pair of a name and bytes or None")
         name, value = each
         if not isinstance(name, str):
-            raise ValueError(f"header {each!r}: its name is a {type(name).__name__}; it takes a str")
+            raise ValueError(f"header {each!r}: its name is {a_type(name)}; it takes a str")
         if value is not None and not isinstance(value, bytes | bytearray | memoryview):
-            kind = type(value).__name__
-            raise ValueError(f"header {each!r}: its value is a {kind}; it takes bytes or None")
+            kind = a_type(value)
+            raise ValueError(f"header {each!r}: its value is {kind}; it takes bytes or None")
 
 
 def check_callback(name: str, value: object) -> None:
@@ -127,7 +133,7 @@ def check_callback(name: str, value: object) -> None:
         ValueError: it is neither a function nor None.
     """
     if value is not None and not callable(value):
-        raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it takes a function, or None")
+        raise ValueError(f"{name}={value!r} is {a_type(value)}; it takes a function, or None")
 
 
 def check_listener(listener: object) -> None:
@@ -158,9 +164,17 @@ def check_timeout(value: object) -> None:
         ValueError: it is NaN.
     """
     if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"timeout_s={value!r} is a {type(value).__name__}; it takes seconds, a float")
+        raise TypeError(f"timeout_s={value!r} is {a_type(value)}; it takes seconds, a float")
+    if isinstance(value, int) and value >= _MILLISECONDS_MIN:
+        warn_of_milliseconds(value)
     if value != value:
         raise ValueError("timeout_s=nan is not allowed: it takes seconds, a float")
+
+
+@lru_cache
+def warn_of_milliseconds(timeout_s: int) -> None:
+    """Warn once of a time in seconds that looks like milliseconds."""
+    logger.warning("timeout_s=%d waits up to %d seconds; the unit is seconds.", timeout_s, timeout_s)
 
 
 def check_interceptors(interceptors: object, methods: Iterable[str]) -> None:
@@ -190,6 +204,16 @@ def check_object(name: str, value: object, methods: Iterable[str]) -> None:
             raise ClientConfigError(
                 f"{name}: {value!r} has no method {method}; it takes an object with {', '.join(methods)}"
             )
+
+
+def a_type(value: object) -> str:
+    """Return the type of a value for a message.
+
+    >>> a_type(7), a_type("7")
+    ('an int', 'a str')
+    """
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeioAEIO' else 'a'} {name}"
 
 
 def _is_integer(value: object) -> TypeGuard[int]:

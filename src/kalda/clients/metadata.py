@@ -16,6 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from kalda.clients.argument_checks import check_topic_name
+from kalda.clients.errors import ClientError
 from kalda.common.errors import ErrorCode
 from kalda.common.public import public
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition, is_other_topic
@@ -141,6 +142,9 @@ class Metadata:
         """Called on the loop with each new snapshot."""
         self.on_update_requested: Callable[[], None] | None = None
         """Wakes the task that asks brokers; set by the network client, safe in any thread."""
+        self.on_failure: Callable[[ClientError], None] | None = None
+        """Called on the loop with each failed update that another attempt would not change, e.g. a refused
+        login."""
         self._allow_auto_topic_creation: Final = allow_auto_topic_creation
         self._topic_idle_seconds: Final = topic_idle_seconds
         # The topics asked for, with the time of their last use; None stands for all topics.

@@ -171,6 +171,8 @@ class MetadataRefresher:
                 self._waiters = waiters + self._waiters
             else:
                 _fail(waiters, error)
+                if self._metadata.on_failure is not None:
+                    self._metadata.on_failure(error)
             return False
         except asyncio.CancelledError:
             self._waiters = waiters + self._waiters

@@ -1,5 +1,7 @@
 """Says how to install what an optional part of Kalda needs."""
 
+from importlib.util import find_spec
+
 
 def install_hint(extra: str) -> str:
     """Return how to install an extra. Kalda is on no package index, so its name alone would install another.
@@ -15,3 +17,15 @@ def missing_package(what: str, extra: str, error: ModuleNotFoundError) -> Module
     return ModuleNotFoundError(
         f"{what} needs the package {error.name}; {install_hint(extra)}", name=error.name
     )
+
+
+def check_pandas(what: str) -> None:
+    """Check that pandas can be had for a call, before it takes records. No extra has pandas without PySpark.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    if find_spec("pandas") is None:
+        raise ModuleNotFoundError(
+            f"{what} needs the package pandas; {install_hint('arrow')} 'pandas<3'", name="pandas"
+        )

@@ -73,8 +73,16 @@ def _replicas_error(
         live = context.live_brokers.keys() - context.shutting_down
         known = live.union(current.original)
         dead = [replica for replica in target if replica not in known]
+        brokers = context.live_brokers
+        cordoned = [
+            each
+            for each in target
+            if each not in current.original and each in brokers and brokers[each].is_cordoned
+        ]
         if dead:
             message = f"Brokers {dead}, which are to be added, are not live; live brokers are {sorted(live)}."
+        elif cordoned:
+            message = f"Brokers {cordoned}, which are to be added, have cordoned all their log directories."
     return None if message is None else ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)
 
 

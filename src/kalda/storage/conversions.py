@@ -1,7 +1,7 @@
 """Converts and unpacks records for clients outside the event loop: `ConversionPool`.
 
 Clients cause this work, and a request of some kilobytes can cause a second of it. So it has threads of its
-own, apart from those that sync files (`background`). Jobs come to a checkpoint between pieces of about a
+own, apart from those that sync files (`background`). Jobs come to a checkpoint between pieces of less than a
 millisecond, where their end is decided: jobs end early where their connection or the process goes.
 
 A job is long after `PIECES_MAX` pieces, or when it holds more than `SMALL_BYTES`. One long job at a time is
@@ -34,16 +34,19 @@ ConversionWork = Callable[[Checkpoint], None]
 SMALL_BYTES: Final = 16 * 1024 * 1024
 """What a short job may hold."""
 
-PIECES_MAX: Final = 64
-"""Pieces of a short job: 16 MB of content in most codecs, where a usual batch has 1 MB."""
+PIECES_MAX: Final = 128
+"""Pieces of a short job: 32 MB of content in most codecs, where a usual batch has 1 MB, or 4,000 messages of
+an old format."""
 
 QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Copies of produced records that wait; a single request may have more."""
 
 _THREADS_MAX: Final = 2
-_TURN_SECONDS: Final = 0.001
+_TURN_SECONDS: Final = 0.00015
 _PAUSE_SECONDS: Final = 0.0001
-"""For this long a thread lets the interpreter go after each turn; the event loop would wait 5 ms for it."""
+"""For so long a thread lets the interpreter go after each turn: the event loop would wait 5 ms for it.
+
+Codecs let it go too, but so briefly that the thread has it again before the event loop wakes up."""
 
 
 class ConversionAbandonedError(StorageError):

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -88,13 +88,18 @@ class LogManager:
         executor: BackgroundExecutor | None = None,
         caches: LogCaches | None = None,
         conversions: Conversions | None = None,
+        cordoned: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """Store the directories; `load` opens them."""
+        """Store the directories; `load` opens them.
+
+        `cordoned` returns the absolute paths of those that get no new logs (KIP-1066).
+        """
         assert directories, "a broker has at least one log directory"
         self.directories: Final = tuple(os.path.abspath(directory) for directory in directories)
         self.resources: Final = LogResources(
             file_system or OsFileSystem(), clock, executor or InlineExecutor(), caches, conversions
         )
+        self.cordoned_directories: Final = cordoned
         self._config_for_topic = config_for_topic
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._closed: dict[TopicPartition, _ClosedLog] = {}
@@ -633,6 +638,8 @@ class LogManager:
         full = self.resources.failures.full
         # With every directory full, the small files of a new log may still fit.
         counts = {each: 0 for each in counts if each not in full} or counts
+        cordoned = self.cordoned_directories()
+        counts = {each: 0 for each in counts if each not in cordoned} or counts
         if len(counts) > 1:
             for log in self._logs.values():
                 parent = os.path.dirname(log.directory)

@@ -73,8 +73,8 @@ _PRODUCER: Final = "producer"
 _MESSAGE_ATTRIBUTES_POSITION: Final = 17
 # The lower byte of two.
 _BATCH_ATTRIBUTES_POSITION: Final = 22
-_MESSAGES_PER_CHECKPOINT: Final = 256
-"""Where they are read one by one, which takes some 2 ms."""
+_MESSAGES_PER_CHECKPOINT: Final = 32
+"""Where they are read one by one, which takes some 0.2 ms."""
 
 
 PACKED_BYTES_MAX: Final = 4096

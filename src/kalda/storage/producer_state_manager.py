@@ -18,7 +18,14 @@ from typing import Final, NamedTuple
 
 from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
-from kalda.records.batch import NO_PRODUCER_EPOCH, NO_SEQUENCE, BatchHeader, Buffer, read_header
+from kalda.records.batch import (
+    NO_PRODUCER_EPOCH,
+    NO_SEQUENCE,
+    PRODUCER_EPOCH_MAX,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 from kalda.records.control import ControlRecordType, EndTransactionMarker
 from kalda.records.errors import RecordsError
 from kalda.storage.errors import (
@@ -49,6 +56,8 @@ class AppendOrigin(Enum):
     CLIENT = "client"
     # The group or transaction coordinator: no sequence numbers, epochs are checked.
     COORDINATOR = "coordinator"
+    # The transaction coordinator, where each end raises the epoch: a marker's is above that of the records.
+    RAISED_EPOCH = "raised epoch"
 
 
 class CompletedTransaction(NamedTuple):
@@ -209,17 +218,20 @@ class ProducerStateManager:
             )
         return None
 
-    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
+    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker, origin: AppendOrigin) -> None:
         """Check a transaction marker before it is written.
 
         Raises:
-            InvalidProducerEpochError: the epoch is below the last one seen.
+            InvalidProducerEpochError: the epoch is below the last one seen; where the end of the transaction
+                raised it, it is not above the epoch of the open transaction.
             TransactionCoordinatorFencedError: the coordinator's epoch is below the last one seen.
         """
         entry = self.producers.get(header.producer_id)
         if entry is None:
             return
         self._check_epoch(entry, header.producer_epoch)
+        if origin is AppendOrigin.RAISED_EPOCH:
+            self._check_raised_epoch(entry, header.producer_epoch)
         if entry.coordinator_epoch > marker.coordinator_epoch:
             raise TransactionCoordinatorFencedError(
                 f"marker for producer {header.producer_id} in {self._topic_partition} has coordinator epoch "
@@ -393,6 +405,18 @@ class ProducerStateManager:
             raise InvalidProducerEpochError(
                 f"producer {entry.producer_id} wrote to {self._topic_partition} with epoch {epoch}, "
                 f"the last one was {entry.producer_epoch}"
+            )
+
+    def _check_raised_epoch(self, entry: ProducerStateEntry, epoch: int) -> None:
+        """Refuse a late marker of the previous transaction, which would end the open one (KIP-1228).
+
+        A marker that is written again finds no open transaction. The highest epoch is not raised.
+        """
+        is_open = entry.current_transaction_first_offset != NO_TRANSACTION
+        if is_open and epoch == entry.producer_epoch < PRODUCER_EPOCH_MAX:
+            raise InvalidProducerEpochError(
+                f"marker for producer {entry.producer_id} in {self._topic_partition} has epoch {epoch}, "
+                f"which is that of the open transaction; the end of a transaction raises it"
             )
 
     def _check_is_new(self, entry: ProducerStateEntry, epoch: int, first_sequence: int) -> None:

@@ -206,7 +206,7 @@ class UnifiedLog:
             if header.attributes & CONTROL_FLAG and not header.is_barrier:
                 marker = read_end_transaction_marker(records, 0, header)
                 if marker is not None:
-                    self.producer_state.check_marker(header, marker)
+                    self.producer_state.check_marker(header, marker, origin)
             else:
                 duplicate = self.producer_state.check_append(header, origin)
                 if duplicate is not None:

@@ -63,8 +63,8 @@ class Cluster(ClientConfigs):
         ```
 
     Some settings differ from Kafka's defaults so that tests are quick: ``zookeeper.session.timeout.ms`` is
-    3000, ``group.initial.rebalance.delay.ms`` is 0, and the replication factors of the internal topics fit
-    the number of brokers. `settings` wins over all of them.
+    3000, ``group.initial.rebalance.delay.ms`` and ``group.consumer.assignment.interval.ms`` are 0, and the
+    replication factors of the internal topics fit the number of brokers. `settings` wins over all of them.
 
     Args:
         brokers: How many brokers to run, at least 1.

@@ -132,8 +132,9 @@ class ProcessCluster(ClientConfigs):
             cluster.start(0)
         ```
 
-    As in `Cluster`, ``group.initial.rebalance.delay.ms`` is 0 and the replication factors of the internal
-    topics fit the number of brokers, unless `settings` says otherwise.
+    As in `Cluster`, ``group.initial.rebalance.delay.ms`` and ``group.consumer.assignment.interval.ms`` are 0
+    and the replication factors of the internal topics fit the number of brokers, unless `settings` says
+    otherwise.
 
     Args:
         directory: Where the processes' directories and logs are: ``broker-<id>``, ``zookeeper``.

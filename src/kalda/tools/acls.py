@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-acls = noun("List, add and remove ACLs of topics, groups and the cluster.")
+acls = noun("List, add and remove ACLs.\n\nThey protect topics, groups, transactions and the cluster.")
 
 _PATTERN_TYPES: Final = ("literal", "prefixed", "match", "any")
 
@@ -102,8 +102,7 @@ async def add(tool: Tool, /, **options: Any) -> None:
     """Add ACLs. Denials win over allowances."""
     bindings = _bindings(options)
     async with tool.admin() as admin:
-        outcomes = await admin.create_acls(bindings)
-    outcomes.raise_for_errors()
+        await admin.create_acls(bindings)
     _show(tool, bindings)
 
 
@@ -135,9 +134,8 @@ async def remove(tool: Tool, /, force: bool, **options: Any) -> None:
     if not force:
         click.confirm("Remove these ACLs?", abort=True, err=True)
     async with tool.admin() as admin:
-        outcomes = await admin.delete_acls(filters)
-    outcomes.raise_for_errors()
-    _show(tool, [binding for found in outcomes.values() for binding in found])
+        deleted = await admin.delete_acls(filters)
+    _show(tool, [binding for found in deleted.values() for binding in found])
 
 
 def _patterns(options: "dict[str, Any]") -> "list[tuple[ResourceType, str]]":
@@ -287,5 +285,5 @@ def _show(tool: Tool, bindings: "list[AclBinding]") -> None:
     ]
     tool.output.result(
         {"acls": [dict(zip(names, row, strict=True)) for row in rows]},
-        Table(tuple(name.upper().replace("_", "-") for name in names), rows),
+        Table(tuple(name.upper().replace("_", "-") for name in names), rows, empty="There are no such ACLs."),
     )

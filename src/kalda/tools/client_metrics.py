@@ -45,7 +45,10 @@ _INT32_MAX = 2**31 - 1
     help=f"Which clients push; all unless given. Selectors are {_SELECTORS}.",
 )
 async def client_metrics(tool: Tool, /, **options: Any) -> None:
-    """List, set and delete subscriptions to the metrics of clients (KIP-714)."""
+    """List, set and delete subscriptions to metrics of clients.
+
+    A subscription names the metrics that clients push (KIP-714).
+    """
     _check(options)
     name: str | None = options["name"]
     async with tool.admin() as admin:
@@ -99,8 +102,7 @@ async def _alter(tool: Tool, admin: "AsyncAdmin", name: str | None, options: dic
     ]
     if not changes:
         raise ToolUsageError("nothing to alter: give --interval, --metrics or --match")
-    outcomes = await admin.incremental_alter_configs({ConfigResource.client_metrics(name): changes})
-    outcomes.raise_for_errors()
+    await admin.incremental_alter_configs({ConfigResource.client_metrics(name): changes})
     tool.output.result({"name": name}, f"Altered client metrics config for {name}.")
 
 
@@ -110,10 +112,9 @@ async def _delete(tool: Tool, admin: "AsyncAdmin", name: str) -> None:
     resource = ConfigResource.client_metrics(name)
     settings = (await admin.describe_configs([resource]))[resource]
     if settings:
-        outcomes = await admin.incremental_alter_configs(
+        await admin.incremental_alter_configs(
             {resource: [AlterConfigOp.delete(setting) for setting in settings]}
         )
-        outcomes.raise_for_errors()
     tool.output.result({"name": name}, f"Deleted client metrics config for {name}.")
 
 
@@ -121,7 +122,7 @@ async def _describe(tool: Tool, admin: "AsyncAdmin", names: list[str]) -> None:
     from kalda.clients.admin.configs import ConfigResource
 
     resources = [ConfigResource.client_metrics(name) for name in names]
-    found = await admin.describe_configs(resources) if resources else {}
+    found = await admin.describe_configs(resources, outcomes=True) if resources else {}
     lines = []
     for resource in resources:
         lines.append(f"Client metrics configs for {resource.name} are:")

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.tools.cluster_health import partition_health, problems, spoken_release
+from kalda.tools.cluster_health import (
+    RESPONSE_TIMEOUT_MS,
+    PartitionHealth,
+    is_full,
+    partition_health,
+    problems,
+    spoken_release,
+)
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 from kalda.tools.framework.output import Json, json_line
@@ -18,8 +25,9 @@ from kalda.tools.framework.tables import Table
 if TYPE_CHECKING:
     from kalda.clients.admin.clusters import BrokerApiVersions
     from kalda.clients.admin.log_dirs import LogDirDescription
+    from kalda.common.types import BrokerEndpoint
 
-cluster = noun("Show a cluster's brokers, versions and health; take a broker out of it.")
+cluster = noun("Show brokers, versions and health; take a broker out.")
 
 _ALIASES = {"--command-config": ("--config",)}
 """The name in ``kafka-cluster`` before 4.2 (KIP-1147)."""
@@ -49,35 +57,33 @@ async def describe(tool: Tool) -> None:
     async with tool.admin() as admin:
         described = await admin.describe_cluster()
         ids = [node.id for node in described.nodes]
-        versions = await admin.describe_api_versions(ids)
-        dirs = await admin.describe_log_dirs(ids)
-        topics = await admin.describe_topics(await admin.list_topics(include_internal=True))
+        versions = await admin.describe_api_versions(ids, timeout_ms=RESPONSE_TIMEOUT_MS, outcomes=True)
+        running = [each for each in ids if each in versions.results]
+        dirs = await admin.describe_log_dirs(running, outcomes=True)
+        topics = await admin.describe_topics(await admin.list_topics(include_internal=True), outcomes=True)
         reassigning = await admin.list_partition_reassignments()
         features = await admin.describe_features()
     health = partition_health(topics.results.values())
     controller = described.controller
-    rows = []
-    offline: list[str] = []
-    for node in described.nodes:
-        found = dirs.results.get(node.id)
-        failed = [] if found is None else [path for path, each in found.items() if each.error is not None]
-        offline += [f"{path} of broker {node.id}" for path in failed]
-        rows.append(
-            (
-                node.id,
-                node.host,
-                node.port,
-                node.rack,
-                controller is not None and controller.id == node.id,
-                _release(versions.results.get(node.id)),
-                health.leaders.get(node.id, 0),
-                health.replicas.get(node.id, 0),
-                _size(found),
-                _usable(found),
-                len(failed),
-            )
+    rows = [
+        _broker_row(
+            node,
+            health,
+            versions.results.get(node.id),
+            dirs.results.get(node.id),
+            is_controller=controller is not None and controller.id == node.id,
         )
-    faults = problems(health, ids, has_controller=controller is not None, offline_dirs=offline)
+        for node in described.nodes
+    ]
+    places = _places(dirs.results)
+    faults = problems(
+        health,
+        ids,
+        running,
+        has_controller=controller is not None,
+        offline_dirs=[place for place, each in places.items() if each.error is not None],
+        full_dirs=[place for place, each in places.items() if is_full(each.usable_bytes, each.total_bytes)],
+    )
     levels = {name: each.max_version_level for name, each in sorted(features.finalized_features.items())}
     summary: dict[str, str | int | None] = {
         "cluster_id": described.cluster_id,
@@ -106,7 +112,9 @@ async def describe(tool: Tool) -> None:
         *([f"Features: {', '.join(f'{name}={level}' for name, level in levels.items())}."] if levels else []),
         *(faults or ["The cluster is healthy."]),
     )
-    raise_for(tool.output, [*versions.errors.values(), *dirs.errors.values(), *topics.errors.values()])
+    # What another attempt would change is a broker that does not run, which is among the faults.
+    refused = [error for error in versions.errors.values() if not error.is_retriable]
+    raise_for(tool.output, [*refused, *dirs.errors.values(), *topics.errors.values()])
 
 
 @command("id", cluster, aliases=_ALIASES)
@@ -131,7 +139,7 @@ async def api_versions(tool: Tool, broker: tuple[int, ...]) -> None:
     from kalda.protocol.registry import declared_keys, spec
 
     async with tool.admin() as admin:
-        described = await admin.describe_api_versions(broker or None)
+        described = await admin.describe_api_versions(broker or None, outcomes=True)
     rows = []
     named, declared = set(ApiKey), set(declared_keys())
     for broker_id, found in sorted(described.results.items()):
@@ -191,6 +199,37 @@ async def decommission(tool: Tool, broker_id: int, throttle: int | None, dry_run
 
 def _headings(names: "Mapping[str, object] | tuple[str, ...]") -> tuple[str, ...]:
     return tuple(name.upper().replace("_", "-") for name in names)
+
+
+def _broker_row(
+    node: "BrokerEndpoint",
+    health: PartitionHealth,
+    versions: "BrokerApiVersions | None",
+    dirs: "Mapping[str, LogDirDescription] | None",
+    *,
+    is_controller: bool,
+) -> tuple[str | int | None, ...]:
+    return (
+        node.id,
+        node.host,
+        node.port,
+        node.rack,
+        is_controller,
+        _release(versions),
+        health.leaders.get(node.id, 0),
+        health.replicas.get(node.id, 0),
+        _size(dirs),
+        _usable(dirs),
+        sum(each.error is not None for each in (dirs or {}).values()),
+    )
+
+
+def _places(dirs: "Mapping[int, Mapping[str, LogDirDescription]]") -> "dict[str, LogDirDescription]":
+    return {
+        f"{path} of broker {broker_id}": each
+        for broker_id, found in sorted(dirs.items())
+        for path, each in found.items()
+    }
 
 
 def _release(versions: "BrokerApiVersions | None") -> str | None:

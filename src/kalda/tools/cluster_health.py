@@ -9,7 +9,15 @@ from kalda.common.api_keys import ApiKey
 if TYPE_CHECKING:
     from kalda.clients.admin.topics import TopicDescription
 
+RESPONSE_TIMEOUT_MS: Final = 3000
+"""How long a broker may take for its first response before a tool takes it for one that does not run.
+
+A killed broker is listed until its session expires.
+"""
+
 _RELEASES: Final = (
+    ("4.4", ApiKey.TXN_OFFSET_COMMIT, 6),
+    ("4.3", ApiKey.LIST_OFFSETS, 11),
     ("4.1", ApiKey.FETCH, 18),
     ("4.0", ApiKey.PRODUCE, 12),
     ("3.9", ApiKey.FETCH, 17),
@@ -45,6 +53,11 @@ def spoken_release(highest_versions: Mapping[int, int]) -> str | None:
         if highest_versions.get(key, -1) >= version:
             return release
     return None
+
+
+def is_full(usable_bytes: int | None, total_bytes: int | None) -> bool:
+    """Return whether less than one percent of a volume is free; False where a broker does not say."""
+    return usable_bytes is not None and total_bytes is not None and usable_bytes * 100 < total_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +97,49 @@ def partition_health(topics: "Iterable[TopicDescription]") -> PartitionHealth:
 
 
 def problems(
-    health: PartitionHealth, brokers: Iterable[int], *, has_controller: bool, offline_dirs: Iterable[str]
+    health: PartitionHealth,
+    listed: Iterable[int],
+    running: Iterable[int],
+    *,
+    has_controller: bool,
+    offline_dirs: Iterable[str],
+    full_dirs: Iterable[str] = (),
 ) -> list[str]:
-    """Return one line for each thing that is wrong, with what to look at; none for a healthy cluster."""
+    """Return one line for each thing that is wrong, with what to look at; none for a healthy cluster.
+
+    Args:
+        health: the partitions.
+        listed: the brokers that the cluster lists.
+        running: those of them that respond.
+        has_controller: whether there is a controller.
+        offline_dirs: the log directories that failed, with their brokers.
+        full_dirs: those with next to no room.
+    """
     found = []
     if not has_controller:
         found.append("There is no controller: topics and leaders cannot change; look at the brokers' logs.")
-    missing = sorted(health.replicas.keys() - set(brokers))
+    missing = sorted((health.replicas.keys() | set(listed)) - set(running))
     if missing:
-        found.append(f"Brokers {', '.join(map(str, missing))} have replicas and are not running; start them.")
+        verb, object_ = ("is", "it") if len(missing) == 1 else ("are", "them")
+        names = ", ".join(map(str, missing))
+        found.append(f"Broker{'s' * (len(missing) > 1)} {names} {verb} not running; start {object_}.")
     if health.offline:
         found.append(
-            f"{health.offline} partitions have no leader: `kalda topics describe --unavailable-partitions`."
+            f"{_partitions(health.offline, 'has', 'have')} no leader: "
+            "`kalda topics describe --unavailable-partitions`."
         )
     if health.under_replicated:
         found.append(
-            f"{health.under_replicated} partitions lack in-sync replicas: "
+            f"{_partitions(health.under_replicated, 'lacks', 'lack')} in-sync replicas: "
             "`kalda topics describe --under-replicated-partitions`."
         )
     found += [f"Log directory {each} is offline; see the broker's log." for each in offline_dirs]
+    found += [
+        f"Log directory {each} is full; delete topics, lower their retention or enlarge the volume."
+        for each in full_dirs
+    ]
     return found
+
+
+def _partitions(count: int, one: str, many: str) -> str:
+    return f"1 partition {one}" if count == 1 else f"{count} partitions {many}"

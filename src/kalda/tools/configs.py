@@ -32,7 +32,7 @@ _zookeeper_option = click.option(
     "--add-config, which is not stored.",
 )
 
-configs = noun("Describe and alter settings of topics, brokers and groups.")
+configs = noun("Describe and alter settings of topics, brokers, groups.")
 
 
 @command("describe", configs)
@@ -58,7 +58,7 @@ async def describe(
     async with tool.admin() as admin:
         resources = await wanted.resources(admin)
         described = await admin.describe_configs(
-            dict.fromkeys(resources, names or None), include_synonyms=True
+            dict.fromkeys(resources, names or None), include_synonyms=True, outcomes=True
         )
     rows = []
     document: list[Json] = []
@@ -69,8 +69,12 @@ async def describe(
             (*entity_text(resource), entry.name, entry.source.name, _flags(entry), entry.value)
             for entry in shown
         ]
+    empty = None
+    if described.results and not (is_all or names or described.errors):
+        empty = "No setting is changed; --all shows all, with their values."
     tool.output.result(
-        {"entities": document}, Table(("TYPE", "ENTITY", "NAME", "SOURCE", "FLAGS", "VALUE"), rows)
+        {"entities": document},
+        Table(("TYPE", "ENTITY", "NAME", "SOURCE", "FLAGS", "VALUE"), rows, empty=empty),
     )
     raise_for(tool.output, described.errors.values())
 
@@ -136,7 +140,7 @@ async def alter(
         async with tool.admin() as admin:
             resources = await wanted.resources(admin)
             altered = await admin.incremental_alter_configs(
-                dict.fromkeys(resources, changes), validate_only=dry_run
+                dict.fromkeys(resources, changes), validate_only=dry_run, outcomes=True
             )
         errors = altered.errors
     else:

@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.tools.framework.command import Tool
 from kalda.tools.framework.errors import ToolError
-from kalda.tools.reassign import clear_throttles, read_current, read_ongoing, set_throttles, wait_for_moves
+from kalda.tools.reassign import (
+    clear_throttles,
+    read_current,
+    read_ongoing,
+    running_brokers,
+    set_throttles,
+    wait_for_moves,
+)
 from kalda.tools.reassignment_plan import (
     Assignment,
     OngoingReassignment,
@@ -60,7 +67,7 @@ async def plan_drain(admin: "AsyncAdmin", broker_id: int) -> DrainPlan:
         ClientError: the cluster cannot be read.
         ToolError: too few brokers remain.
     """
-    racks = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
+    racks = await running_brokers(admin)
     current = await read_current(admin, await admin.list_topics(include_internal=True))
     ongoing = await read_ongoing(admin, None)
     # A partition on its way to other replicas is judged by these.
@@ -109,8 +116,7 @@ async def carry_out(
                 bounded.topics, {each: bounded.brokers[each] for each in plan.live if each in bounded.brokers}
             ),
         )
-        altered = await admin.alter_partition_reassignments(plan.changed)
-        altered.raise_for_errors()
+        await admin.alter_partition_reassignments(plan.changed)
         await wait_for_moves(tool, admin, file)
         await clear_throttles(admin, file)
         moved |= file.assignment

@@ -145,7 +145,9 @@ def _show(tool: Tool, tokens: "list[DelegationToken]") -> None:
             )
         )
     header = ("TOKENID", "HMAC", "OWNER", "REQUESTER", "RENEWERS", "ISSUEDATE", "EXPIRYDATE", "MAXDATE")
-    tool.output.result({"tokens": document}, Table(header, rows))
+    tool.output.result(
+        {"tokens": document}, Table(header, rows, empty="There are no tokens that you may see.")
+    )
 
 
 def _show_end(tool: Tool, end_ms: int) -> None:

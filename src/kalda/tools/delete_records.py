@@ -59,7 +59,7 @@ async def delete_records(
         else:
             partitions = await partitions_of(admin, "--topic", topic)
             offsets = dict.fromkeys(partitions, _END if before_offset is None else before_offset)
-        deleted = await admin.delete_records(offsets)
+        deleted = await admin.delete_records(offsets, outcomes=True)
     marks: dict[TopicPartition, int] = {each: one.low_watermark for each, one in deleted.results.items()}
     rows = [(each.topic, each.partition, marks[each]) for each in sorted(marks)]
     tool.output.result(

@@ -85,7 +85,7 @@ async def elect_leaders(
             )
         elif topic:
             partitions = await partitions_of(admin, "--topic", topic)
-        elected = await admin.elect_leaders(kind, partitions)
+        elected = await admin.elect_leaders(kind, partitions, outcomes=True)
     errors = {
         each: error
         for each, error in elected.errors.items()

@@ -17,7 +17,7 @@ from kalda.tools.framework.values import parse_settings
 if TYPE_CHECKING:
     from kalda.clients.admin.clusters import FeatureUpdate, UpgradeType
 
-features = noun("Describe, upgrade, downgrade and disable the features of a cluster.")
+features = noun("Describe, raise, lower and disable features.")
 
 _feature_option = click.option(
     "--feature", multiple=True, metavar="NAME=LEVEL", help="A feature and its new level; repeatable."
@@ -109,7 +109,7 @@ async def _update(
     tool: Tool, updates: "Mapping[str, FeatureUpdate]", done: str, verb: str, *, is_dry_run: bool
 ) -> None:
     async with tool.admin() as admin:
-        updated = await admin.update_features(updates, validate_only=is_dry_run)
+        updated = await admin.update_features(updates, validate_only=is_dry_run, outcomes=True)
     word = f"Would {verb}" if is_dry_run else done
     tool.output.result(
         {

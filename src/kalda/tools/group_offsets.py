@@ -42,7 +42,7 @@ GROUP_SETTINGS = (
 )
 """What kafka-consumer-groups has for all of its actions."""
 
-groups = noun("List, describe and delete groups, and reset their offsets.")
+groups = noun("List, describe, reset and delete groups.")
 
 
 def group_arguments(function: _Function) -> _Function:
@@ -193,7 +193,7 @@ async def delete_offsets(tool: Tool, name: str | None, group: str | None, topic:
         )
     async with tool.admin() as admin:
         partitions = await partitions_of(admin, "--topic", topic)
-        deleted = await admin.delete_consumer_group_offsets({group_id: partitions})
+        deleted = await admin.delete_consumer_group_offsets({group_id: partitions}, outcomes=True)
     outcomes = deleted[group_id]
     rows = [
         (each.topic, each.partition, "error" if each in outcomes.errors else "deleted") for each in partitions
@@ -225,7 +225,6 @@ async def partitions_of(admin: "AsyncAdmin", option: str, words: Iterable[str]) 
     whole = [topic for topic, numbers in topics.items() if numbers is None]
     found = [TopicPartition(topic, number) for topic, numbers in topics.items() for number in numbers or ()]
     described = await admin.describe_topics(whole)
-    described.raise_for_errors()
     for description in described.results.values():
         found += [TopicPartition(description.name, each.partition) for each in description.partitions]
     return sorted(found)
@@ -242,8 +241,8 @@ async def log_ranges(
     from kalda.clients.admin.partitions import OffsetSpec
 
     wanted = list(partitions)
-    starts = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.earliest()))
-    ends = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.latest()))
+    starts = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.earliest()), outcomes=True)
+    ends = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.latest()), outcomes=True)
     return {each: LogRange(starts[each].offset, ends[each].offset) for each in wanted}
 
 
@@ -268,7 +267,7 @@ async def _check_inactive(admin: "AsyncAdmin", group_ids: Iterable[str]) -> None
     from kalda.clients.admin.groups import GroupState
     from kalda.common.errors import ErrorCode
 
-    described = await admin.describe_consumer_groups(group_ids)
+    described = await admin.describe_consumer_groups(group_ids, outcomes=True)
     for group_id, error in described.errors.items():
         if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
             raise ToolError(f"group {group_id}: {error}") from error
@@ -282,7 +281,6 @@ async def _check_inactive(admin: "AsyncAdmin", group_ids: Iterable[str]) -> None
 
 async def _committed(admin: "AsyncAdmin", group_id: str) -> dict[TopicPartition, int]:
     fetched = (await admin.list_consumer_group_offsets([group_id]))[group_id]
-    fetched.raise_for_errors()
     return {part: each.offset for part, each in sorted(fetched.results.items()) if each is not None}
 
 
@@ -335,7 +333,7 @@ async def _offsets_at(
     from kalda.clients.admin.partitions import OffsetSpec
 
     wanted = list(partitions)
-    found = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.for_timestamp(time_ms)))
+    found = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.for_timestamp(time_ms)), outcomes=True)
     return {each: found[each].offset if found[each].offset >= 0 else None for each in wanted}
 
 
@@ -347,7 +345,8 @@ async def _commit(
             group_id: {part: new.offset for part, new in plan.items()}
             for group_id, plan in plans.items()
             if plan
-        }
+        },
+        outcomes=True,
     )
     errors = list(altered.errors.values())
     for outcomes in altered.results.values():

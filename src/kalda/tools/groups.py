@@ -68,7 +68,7 @@ async def list_groups(tool: Tool, state: tuple[str, ...], types: tuple[str, ...]
     names = ("group", "type", "protocol", "state")
     tool.output.result(
         {"groups": [dict(zip(names, row, strict=True)) for row in rows]},
-        Table(("GROUP", "TYPE", "PROTOCOL", "STATE"), rows),
+        Table(("GROUP", "TYPE", "PROTOCOL", "STATE"), rows, empty="There are no such groups."),
     )
     raise_for(tool.output, listing.errors.values())
 
@@ -119,7 +119,7 @@ async def delete(tool: Tool, names: tuple[str, ...], group: tuple[str, ...], all
     """Delete groups without members, and their committed offsets."""
     async with tool.admin() as admin:
         chosen = await chosen_groups(admin, names, group, all_groups)
-        deleted = await admin.delete_consumer_groups(chosen)
+        deleted = await admin.delete_consumer_groups(chosen, outcomes=True)
     tool.output.result(
         {"groups": [{"group": each, "error": error_json(deleted.errors.get(each))} for each in chosen]},
         *(f"Deleted group {each}." for each in chosen if each in deleted.results),
@@ -160,7 +160,7 @@ async def remove_members(
     ]
     async with tool.admin() as admin:
         removed = await admin.remove_members_from_consumer_group(
-            dict.fromkeys(chosen, None if all_members else wanted), reason=reason
+            dict.fromkeys(chosen, None if all_members else wanted), reason=reason, outcomes=True
         )
     lines = []
     errors: list[ClientError] = list(removed.errors.values())
@@ -188,14 +188,14 @@ async def group_views(
     from kalda.clients.admin.partitions import OffsetSpec
 
     descriptions, errors = await _descriptions(admin, group_ids)
-    committed = await admin.list_consumer_group_offsets(list(descriptions))
+    committed = await admin.list_consumer_group_offsets(list(descriptions), outcomes=True)
     errors += committed.errors.values()
     offsets = {group_id: fetched.results for group_id, fetched in committed.results.items()}
     wanted = {
         *(partition for each in offsets.values() for partition in each),
         *(part for each in descriptions.values() for member in each.members for part in member.assignment),
     }
-    ends = await admin.list_offsets(dict.fromkeys(sorted(wanted), OffsetSpec.latest()))
+    ends = await admin.list_offsets(dict.fromkeys(sorted(wanted), OffsetSpec.latest()), outcomes=True)
     end_offsets: dict[TopicPartition, int] = {part: each.offset for part, each in ends.results.items()}
     brokers: dict[int, BrokerEndpoint] = {each.id: each for each in (await admin.describe_cluster()).nodes}
     return [
@@ -209,10 +209,10 @@ async def _descriptions(
 ) -> "tuple[dict[str, GroupDescription], list[ClientError]]":
     from kalda.common.errors import ErrorCode
 
-    consumers = await admin.describe_consumer_groups(group_ids)
+    consumers = await admin.describe_consumer_groups(group_ids, outcomes=True)
     # A group of another protocol type, for example of Kafka Connect.
     others = [name for name, error in consumers.errors.items() if error.code is ErrorCode.INVALID_GROUP_ID]
-    classic = await admin.describe_classic_groups(others)
+    classic = await admin.describe_classic_groups(others, outcomes=True)
     errors = [error for name, error in consumers.errors.items() if name not in others]
     return {**consumers.results, **classic.results}, [*errors, *classic.errors.values()]
 

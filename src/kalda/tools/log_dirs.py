@@ -44,7 +44,7 @@ async def describe(
     words = [*topic, *(topic_list.split(",") if topic_list else ())]
     async with tool.admin() as admin:
         partitions = await partitions_of(admin, "--topic", words) if words else None
-        described = await admin.describe_log_dirs(brokers, partitions=partitions)
+        described = await admin.describe_log_dirs(brokers, partitions=partitions, outcomes=True)
     directories, logs = [], []
     document: list[Json] = []
     errors = [*described.errors.values()]
@@ -56,7 +56,7 @@ async def describe(
                 (
                     broker_id,
                     path,
-                    "offline" if each.error is not None else "online",
+                    "offline" if each.error is not None else "cordoned" if each.is_cordoned else "online",
                     len(sizes),
                     sum(sizes.values()),
                     each.total_bytes,
@@ -74,6 +74,7 @@ async def describe(
                     "error": error_json(each.error),
                     "total_bytes": each.total_bytes,
                     "usable_bytes": each.usable_bytes,
+                    "is_cordoned": each.is_cordoned,
                     "logs": [_log_json(row) for row in rows],
                 }
             )

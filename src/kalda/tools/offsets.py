@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
     from kalda.clients.admin.partitions import OffsetSpec
 
-_WORDS = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered")
+_WORDS = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered", "earliest-pending-upload")
 """What -1, -2, ... stand for, as in Kafka's tool."""
 
 
@@ -37,8 +37,8 @@ _WORDS = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiere
     default="latest",
     show_default=True,
     metavar="TIME",
-    help="latest, earliest, max-timestamp, earliest-local, latest-tiered (or -1 to -5), a date and time, "
-    "or milliseconds since 1970.",
+    help="latest, earliest, max-timestamp, earliest-local, latest-tiered, earliest-pending-upload "
+    "(or -1 to -6), a date and time, or milliseconds since 1970.",
 )
 @click.option(
     "--isolation-level",
@@ -83,7 +83,9 @@ async def offsets(
                 if text
             )
             raise ToolError(f"none of the topics has a partition of {which}")
-        found = await admin.list_offsets(dict.fromkeys(chosen, spec), isolation_level=isolation_level)
+        found = await admin.list_offsets(
+            dict.fromkeys(chosen, spec), isolation_level=isolation_level, outcomes=True
+        )
     rows = []
     document: list[Json] = []
     for each in chosen:
@@ -120,6 +122,7 @@ def offset_spec(option: str, text: str) -> "OffsetSpec":
         "max-timestamp": OffsetSpec.max_timestamp,
         "earliest-local": OffsetSpec.earliest_local,
         "latest-tiered": OffsetSpec.latest_tiered,
+        "earliest-pending-upload": OffsetSpec.earliest_pending_upload,
     }
     assert tuple(words) == _WORDS
     word = text.strip().lower()
@@ -149,7 +152,6 @@ async def _partitions(
         ):
             chosen.setdefault(topic, []).append(rule.partitions)
     described = await admin.describe_topics([*whole, *(chosen.keys() - set(whole))])
-    described.raise_for_errors()
     return sorted(
         TopicPartition(topic.name, each.partition)
         for topic in described.results.values()

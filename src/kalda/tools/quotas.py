@@ -13,7 +13,7 @@ from kalda.tools.framework.tables import Table
 if TYPE_CHECKING:
     from kalda.clients.admin.quotas import QuotaEntity
 
-quotas = noun("List, set and remove quotas of users, client ids and addresses.")
+quotas = noun("List, set and remove quotas of users and clients.\n\nAddresses may have quotas too.")
 
 _TYPES: Final = ("user", "client-id", "ip")
 
@@ -70,7 +70,10 @@ async def list_quotas(tool: Tool, **options: Any) -> None:
         {"entity": dict(entity), "quotas": dict(values)}
         for entity, values in sorted(found.items(), key=lambda item: str(item[0]))
     ]
-    tool.output.result({"quotas": document}, Table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), rows))
+    tool.output.result(
+        {"quotas": document},
+        Table(("USER", "CLIENT-ID", "IP", "QUOTA", "VALUE"), rows, empty="No quota is set."),
+    )
 
 
 @command("set", quotas)
@@ -108,8 +111,7 @@ async def _alter(tool: Tool, entity: "QuotaEntity", values: dict[str, float | No
     from kalda.clients.admin.quotas import QuotaAlteration
 
     async with tool.admin() as admin:
-        outcomes = await admin.alter_client_quotas([QuotaAlteration(entity, values)])
-    outcomes.raise_for_errors()
+        await admin.alter_client_quotas([QuotaAlteration(entity, values)])
     changes = (
         f"{name} is {'removed' if value is None else f'{value:.15g}'}" for name, value in values.items()
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from kalda.common.types import TopicPartition
+from kalda.tools.cluster_health import RESPONSE_TIMEOUT_MS
 from kalda.tools.framework.command import Tool, command, noun
 from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.framework.names import TopicName
@@ -111,7 +112,7 @@ async def generate(
         if all_topics:
             chosen = list(await admin.list_topics(include_internal=True))
         current = await read_current(admin, chosen)
-        found = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
+        found = await running_brokers(admin)
     wanted = sorted(found) if broker_list is None else parse_ids("--broker-list", broker_list)
     missing = [broker_id for broker_id in wanted if broker_id not in found]
     if missing:
@@ -186,7 +187,9 @@ async def execute(
         )
         await set_throttles(admin, bounded)
         altered = await admin.alter_partition_reassignments(
-            file.assignment, allow_replication_factor_change=not disallow_replication_factor_change
+            file.assignment,
+            allow_replication_factor_change=not disallow_replication_factor_change,
+            outcomes=True,
         )
         started = [each for each in file.assignment if each in altered.results]
         if not altered.errors and file.log_dirs:
@@ -243,7 +246,7 @@ async def cancel(tool: Tool, reassignment_json_file: Path, preserve_throttles: b
     file = _read(reassignment_json_file)
     async with tool.admin() as admin:
         ongoing = await read_ongoing(admin, file.assignment)
-        cancelled = await admin.alter_partition_reassignments(dict.fromkeys(ongoing))
+        cancelled = await admin.alter_partition_reassignments(dict.fromkeys(ongoing), outcomes=True)
         progress = await read_progress(admin, file)
         back = {each.replica: each.current_dir for each in progress.directories if each.is_ongoing}
         if back:
@@ -290,7 +293,11 @@ async def list_reassignments(tool: Tool) -> None:
     names = ("topic", "partition", "replicas", "adding", "removing")
     tool.output.result(
         {"reassignments": [dict(zip(names, row, strict=True)) for row in rows]},
-        Table(("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"), rows),
+        Table(
+            ("TOPIC", "PARTITION", "REPLICAS", "ADDING", "REMOVING"),
+            rows,
+            empty="No partition is being reassigned.",
+        ),
     )
 
 
@@ -306,35 +313,33 @@ async def set_throttles(admin: "AsyncAdmin", bounded: Throttles) -> None:
         ConfigResource.topic(topic): settings for topic, settings in bounded.topics.items() if settings
     }
     changes |= {ConfigResource.broker(broker_id): settings for broker_id, settings in bounded.brokers.items()}
-    altered = await admin.incremental_alter_configs(
+    await admin.incremental_alter_configs(
         {
             resource: [AlterConfigOp.set(name, value) for name, value in settings.items()]
             for resource, settings in changes.items()
         }
     )
-    altered.raise_for_errors()
 
 
 async def clear_throttles(admin: "AsyncAdmin", file: ReassignmentFile) -> None:
     """Delete the throttles of all brokers and of the file's topics, as Kafka's tool does.
 
-    It takes all brokers: which of them took part in former moves is not known.
+    It takes all brokers that run: which of them took part in former moves is not known.
 
     Raises:
         ClientError: a broker refused it.
     """
     from kalda.clients.admin.configs import AlterConfigOp, ConfigResource
 
-    brokers = {broker.id for broker in (await admin.describe_cluster()).nodes}
+    brokers = await running_brokers(admin)
     existing = await admin.list_topics(include_internal=True)
     changes: dict[ConfigResource, tuple[str, ...]] = {
         ConfigResource.broker(broker_id): BROKER_THROTTLES for broker_id in sorted(brokers)
     }
     changes |= {ConfigResource.topic(topic): TOPIC_THROTTLES for topic in file.topics if topic in existing}
-    altered = await admin.incremental_alter_configs(
+    await admin.incremental_alter_configs(
         {resource: [AlterConfigOp.delete(name) for name in names] for resource, names in changes.items()}
     )
-    altered.raise_for_errors()
 
 
 def _read(path: Path) -> ReassignmentFile:
@@ -356,9 +361,21 @@ async def _check(
             "them, or use --additional, which also changes the throttle of what is under way"
         )
     current = await read_current(admin, file.topics)
-    brokers = sorted(broker.id for broker in (await admin.describe_cluster()).nodes)
-    check_current(file.assignment, current, brokers)
+    check_current(file.assignment, current, sorted(await running_brokers(admin)))
     return {each: current[each] for each in sorted(file.assignment)}, ongoing
+
+
+async def running_brokers(admin: "AsyncAdmin") -> dict[int, str | None]:
+    """Return the racks of the brokers that respond, by id.
+
+    The cluster lists a killed broker until its session expires. Nothing can be moved to it or set on it.
+
+    Raises:
+        ClientError: the cluster cannot be described.
+    """
+    racks = {broker.id: broker.rack for broker in (await admin.describe_cluster()).nodes}
+    responded = await admin.describe_api_versions(racks, timeout_ms=RESPONSE_TIMEOUT_MS, outcomes=True)
+    return {broker_id: rack for broker_id, rack in racks.items() if broker_id in responded.results}
 
 
 async def read_current(admin: "AsyncAdmin", topics: Iterable[str]) -> Assignment:
@@ -368,7 +385,6 @@ async def read_current(admin: "AsyncAdmin", topics: Iterable[str]) -> Assignment
         ClientError: a topic cannot be described.
     """
     described = await admin.describe_topics(topics)
-    described.raise_for_errors()
     return {
         TopicPartition(topic.name, partition.partition): partition.replicas
         for topic in described.results.values()
@@ -401,7 +417,9 @@ async def _move_directories(admin: "AsyncAdmin", log_dirs: Mapping[Replica, str]
     deadline = loop.time() + timeout_ms / 1000
     while True:
         keys = {TopicPartitionReplica(*each.partition, each.broker_id): each for each in waiting}
-        altered = await admin.alter_replica_log_dirs({key: waiting[each] for key, each in keys.items()})
+        altered = await admin.alter_replica_log_dirs(
+            {key: waiting[each] for key, each in keys.items()}, outcomes=True
+        )
         late: dict[Replica, ClientError] = {keys[key]: error for key, error in altered.errors.items()}
         # A replica that is new on its broker can only move when the broker has created it.
         refused = [error for error in late.values() if error.code is not ErrorCode.REPLICA_NOT_AVAILABLE]

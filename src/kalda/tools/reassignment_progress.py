@@ -159,7 +159,7 @@ async def read_progress(admin: "AsyncAdmin", file: ReassignmentFile) -> Progress
     from kalda.common.errors import ErrorCode
 
     ongoing = await admin.list_partition_reassignments()
-    described = await admin.describe_topics(file.topics)
+    described = await admin.describe_topics(file.topics, outcomes=True)
     for error in described.errors.values():
         if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise error
@@ -170,7 +170,6 @@ async def read_progress(admin: "AsyncAdmin", file: ReassignmentFile) -> Progress
     }
     keys = {TopicPartitionReplica(*each.partition, each.broker_id): each for each in file.log_dirs}
     found = await admin.describe_replica_log_dirs(keys)
-    found.raise_for_errors()
     places = {
         keys[key]: ReplicaPlace(info.current_replica_log_dir, info.future_replica_log_dir)
         for key, info in found.results.items()

@@ -81,8 +81,10 @@ def topics_table(
     return Table(("TOPIC", "TOPIC-ID", "PARTITIONS", "REPLICATION-FACTOR", "CONFIGS"), rows)
 
 
-def partitions_table(partitions: "Iterable[tuple[str, TopicPartitionInfo]]") -> Table:
-    """Return one row for each partition, beside its topic's name."""
+def partitions_table(
+    partitions: "Iterable[tuple[str, TopicPartitionInfo]]", *, empty: str | None = None
+) -> Table:
+    """Return one row for each partition, beside its topic's name; `empty` is the remark without any."""
     rows = [
         (
             name,
@@ -97,7 +99,7 @@ def partitions_table(partitions: "Iterable[tuple[str, TopicPartitionInfo]]") -> 
         for name, each in partitions
     ]
     columns = ("TOPIC", "PARTITION", "LEADER", "REPLICAS", "ISR", "ELR", "LAST-KNOWN-ELR", "OFFLINE")
-    return Table(columns, rows)
+    return Table(columns, rows, empty=empty)
 
 
 def topic_json(

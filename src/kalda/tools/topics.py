@@ -108,9 +108,9 @@ async def describe(
         chosen = await existing_topics(
             admin, wanted_names, include_internal=not exclude_internal, is_all_default=True
         )
-        found = await admin.describe_topics(chosen, partitions_per_page=page)
+        found = await admin.describe_topics(chosen, partitions_per_page=page, outcomes=True)
         settings = await admin.describe_configs(
-            ConfigResource.topic(name) for name in chosen if name in found.results
+            [ConfigResource.topic(name) for name in chosen if name in found.results], outcomes=True
         )
     descriptions: list[TopicDescription] = sorted(found.results.values(), key=lambda each: each.name)
     configs: dict[str, Mapping[str, ConfigEntry]] = {
@@ -131,7 +131,10 @@ async def describe(
     if wanted:
         descriptions = [each for each in descriptions if shown[each.name]]
     document = {"topics": [topic_json(each, shown[each.name], overrides[each.name]) for each in descriptions]}
-    partitions = partitions_table([(each.name, part) for each in descriptions for part in shown[each.name]])
+    partitions = partitions_table(
+        [(each.name, part) for each in descriptions for part in shown[each.name]],
+        empty="There are no such partitions." if wanted and not found.errors else None,
+    )
     if wanted:
         tool.output.result(document, partitions)
     elif topics_with_overrides:
@@ -188,7 +191,7 @@ async def create(
     settings = parse_settings("--config", config)
     new = [NewTopic(name, partitions, replication_factor, assignment, settings) for name in chosen]
     async with tool.admin() as admin:
-        created = await admin.create_topics(new, validate_only=dry_run)
+        created = await admin.create_topics(new, validate_only=dry_run, outcomes=True)
     errors = dict(created.errors)
     existing = [
         name
@@ -271,7 +274,7 @@ async def alter(
         failures: dict[str, ClientError] = {}
         if partitions is not None and chosen:
             new = {}
-            for description in (await admin.describe_topics(chosen)).values():
+            for description in (await admin.describe_topics(chosen, outcomes=True)).values():
                 added = partitions - len(description.partitions)
                 assignment = None
                 if replica_assignment is not None:
@@ -279,10 +282,10 @@ async def alter(
                     # Kafka's tool takes the brokers of all partitions, and uses those of the added ones.
                     assignment = list(by_partition.values())[-added:] if added > 0 else []
                 new[description.name] = NewPartitions(partitions, assignment)
-            failures |= (await admin.create_partitions(new, validate_only=dry_run)).errors
+            failures |= (await admin.create_partitions(new, validate_only=dry_run, outcomes=True)).errors
         if operations and chosen:
             resources = {ConfigResource.topic(name): operations for name in chosen if name not in failures}
-            altered = await admin.incremental_alter_configs(resources, validate_only=dry_run)
+            altered = await admin.incremental_alter_configs(resources, validate_only=dry_run, outcomes=True)
             failures |= {resource.name: error for resource, error in altered.errors.items()}
     verb = "Would alter" if dry_run else "Altered"
     tool.output.result(
@@ -303,7 +306,7 @@ async def delete(tool: Tool, names: tuple[str, ...], topic: tuple[str, ...], if_
     wanted = distinct("--topic", names, topic)
     async with tool.admin() as admin:
         chosen = await existing_topics(admin, wanted, include_internal=False, is_missing_allowed=if_exists)
-        deleted = await admin.delete_topics(chosen)
+        deleted = await admin.delete_topics(chosen, outcomes=True)
     errors = {name: error for name, error in deleted.errors.items() if isinstance(name, str)}
     tool.output.result(
         {"topics": [{"name": name, "error": error_json(errors.get(name))} for name in chosen]},

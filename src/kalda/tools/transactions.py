@@ -30,7 +30,7 @@ _MINUTE_MS: Final = 60_000
 _BATCH: Final = 500
 """Partitions asked for at once in a search through the cluster, as in Kafka's tool."""
 
-transactions = noun("List and describe transactions, find those that hang, and abort them.")
+transactions = noun("List, describe and abort transactions; find hanging ones.")
 
 _partition_option = click.option(
     "--partition", "number", type=Integer(0, INT32_MAX), metavar="N", help="The partition of the topic."
@@ -71,7 +71,8 @@ async def list_transactions(
     rows = [(each.transactional_id, each.producer_id, each.state.value) for each in listing.results]
     names = ("transactional_id", "producer_id", "state")
     tool.output.result(
-        {"transactions": _objects(names, rows)}, Table(("TRANSACTIONAL-ID", "PRODUCER-ID", "STATE"), rows)
+        {"transactions": _objects(names, rows)},
+        Table(("TRANSACTIONAL-ID", "PRODUCER-ID", "STATE"), rows, empty="There are no such transactions."),
     )
     raise_for(tool.output, listing.errors.values())
 
@@ -90,7 +91,7 @@ async def describe(tool: Tool, ids: tuple[str, ...], transactional_id: tuple[str
     """Describe the last transaction of transactional ids."""
     chosen = distinct("--transactional-id", ids, transactional_id)
     async with tool.admin() as admin:
-        described = await admin.describe_transactions(chosen)
+        described = await admin.describe_transactions(chosen, outcomes=True)
     now_ms = int(time.time() * 1000)
     rows: list[tuple[Cell, ...]] = []
     document: list[Json] = []
@@ -141,7 +142,7 @@ async def describe_producers(tool: Tool, topic: str, number: int | None, broker_
     """Describe the producers that wrote to partitions, with the transactions that are open there."""
     async with tool.admin() as admin:
         partitions = await partitions_of(admin, "--topic", [_with_partition(topic, number)])
-        described = await admin.describe_producers(partitions, broker_id=broker_id)
+        described = await admin.describe_producers(partitions, broker_id=broker_id, outcomes=True)
     rows = [
         (
             partition.topic,
@@ -206,7 +207,6 @@ async def find_hanging(
             described = await admin.describe_producers(
                 partitions[first : first + _BATCH], broker_id=broker_id
             )
-            described.raise_for_errors()
             opened = [
                 _open(partition, each)
                 for partition, producers in described.results.items()
@@ -229,7 +229,8 @@ async def find_hanging(
         for each in hung
     ]
     tool.output.result(
-        {"transactions": _objects(_HANGING_FIELDS, rows)}, Table(tuple(map(_heading, _HANGING_FIELDS)), rows)
+        {"transactions": _objects(_HANGING_FIELDS, rows)},
+        Table(tuple(map(_heading, _HANGING_FIELDS)), rows, empty="No transaction hangs."),
     )
 
 
@@ -303,7 +304,7 @@ async def abort(
             spec = AbortTransactionSpec(
                 partition, producer_id, producer_epoch, max(coordinator_epoch or 0, 0)
             )
-        (await admin.abort_transaction([spec])).raise_for_errors()
+        await admin.abort_transaction([spec])
     tool.output.result(
         {**partition._asdict(), "producer_id": spec.producer_id, "producer_epoch": spec.producer_epoch},
         f"Aborted the transaction of producer {spec.producer_id} in {partition}.",
@@ -327,7 +328,7 @@ async def force_terminate(tool: Tool, ids: tuple[str, ...], transactional_id: tu
     """
     chosen = distinct("--transactional-id", ids, transactional_id)
     async with tool.admin() as admin:
-        ended = await admin.force_terminate_transaction(chosen)
+        ended = await admin.force_terminate_transaction(chosen, outcomes=True)
     tool.output.result(
         {
             "transactions": [
@@ -354,7 +355,6 @@ async def _searched(
     if broker_id is None:
         return partitions
     described = await admin.describe_topics({each.topic for each in partitions})
-    described.raise_for_errors()
     here = {
         TopicPartition(topic.name, partition.partition)
         for topic in described.results.values()
@@ -370,7 +370,7 @@ async def _hanging(admin: "AsyncAdmin", found: Iterable[OpenTransaction]) -> lis
     found = list(found)
     listings = (await admin.list_transactions(producer_ids={each.producer_id for each in found})).all()
     ids = {each.producer_id: each.transactional_id for each in listings}
-    described = await admin.describe_transactions(sorted(set(ids.values())))
+    described = await admin.describe_transactions(sorted(set(ids.values())), outcomes=True)
     for error in described.errors.values():
         if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
             raise error

@@ -48,7 +48,7 @@ async def list_users(tool: Tool) -> None:
 async def describe(tool: Tool, user: tuple[str, ...]) -> None:
     """Describe users: the mechanisms by which they can log in."""
     async with tool.admin() as admin:
-        found = await admin.describe_user_scram_credentials(user)
+        found = await admin.describe_user_scram_credentials(user, outcomes=True)
     _show(tool, found)
     raise_for(tool.output, found.errors.values())
 
@@ -112,10 +112,7 @@ async def delete(tool: Tool, user: str, mechanism: tuple[str, ...]) -> None:
         if not kinds:
             found = await admin.describe_user_scram_credentials([user])
             kinds = [info.mechanism for info in found[user]]
-        outcomes = await admin.alter_user_scram_credentials(
-            [ScramCredentialDeletion(user, kind) for kind in kinds]
-        )
-    outcomes.raise_for_errors()
+        await admin.alter_user_scram_credentials([ScramCredentialDeletion(user, kind) for kind in kinds])
     names = [kind.value for kind in kinds]
     tool.output.result(
         {"user": user, "deleted": names}, f"User {user} can no longer log in by {' and '.join(names)}."
@@ -145,7 +142,14 @@ def _show(tool: Tool, found: "Outcomes[str, list[ScramCredentialInfo]]") -> None
         }
         for user in sorted(found)
     ]
-    tool.output.result({"users": document}, Table(("USER", "MECHANISM", "ITERATIONS"), rows))
+    tool.output.result(
+        {"users": document},
+        Table(
+            ("USER", "MECHANISM", "ITERATIONS"),
+            rows,
+            empty=None if found.errors else "No user can log in by SCRAM.",
+        ),
+    )
 
 
 def _read_password(user: str) -> str:
@@ -161,10 +165,9 @@ async def _set_by_broker(
     from kalda.clients.admin.users import ScramCredentialUpsertion
 
     async with tool.admin() as admin:
-        outcomes = await admin.alter_user_scram_credentials(
+        await admin.alter_user_scram_credentials(
             [ScramCredentialUpsertion(user, _kind(name), password, iterations) for name in mechanisms]
         )
-    outcomes.raise_for_errors()
 
 
 async def _set_in_zookeeper(

@@ -47,8 +47,10 @@ def create(admin: Admin) -> CreateTopics:
     """Creates topics, and returns when the client's broker knows them; KRaft's controller does not wait."""
 
     def create_topics(*topics: NewTopic) -> None:
-        admin.create_topics(topics).raise_for_errors()
+        admin.create_topics(topics)
         names = [topic.name for topic in topics]
-        wait_until("the broker knows the topics", lambda: not admin.describe_topics(names).errors)
+        wait_until(
+            "the broker knows the topics", lambda: not admin.describe_topics(names, outcomes=True).errors
+        )
 
     return create_topics

@@ -24,7 +24,7 @@ def group_name(stem: str) -> str:
 def topic(admin: Admin, servers: str, topic_name: TopicName) -> str:
     """A topic with 2 partitions of 5 records each."""
     name = topic_name("consumed")
-    admin.create_topics([NewTopic(name, partitions=2, replication_factor=1)]).raise_for_errors()
+    admin.create_topics([NewTopic(name, partitions=2, replication_factor=1)])
     with confluent_kafka.Producer({"bootstrap.servers": servers}) as producer:
         for n in range(10):
             producer.produce(name, b"value", partition=n % 2)
@@ -76,7 +76,7 @@ def test_groups_of_both_protocols_are_listed_and_described(admin: Admin, servers
         assert [] == admin.list_groups(protocol_types=["connect"]).all()
 
         described = admin.describe_consumer_groups(
-            [classic, modern, missing], include_authorized_operations=True
+            [classic, modern, missing], include_authorized_operations=True, outcomes=True
         )
         (member,) = described[classic].members
         assert ("static", "one", both) == (member.group_instance_id, member.client_id, member.assignment)
@@ -86,7 +86,7 @@ def test_groups_of_both_protocols_are_listed_and_described(admin: Admin, servers
         assert both == member.assignment == member.target_assignment
         assert described[modern].group_epoch == member.member_epoch
         assert ErrorCode.GROUP_ID_NOT_FOUND == described.errors[missing].code
-        only_classic = admin.describe_classic_groups([classic, modern])
+        only_classic = admin.describe_classic_groups([classic, modern], outcomes=True)
         assert "consumer" == only_classic[classic].protocol_type
         assert ErrorCode.GROUP_ID_NOT_FOUND == only_classic.errors[modern].code
 
@@ -104,15 +104,15 @@ def test_offsets_are_listed_altered_and_deleted(admin: Admin, servers: str, topi
         assert {} == dict(listed[missing])
 
         altered = admin.alter_consumer_group_offsets(
-            {read: {first: 1}, idle: {first: OffsetAndMetadata(3, "by hand"), second: 4}}
+            {read: {first: 1}, idle: {first: OffsetAndMetadata(3, "by hand"), second: 4}}, outcomes=True
         )
         assert ErrorCode.UNKNOWN_MEMBER_ID == altered[read].errors[first].code
         assert Outcomes({first: None, second: None}) == altered[idle]
-        subscribed = admin.delete_consumer_group_offsets({read: [first]})
+        subscribed = admin.delete_consumer_group_offsets({read: [first]}, outcomes=True)
         assert ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC == subscribed[read].errors[first].code
 
-    admin.alter_consumer_group_offsets({read: {first: 1}}).raise_for_errors()
-    deleted = admin.delete_consumer_group_offsets({idle: [second], missing: [first]})
+    admin.alter_consumer_group_offsets({read: {first: 1}})
+    deleted = admin.delete_consumer_group_offsets({idle: [second], missing: [first]}, outcomes=True)
     deleted[idle].raise_for_errors()
     assert ErrorCode.GROUP_ID_NOT_FOUND == deleted.errors[missing].code
     listed = admin.list_consumer_group_offsets({read: None, idle: [first, second]}, require_stable=True)
@@ -122,9 +122,9 @@ def test_offsets_are_listed_altered_and_deleted(admin: Admin, servers: str, topi
 
 def test_only_groups_without_members_are_deleted(admin: Admin, servers: str, topic: str) -> None:
     running, done, missing = group_name("running"), group_name("done"), group_name("missing")
-    admin.alter_consumer_group_offsets({done: {TopicPartition(topic, 0): 3}}).raise_for_errors()
+    admin.alter_consumer_group_offsets({done: {TopicPartition(topic, 0): 3}})
     with consuming(servers, running, topic):
-        deleted = admin.delete_consumer_groups([running, done, missing])
+        deleted = admin.delete_consumer_groups([running, done, missing], outcomes=True)
 
         assert [done] == list(deleted.results)
         codes = {group_id: error.code for group_id, error in deleted.errors.items()}
@@ -138,7 +138,9 @@ def test_static_members_are_removed(admin: Admin, servers: str, topic: str) -> N
         pass
     gone, unknown = MemberToRemove(group_instance_id="gone"), MemberToRemove(group_instance_id="unknown")
 
-    outcomes = admin.remove_members_from_consumer_group({group_id: [gone, unknown], other: None})
+    outcomes = admin.remove_members_from_consumer_group(
+        {group_id: [gone, unknown], other: None}, outcomes=True
+    )
 
     assert [gone] == list(outcomes[group_id].results)
     assert ErrorCode.UNKNOWN_MEMBER_ID == outcomes[group_id].errors[unknown].code

@@ -50,7 +50,7 @@ def test_offsets_are_looked_up_by_time_and_at_the_ends(
     produce(servers, name, range(now, now + 10))
     first, second = TopicPartition(name, 0), TopicPartition(name, 1)
 
-    latest = admin.list_offsets({first: OffsetSpec.latest(), second: OffsetSpec.latest()})
+    latest = admin.list_offsets({first: OffsetSpec.latest(), second: OffsetSpec.latest()}, outcomes=True)
     assert {first: 10, second: 0} == {partition: info.offset for partition, info in latest.items()}
     for spec, expected in (
         (OffsetSpec.earliest(), 0),
@@ -94,12 +94,12 @@ def test_records_are_deleted_up_to_an_offset(
     for partition in (some, everything):
         produce(servers, name, range(1, 11), partition.partition)
 
-    outcomes = admin.delete_records({some: 4, everything: -1, missing: 1})
+    outcomes = admin.delete_records({some: 4, everything: -1, missing: 1}, outcomes=True)
 
     assert {some: 4, everything: 10} == {tp: each.low_watermark for tp, each in outcomes.results.items()}
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == outcomes.errors[missing].code
     assert 4 == admin.list_offsets({some: OffsetSpec.earliest()})[some].offset
-    refused = admin.delete_records({some: 99})
+    refused = admin.delete_records({some: 99}, outcomes=True)
     assert ErrorCode.OFFSET_OUT_OF_RANGE == refused.errors[some].code
 
 
@@ -109,7 +109,7 @@ def test_a_compacted_topic_alone_refuses_to_delete_records(
     name = topic_name("compacted")
     create(NewTopic(name, config={"cleanup.policy": "compact"}))
     partition = TopicPartition(name, 0)
-    refused = admin.delete_records({partition: 0})
+    refused = admin.delete_records({partition: 0}, outcomes=True)
     assert ErrorCode.POLICY_VIOLATION == refused.errors[partition].code
 
 
@@ -120,13 +120,14 @@ def test_leaders_that_are_the_right_ones_are_not_elected(
     create(NewTopic(name))
     known, missing = TopicPartition(name, 0), TopicPartition(topic_name("missing"), 0)
 
-    outcomes = admin.elect_leaders(ElectionType.PREFERRED, [known, missing])
+    outcomes = admin.elect_leaders(ElectionType.PREFERRED, [known, missing], outcomes=True)
 
     assert ErrorCode.ELECTION_NOT_NEEDED == outcomes.errors[known].code
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == outcomes.errors[missing].code
     assert known not in admin.elect_leaders(ElectionType.PREFERRED)
     assert (
-        ErrorCode.ELECTION_NOT_NEEDED == admin.elect_leaders(ElectionType.UNCLEAN, [known]).errors[known].code
+        ErrorCode.ELECTION_NOT_NEEDED
+        == admin.elect_leaders(ElectionType.UNCLEAN, [known], outcomes=True).errors[known].code
     )
 
 
@@ -140,8 +141,8 @@ def test_partitions_are_moved(admin: Admin, create: CreateTopics, topic_name: To
     create(NewTopic(name, replica_assignments={0: [brokers[0]], 1: [brokers[0]]}))
     moved, refused = TopicPartition(name, 0), TopicPartition(name, 1)
 
-    outcomes = admin.alter_partition_reassignments({moved: [brokers[-1]], refused: [4711]})
-    cancelled = admin.alter_partition_reassignments({refused: None})
+    outcomes = admin.alter_partition_reassignments({moved: [brokers[-1]], refused: [4711]}, outcomes=True)
+    cancelled = admin.alter_partition_reassignments({refused: None}, outcomes=True)
 
     assert [moved] == list(outcomes.results)
     assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == outcomes.errors[refused].code
@@ -163,7 +164,7 @@ def test_replication_factor_is_kept_on_request(
     partition = TopicPartition(name, 0)
 
     kept = admin.alter_partition_reassignments(
-        {partition: [brokers[0]]}, allow_replication_factor_change=False
+        {partition: [brokers[0]]}, allow_replication_factor_change=False, outcomes=True
     )
 
     assert [partition] == list(kept.results)
@@ -212,7 +213,7 @@ def test_versions_and_features_are_described(admin: Admin) -> None:
 def test_features_that_nobody_knows_are_refused(admin: Admin) -> None:
     update = FeatureUpdate(3, UpgradeType.UPGRADE)
 
-    outcomes = admin.update_features({"no.such.feature": update}, validate_only=True)
+    outcomes = admin.update_features({"no.such.feature": update}, validate_only=True, outcomes=True)
 
     with pytest.raises(ClientError, match=r"no\.such\.feature at broker .*: INVALID_UPDATE_VERSION"):
         outcomes.raise_for_errors()
@@ -264,7 +265,7 @@ def test_replicas_do_not_move_to_directories_that_do_not_exist(
 ) -> None:
     replica = TopicPartitionReplica(topic_name("moved"), 0, broker_id)
 
-    error = admin.alter_replica_log_dirs({replica: "/no/such/directory"}).errors[replica]
+    error = admin.alter_replica_log_dirs({replica: "/no/such/directory"}, outcomes=True).errors[replica]
 
     assert ErrorCode.LOG_DIR_NOT_FOUND == error.code
 
@@ -273,6 +274,6 @@ def test_a_replica_that_is_not_known_is_refused(admin: Admin, broker_id: int, to
     replica = TopicPartitionReplica(topic_name("unknown"), 0, broker_id)
     directory = next(iter(admin.describe_log_dirs([broker_id])[broker_id]))
 
-    error = admin.alter_replica_log_dirs({replica: directory}).errors[replica]
+    error = admin.alter_replica_log_dirs({replica: directory}, outcomes=True).errors[replica]
 
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == error.code

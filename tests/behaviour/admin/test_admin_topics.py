@@ -30,8 +30,11 @@ def test_many_topics_are_created_and_each_has_its_own_outcome(
     admin: Admin, broker_id: int, topic_name: TopicName
 ) -> None:
     plain, assigned, taken = topic_name("plain"), topic_name("assigned"), topic_name("taken")
-    assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == admin.describe_topics([taken]).errors[taken].code
-    admin.create_topics([NewTopic(taken)]).raise_for_errors()
+    assert (
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        == admin.describe_topics([taken], outcomes=True).errors[taken].code
+    )
+    admin.create_topics([NewTopic(taken)])
 
     created = admin.create_topics(
         [
@@ -40,7 +43,8 @@ def test_many_topics_are_created_and_each_has_its_own_outcome(
             NewTopic(taken),
             NewTopic("no/name"),
             NewTopic(topic_name("lonely"), replication_factor=99),
-        ]
+        ],
+        outcomes=True,
     )
 
     assert [plain, assigned] == list(created.results)
@@ -75,7 +79,7 @@ def test_topics_are_described_by_name_and_by_id(
 
     by_name = admin.describe_topics([name], include_authorized_operations=True)[name]
     assert by_name.topic_id is not None
-    by_id = admin.describe_topics([by_name.topic_id, UUID(int=7)])
+    by_id = admin.describe_topics([by_name.topic_id, UUID(int=7)], outcomes=True)
 
     assert [0, 1, 2] == [each.partition for each in by_name.partitions]
     assert all(each.has_leader and each.isr == each.replicas for each in by_name.partitions)
@@ -97,7 +101,9 @@ def test_pages_of_any_size_give_the_same_description(
     partitions = dict(zip(names, (1, 5, 2), strict=True))
     create(*(NewTopic(name, partitions=count) for name, count in partitions.items()))
 
-    described = admin.describe_topics([*names, topic_name("missing")], partitions_per_page=page)
+    described = admin.describe_topics(
+        [*names, topic_name("missing")], partitions_per_page=page, outcomes=True
+    )
 
     assert partitions == {name: len(each.partitions) for name, each in described.results.items()}
     assert all(
@@ -113,7 +119,7 @@ def test_topics_are_deleted_by_name_and_by_id(admin: Admin, topic_name: TopicNam
     topic_id = created[by_id].topic_id
     assert topic_id is not None
 
-    deleted = admin.delete_topics([by_name, topic_id, missing, UUID(int=9)])
+    deleted = admin.delete_topics([by_name, topic_id, missing, UUID(int=9)], outcomes=True)
 
     assert [by_name, topic_id] == list(deleted.results)
     assert ErrorCode.UNKNOWN_TOPIC_OR_PARTITION == deleted.errors[missing].code
@@ -128,9 +134,9 @@ def test_partitions_are_added(
     create(NewTopic(grown), NewTopic(placed, replica_assignments={0: [broker_id]}))
 
     outcomes = admin.create_partitions(
-        {grown: 3, placed: NewPartitions(2, [[broker_id]]), topic_name("missing"): 2}
+        {grown: 3, placed: NewPartitions(2, [[broker_id]]), topic_name("missing"): 2}, outcomes=True
     )
-    refused = admin.create_partitions({grown: 3})
+    refused = admin.create_partitions({grown: 3}, outcomes=True)
 
     assert [grown, placed] == list(outcomes.results)
     assert 1 == len(outcomes.errors)
@@ -156,7 +162,8 @@ def test_settings_are_changed_one_by_one(
             ],
             ConfigResource.topic(topic_name("missing")): [AlterConfigOp.set("retention.ms", 1)],
             broker: [AlterConfigOp.set("no.such.setting", "x"), AlterConfigOp.set("node.id", 5)],
-        }
+        },
+        outcomes=True,
     )
 
     assert [topic] == list(outcomes.results)
@@ -180,7 +187,7 @@ def test_settings_are_changed_one_by_one(
 def test_a_broker_that_is_not_there_is_named(admin: Admin) -> None:
     resource = ConfigResource.broker(4711)
 
-    outcomes = admin.describe_configs([resource])
+    outcomes = admin.describe_configs([resource], outcomes=True)
 
     with pytest.raises(ClientError, match=r"broker 4711 is not in the cluster \(brokers: \d"):
         outcomes[resource]

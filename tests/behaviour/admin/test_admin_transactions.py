@@ -45,7 +45,7 @@ def test_transactions_are_listed_and_described(admin: Admin, servers: str, parti
     transactional_id, missing = f"tx-{uuid.uuid4().hex}", f"missing-{uuid.uuid4().hex}"
     with open_transaction(servers, transactional_id, partition) as producer:
         listed = {each.transactional_id: each for each in admin.list_transactions().all()}
-        described = admin.describe_transactions([transactional_id, missing])
+        described = admin.describe_transactions([transactional_id, missing], outcomes=True)
         transaction = described[transactional_id]
 
         assert TransactionState.ONGOING is listed[transactional_id].state
@@ -78,14 +78,14 @@ def test_transactions_are_listed_and_described(admin: Admin, servers: str, parti
 def test_a_transaction_is_aborted_by_a_marker(admin: Admin, servers: str, partition: TopicPartition) -> None:
     """What an operator does with a hanging transaction, here with one that hangs only for the test."""
     transactional_id = f"hanging-{uuid.uuid4().hex}"
-    admin.fence_producers([transactional_id]).raise_for_errors()  # the next epoch is above 0
+    admin.fence_producers([transactional_id])  # the next epoch is above 0
     with open_transaction(servers, transactional_id, partition):
         (state,) = admin.describe_producers([partition])[partition]
         spec = AbortTransactionSpec(partition, state.producer_id, state.producer_epoch, 0)
         stale = AbortTransactionSpec(partition, state.producer_id, state.producer_epoch - 1, 0)
 
-        refused = admin.abort_transaction([stale])
-        admin.abort_transaction([spec]).raise_for_errors()
+        refused = admin.abort_transaction([stale], outcomes=True)
+        admin.abort_transaction([spec])
 
         assert ErrorCode.INVALID_PRODUCER_EPOCH == refused.errors[stale].code
         assert not has_open_transaction(admin, partition)
@@ -114,7 +114,7 @@ def test_producers_are_fenced(admin: Admin, servers: str, partition: TopicPartit
 def test_transactions_are_terminated(admin: Admin, servers: str, partition: TopicPartition) -> None:
     transactional_id = f"terminated-{uuid.uuid4().hex}"
     with open_transaction(servers, transactional_id, partition):
-        admin.force_terminate_transaction([transactional_id]).raise_for_errors()
+        admin.force_terminate_transaction([transactional_id])
 
         state = admin.describe_transactions([transactional_id])[transactional_id]
         assert frozenset() == state.topic_partitions

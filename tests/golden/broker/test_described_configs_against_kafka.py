@@ -33,7 +33,14 @@ OURS = {
     "metrics.login",
     *(key.name for key in BROKER_CONFIG if key.name.startswith("kalda.")),
 }
-OF_KAFKA_4 = {"group.coordinator.rebalance.protocols", "transaction.two.phase.commit.enable"}
+OF_KAFKA_4 = {
+    "cordoned.log.dirs",
+    "group.consumer.assignment.interval.ms",
+    "group.consumer.max.assignment.interval.ms",
+    "group.consumer.min.assignment.interval.ms",
+    "group.coordinator.rebalance.protocols",
+    "transaction.two.phase.commit.enable",
+}
 """Kafka 4 has another default than 3.9, or a new setting, and so has Kalda."""
 
 

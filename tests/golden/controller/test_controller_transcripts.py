@@ -97,6 +97,10 @@ def _happen(simulation: Simulation, command: str, arguments: list[str]) -> None:
             broker_id = int(arguments[0])
             simulation.brokers[broker_id] = replace(simulation.brokers[broker_id], endpoints=moved)
             simulation.tell_brokers()
+        case "cordon":
+            for broker_id in map(int, arguments):
+                simulation.brokers[broker_id] = replace(simulation.brokers[broker_id], is_cordoned=True)
+            simulation.tell_brokers()
         case "succeeds":
             simulation.controller_id = int(arguments[0])
             simulation.elect()

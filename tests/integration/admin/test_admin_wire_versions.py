@@ -202,7 +202,7 @@ def test_a_newer_client_learns_what_to_step_down_to(wire: Wire) -> None:
     assert isinstance(unknown, ApiVersionsResponse)
     assert ErrorCode.UNSUPPORTED_VERSION == unknown.error_code
     served = {entry.api_key: (entry.min_version, entry.max_version) for entry in unknown.api_keys}
-    assert (0, 4) == served[18]
+    assert (0, 5) == served[18]
     # The connection serves on.
     for version in versions(ApiVersionsRequest):
         request = ApiVersionsRequest(client_software_name="wire", client_software_version="1")

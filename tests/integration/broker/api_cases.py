@@ -419,16 +419,12 @@ def _stranger(site: Site, name: str) -> Fields:
     return site.producer(name) | {"producer_id": 12345}
 
 
-def _offsets_of(producer: Fields, index: int) -> Fields:
-    wanted = [{"partition_index": index, "committed_offset": 0, "committed_metadata": ""}]
-    topics = [{"name": TOPIC, "partitions": wanted}]
-    return {**producer, "group_id": GROUP, "topics": topics}
-
-
-def _with_offsets(site: Site, version: int) -> Fields:
+def _offsets_of(site: Site, version: int, index: int) -> Fields:
     producer = site.producer(f"offsets-{version}")
     site.settle(ApiKey.ADD_OFFSETS_TO_TXN, 3, {**producer, "group_id": GROUP})
-    return producer
+    wanted = [{"partition_index": index, "committed_offset": 0, "committed_metadata": ""}]
+    topics = [{"name": TOPIC, "topic_id": site.topic_id, "partitions": wanted}]
+    return {**producer, "group_id": GROUP, "topics": topics}
 
 
 def _marker(index: int) -> Fields:
@@ -684,8 +680,8 @@ CASES: dict[ApiKey, Case] = {
     ),
     ApiKey.WRITE_TXN_MARKERS: Case(_always(_marker(0)), _always(_marker(99))),
     ApiKey.TXN_OFFSET_COMMIT: Case(
-        lambda site, v: _offsets_of(_with_offsets(site, v), 0),
-        lambda site, v: _offsets_of(_with_offsets(site, v), 99),
+        lambda site, v: _offsets_of(site, v, 0),
+        lambda site, v: _offsets_of(site, v, 99),
     ),
     ApiKey.DESCRIBE_ACLS: Case(
         _always(_acl_filter("User:x")),

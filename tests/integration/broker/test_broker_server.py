@@ -176,7 +176,7 @@ async def test_api_versions_lists_what_is_served_and_nothing_else(tmp_path: Path
         response = await client.ask(ApiVersionsRequest(), ApiVersionsResponse, ApiKey.API_VERSIONS, 0)
     ranges = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
     assert (0, 13) == ranges[ApiKey.PRODUCE]
-    assert (0, 17) == ranges[ApiKey.FETCH]
+    assert (0, 18) == ranges[ApiKey.FETCH]
     assert (0, 10) == ranges[ApiKey.OFFSET_COMMIT]
     # Without a metrics port, what clients push would be shown nowhere.
     assert ApiKey.PUSH_TELEMETRY not in ranges

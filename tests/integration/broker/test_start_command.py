@@ -197,7 +197,7 @@ def test_every_command_has_help(command: list[str]) -> None:
         (["broker", "--id", "-2"], "--id=-2 is not allowed: it takes an int, at least -1"),
         (["start", "--port"], "Option '--port' requires an argument; see `kalda -h`"),
         (["start", "--no-such"], "No such option '--no-such'; see `kalda start -h`"),
-        (["stop"], "No such command 'stop'. Did you mean 'topics'?; see `kalda -h`"),
+        (["stop"], "No such command 'stop'; did you mean 'topics'? See `kalda -h`"),
     ],
 )
 def test_a_wrong_option_is_one_line(arguments: list[str], expected: str) -> None:

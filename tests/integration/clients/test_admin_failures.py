@@ -38,7 +38,7 @@ def controller_id(admin: Admin) -> int:
 
 
 def test_a_killed_controller_is_replaced_within_the_call(cluster: ProcessCluster, admin: Admin) -> None:
-    admin.create_topics([NewTopic("before", replication_factor=3)]).raise_for_errors()
+    admin.create_topics([NewTopic("before", replication_factor=3)])
 
     cluster.kill(controller_id(admin))
     created = admin.create_topics([NewTopic("after", partitions=2, replication_factor=2)])
@@ -51,10 +51,10 @@ def test_a_killed_leader_and_coordinator_is_replaced_within_the_call(
     cluster: ProcessCluster, admin: Admin
 ) -> None:
     """Partitions and groups of the other brokers do not wait for it."""
-    admin.create_topics([NewTopic("flights", partitions=3, replication_factor=3)]).raise_for_errors()
+    admin.create_topics([NewTopic("flights", partitions=3, replication_factor=3)])
     partitions = [TopicPartition("flights", number) for number in range(3)]
     groups = {f"group-{number}": {partitions[0]: number} for number in range(6)}
-    admin.alter_consumer_group_offsets(groups).raise_for_errors()
+    admin.alter_consumer_group_offsets(groups)
 
     cluster.kill(0)
     latest = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.latest()))
@@ -71,11 +71,13 @@ def test_a_killed_leader_and_coordinator_is_replaced_within_the_call(
 
 
 def test_what_only_a_killed_broker_knows_fails_alone(cluster: ProcessCluster, admin: Admin) -> None:
-    assert [0, 1, 2] == list(admin.describe_log_dirs())
+    assert [0, 1, 2] == list(admin.describe_log_dirs(outcomes=True))
     cluster.kill(2)
 
-    outcomes = admin.describe_log_dirs([0, 1, 2], timeout_ms=2_000)
-    configs = admin.describe_configs([ConfigResource.broker(1), ConfigResource.broker(2)], timeout_ms=2_000)
+    outcomes = admin.describe_log_dirs([0, 1, 2], timeout_ms=2_000, outcomes=True)
+    configs = admin.describe_configs(
+        [ConfigResource.broker(1), ConfigResource.broker(2)], timeout_ms=2_000, outcomes=True
+    )
 
     assert [0, 1] == list(outcomes.results)
     assert isinstance(outcomes.errors[2], RequestTimedOutError)
@@ -91,16 +93,16 @@ def test_a_paused_broker_does_not_stop_the_others(cluster: ProcessCluster, admin
     cluster.pause(paused)
     try:
         begin = time.monotonic()
-        outcomes = admin.describe_log_dirs([0, 1, 2], timeout_ms=5_000)
+        outcomes = admin.describe_log_dirs([0, 1, 2], timeout_ms=5_000, outcomes=True)
         assert {0, 1, 2} - {paused} == set(outcomes.results)
         assert isinstance(outcomes.errors[paused], RequestTimedOutError)
         assert time.monotonic() - begin < 8
-        admin.create_topics([NewTopic("alive")]).raise_for_errors()
+        admin.create_topics([NewTopic("alive")])
     finally:
         cluster.resume(paused)
     # Its session may have ended meanwhile.
     deadline = time.monotonic() + 30
-    while [0, 1, 2] != list(admin.describe_log_dirs().results):
+    while [0, 1, 2] != list(admin.describe_log_dirs(outcomes=True).results):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 

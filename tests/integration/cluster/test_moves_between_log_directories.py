@@ -38,7 +38,9 @@ def move_all(cluster: Cluster, admin: Admin) -> Callable[[], bool]:
             source = place(cluster, broker_id, partition)
             replica = TopicPartitionReplica(TOPIC, partition, broker_id)
             targets[replica] = second if source == first else first
-    result = admin.alter_replica_log_dirs({replica: str(path) for replica, path in targets.items()})
+    result = admin.alter_replica_log_dirs(
+        {replica: str(path) for replica, path in targets.items()}, outcomes=True
+    )
     assert {} == result.errors
     return lambda: all(
         place(cluster, replica.broker_id, replica.partition) == path for replica, path in targets.items()

@@ -65,7 +65,7 @@ def test_clients_of_every_library_connect(protocol: str, mechanism: str) -> None
     )
     with Cluster(brokers=2, security=security) as cluster:
         with Admin.from_config(cluster.client_config()) as admin:
-            admin.create_topics([NewTopic("t", 1, 2)]).raise_for_errors()
+            admin.create_topics([NewTopic("t", 1, 2)])
         write_with_every_client(cluster, "t")
         cluster.wait_in_sync("t")
         assert [b"own", b"rdkafka", b"python", b"aio"] == read(cluster, "t", 4)
@@ -83,8 +83,8 @@ def test_users_need_acls_and_right_passwords(secured: Cluster) -> None:
         AccessControlEntry("User:alice", "*", AclOperation.WRITE, PermissionType.ALLOW),
     )
     with Admin.from_config(secured.client_config()) as admin:
-        admin.create_topics([NewTopic("t", 1, 1)]).raise_for_errors()
-        admin.create_acls([allowed]).raise_for_errors()
+        admin.create_topics([NewTopic("t", 1, 1)])
+        admin.create_acls([allowed])
     with Producer.from_config(secured.client_config("alice")) as producer:
         producer.send("t", value=b"x").result(20)
     with (
@@ -100,7 +100,7 @@ def test_a_changed_password_outlives_restarts(secured: Cluster) -> None:
     with Admin.from_config(secured.client_config()) as admin:
         admin.alter_user_scram_credentials(
             [ScramCredentialUpsertion("alice", ScramMechanism.SCRAM_SHA_512, "new")]
-        ).raise_for_errors()
+        )
     secured.kill_coordinator()
     secured.start_coordinator()
     secured.restart(0)
@@ -117,7 +117,7 @@ def test_without_acls_every_user_may_do_everything() -> None:
         Cluster(brokers=1, security=Security(users=["alice"], acls=False)) as cluster,
         Admin.from_config(cluster.client_config("alice")) as admin,
     ):
-        admin.create_topics([NewTopic("t", 1, 1)]).raise_for_errors()
+        admin.create_topics([NewTopic("t", 1, 1)])
 
 
 def test_processes_are_secured_and_no_command_line_has_a_password(tmp_path: Path) -> None:

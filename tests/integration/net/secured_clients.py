@@ -345,7 +345,7 @@ class KcatClient(SecuredClient):
     def administer(self, topic: str) -> None:
         config = {"retention.ms": RETENTION_MS}
         with Admin.from_config(self.broker.properties(self.way)) as admin:
-            admin.create_topics([NewTopic(topic, 2, 1, config=config)]).raise_for_errors()
+            admin.create_topics([NewTopic(topic, 2, 1, config=config)])
         assert topic in {each["topic"] for each in json.loads(self._run("-L", "-J"))["topics"]}
 
     def write(self, topic: str, values: Sequence[bytes]) -> None:

@@ -42,18 +42,16 @@ class OwnClient(SecuredClient):
 
     def administer(self, topic: str) -> None:
         with Admin.from_config(self._config()) as admin:
-            admin.create_topics([NewTopic(topic, 2, 1)]).raise_for_errors()
+            admin.create_topics([NewTopic(topic, 2, 1)])
             assert 2 == len(admin.describe_topics([topic])[topic].partitions)
             setting = AlterConfigOp.set("retention.ms", RETENTION_MS)
-            admin.incremental_alter_configs({ConfigResource.topic(topic): [setting]}).raise_for_errors()
+            admin.incremental_alter_configs({ConfigResource.topic(topic): [setting]})
             entry = AccessControlEntry(f"User:{topic}", "*", AclOperation.READ, PermissionType.ALLOW)
-            admin.create_acls(
-                [AclBinding(ResourcePattern(ResourceType.TOPIC, topic), entry)]
-            ).raise_for_errors()
+            admin.create_acls([AclBinding(ResourcePattern(ResourceType.TOPIC, topic), entry)])
             user = ScramCredentialUpsertion(topic, ScramMechanism.SCRAM_SHA_256, "secret")
-            admin.alter_user_scram_credentials([user]).raise_for_errors()
+            admin.alter_user_scram_credentials([user])
             quota = QuotaAlteration(quota_entity({"user": topic}), {"producer_byte_rate": BYTE_RATE})
-            admin.alter_client_quotas([quota]).raise_for_errors()
+            admin.alter_client_quotas([quota])
 
     def write(self, topic: str, values: Sequence[bytes]) -> None:
         with Producer.from_config({**self._config(), "enable.idempotence": "true"}) as producer:

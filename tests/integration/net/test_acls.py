@@ -74,7 +74,7 @@ COORDINATOR_ERRORS = (
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
     with KaldaProcess(tmp_path_factory.mktemp("acls") / "data", settings=SETTINGS) as process:
         with Admin.from_config(properties(process.bootstrap, user="admin")) as admin:
-            admin.create_topics([NewTopic("t", 1, 1), NewTopic("hidden", 1, 1)]).raise_for_errors()
+            admin.create_topics([NewTopic("t", 1, 1), NewTopic("hidden", 1, 1)])
         yield process
 
 
@@ -83,7 +83,7 @@ def admin(broker: KaldaProcess) -> Iterator[Admin]:
     """An administrator, behind whose test no ACL is left."""
     with Admin.from_config(properties(broker.bootstrap, user="admin")) as client:
         yield client
-        client.delete_acls([AclFilter()]).raise_for_errors()
+        client.delete_acls([AclFilter()])
 
 
 def binding(
@@ -495,13 +495,13 @@ def test_each_api_needs_exactly_its_permissions(
     refusals = {int(code) for code in DENIED.values()}
     if key not in WITHOUT_AN_ERROR:
         assert asked(broker, make) & refusals, "without any permission"
-    admin.create_acls([binding(need) for need in needs]).raise_for_errors()
+    admin.create_acls([binding(need) for need in needs])
     assert set() == asked(broker, make) & refusals, "with what is needed"
     if key in WITHOUT_AN_ERROR:
         return
     for need in needs:
         denial = binding(need, PermissionType.DENY)
-        admin.create_acls([denial]).raise_for_errors()
+        admin.create_acls([denial])
         expected = DENIED[need[0]]
         if need == (CLUSTER, Op.CREATE):
             expected = ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -519,7 +519,7 @@ def test_each_api_needs_exactly_its_permissions(
                     each.permission,
                 )
             ]
-        ).raise_for_errors()
+        )
 
 
 def test_clients_see_and_use_only_what_they_may(broker: KaldaProcess, admin: Admin) -> None:
@@ -527,7 +527,7 @@ def test_clients_see_and_use_only_what_they_may(broker: KaldaProcess, admin: Adm
     denied = pytest.raises(BrokerResponseError, match="TOPIC_AUTHORIZATION_FAILED")
     with Producer.from_config(alice) as producer, denied:
         producer.send("t", value=b"x", partition=0).result(10)
-    admin.create_acls([binding((TOPIC, Op.WRITE)), binding((TOPIC, Op.READ))]).raise_for_errors()
+    admin.create_acls([binding((TOPIC, Op.WRITE)), binding((TOPIC, Op.READ))])
     with Admin.from_config(alice) as client:
         assert ["t"] == list(client.list_topics())
         assert not client.list_groups().results
@@ -551,7 +551,7 @@ def test_clients_see_and_use_only_what_they_may(broker: KaldaProcess, admin: Adm
 
 def test_an_expression_does_not_show_hidden_topics(broker: KaldaProcess, admin: Admin) -> None:
     """A member that subscribes to everything would otherwise be assigned topics that it must not see."""
-    admin.create_acls([binding((TOPIC, Op.READ)), binding((GROUP, Op.READ))]).raise_for_errors()
+    admin.create_acls([binding((TOPIC, Op.READ)), binding((GROUP, Op.READ))])
     topic_id = admin.describe_topics(["t"])["t"].topic_id
     fields: dict[str, Any] = {
         "group_id": "g",

@@ -49,7 +49,7 @@ def alter(broker: KaldaProcess, **settings: str | None) -> None:
         for name, value in ((name.replace("__", "."), value) for name, value in settings.items())
     ]
     with Admin(bootstrap_servers=broker.bootstrap) as admin:
-        admin.incremental_alter_configs({BROKER: changes}).raise_for_errors()
+        admin.incremental_alter_configs({BROKER: changes})
 
 
 def wait_until(condition: Callable[[], bool]) -> None:

@@ -40,7 +40,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KaldaProcess]:
     settings = {**WINDOW, "metrics.port": str(free_ports(1)[0])}
     with KaldaProcess(tmp_path_factory.mktemp("quotas") / "data", settings=settings) as process:
         with Admin(bootstrap_servers=process.bootstrap) as admin:
-            admin.create_topics([NewTopic("t", 1, 1)]).raise_for_errors()
+            admin.create_topics([NewTopic("t", 1, 1)])
         with Producer(bootstrap_servers=process.bootstrap) as producer:
             for _ in range(20):
                 producer.send("t", value=b"x" * 10_000).result(20)
@@ -54,11 +54,11 @@ def admin(broker: KaldaProcess) -> Iterator[Admin]:
         yield client
         for entity, quotas in client.describe_client_quotas().items():
             change = QuotaAlteration(entity, dict.fromkeys(quotas))
-            client.alter_client_quotas([change]).raise_for_errors()
+            client.alter_client_quotas([change])
 
 
 def set_quota(admin: Admin, names: dict[str, str | None], **quotas: float | None) -> None:
-    admin.alter_client_quotas([QuotaAlteration(quota_entity(names), quotas)]).raise_for_errors()
+    admin.alter_client_quotas([QuotaAlteration(quota_entity(names), quotas)])
 
 
 def ask(
@@ -245,7 +245,7 @@ class TestMutations:
         settings = {"bootstrap.servers": broker.bootstrap, "client.id": "patient"}
         with Admin.from_config(settings) as patient:
             for name in ("c1", "c2", "c3"):
-                patient.create_topics([NewTopic(name, 4, 1)]).raise_for_errors()
+                patient.create_topics([NewTopic(name, 4, 1)])
 
     def test_validation_costs_nothing(self, broker: KaldaProcess, admin: Admin) -> None:
         set_quota(admin, {"client-id": "careful"}, controller_mutation_rate=0.5)
@@ -277,12 +277,12 @@ class TestDescriptions:
 
     def test_credentials_of_a_user_stay(self, broker: KaldaProcess, admin: Admin) -> None:
         upsertion = ScramCredentialUpsertion("carol", ScramMechanism.SCRAM_SHA_256, "secret")
-        admin.alter_user_scram_credentials([upsertion]).raise_for_errors()
+        admin.alter_user_scram_credentials([upsertion])
         set_quota(admin, {"user": "carol"}, producer_byte_rate=5)
         assert ["carol"] == list(admin.describe_user_scram_credentials())
         admin.alter_user_scram_credentials(
             [ScramCredentialUpsertion("carol", ScramMechanism.SCRAM_SHA_512, "secret")]
-        ).raise_for_errors()
+        )
         assert {(("user", "carol"),): {"producer_byte_rate": 5.0}} == admin.describe_client_quotas()
 
     @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ class TestDescriptions:
     def test_impossible_quotas_are_refused_with_the_reason(
         self, admin: Admin, names: dict[str, str | None], quotas: dict[str, float | None], reason: str
     ) -> None:
-        outcome = admin.alter_client_quotas([QuotaAlteration(quota_entity(names), quotas)])
+        outcome = admin.alter_client_quotas([QuotaAlteration(quota_entity(names), quotas)], outcomes=True)
         (error,) = outcome.errors.values()
         assert isinstance(error, BrokerResponseError)
         assert reason in str(error)
@@ -358,14 +358,14 @@ class TestConnections:
     def test_rate_of_the_broker_makes_connections_wait(self, broker: KaldaProcess, admin: Admin) -> None:
         everyone = ConfigResource(ConfigResourceType.BROKER, "")
         limit = AlterConfigOp.set("max.connection.creation.rate", 2)
-        admin.incremental_alter_configs({everyone: [limit]}).raise_for_errors()
+        admin.incremental_alter_configs({everyone: [limit]})
         try:
             for _ in range(6):
                 assert ask(broker, "patient", MetadataRequest(topics=[]))
             assert is_throttled(broker, "kafka_server_socket_server_metrics_connection_accept_throttle_time")
         finally:
             unlimited = AlterConfigOp.delete("max.connection.creation.rate")
-            admin.incremental_alter_configs({everyone: [unlimited]}).raise_for_errors()
+            admin.incremental_alter_configs({everyone: [unlimited]})
 
 
 def test_quotas_hold_on_every_broker_and_after_a_restart() -> None:

@@ -54,7 +54,7 @@ def set_user(bootstrap: str, user: str, password: str) -> None:
     with Admin.from_config(properties(bootstrap, user="admin")) as admin:
         admin.alter_user_scram_credentials(
             [ScramCredentialUpsertion(user, mechanism, password) for mechanism in ScramMechanism]
-        ).raise_for_errors()
+        )
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +127,7 @@ def test_users_are_set_described_and_deleted(broker: KaldaProcess) -> None:
     user = "CN=bob, OU=Ops"
     set_user(broker.bootstrap, user, "first")
     with Admin.from_config(properties(broker.bootstrap, user="admin")) as admin:
-        found = admin.describe_user_scram_credentials()
+        found = admin.describe_user_scram_credentials(outcomes=True)
         assert {"alice", user} <= set(found)
         assert [4096, 4096] == [info.iterations for info in found[user]]
         with Admin.from_config(properties(broker.bootstrap, "SCRAM-SHA-512", user, "first")) as bob:
@@ -142,12 +142,14 @@ def test_users_are_set_described_and_deleted(broker: KaldaProcess) -> None:
                         bob.list_topics()
         kinds = list(ScramMechanism)
         deleted = [ScramCredentialDeletion(user, kind) for kind in kinds]
-        admin.alter_user_scram_credentials(deleted).raise_for_errors()
+        admin.alter_user_scram_credentials(deleted)
         assert user not in admin.describe_user_scram_credentials()
-        errors = admin.alter_user_scram_credentials(deleted).errors
+        errors = admin.alter_user_scram_credentials(deleted, outcomes=True).errors
         assert "RESOURCE_NOT_FOUND" in str(errors[user])
         weak = ScramCredentialUpsertion("weak", kinds[0], "x", iterations=100)
-        assert "Too few iterations" in str(admin.alter_user_scram_credentials([weak]).errors["weak"])
+        assert "Too few iterations" in str(
+            admin.alter_user_scram_credentials([weak], outcomes=True).errors["weak"]
+        )
         with pytest.raises(BrokerResponseError, match="RESOURCE_NOT_FOUND"):
             admin.describe_user_scram_credentials(["nobody"])["nobody"]
 
@@ -283,5 +285,5 @@ def test_brokers_log_in_by_scram_with_users_that_exist_before_them(tmp_path: Pat
             with Admin.from_config(config) as admin:
                 admin.alter_user_scram_credentials(
                     [ScramCredentialUpsertion("alice", ScramMechanism.SCRAM_SHA_512, "changed")]
-                ).raise_for_errors()
+                )
             assert "alice-secret" not in brokers.log()

@@ -139,7 +139,7 @@ def test_a_record_too_large_for_the_topic_has_a_letter(
     with Admin(bootstrap_servers=servers) as admin:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         changes = {resource: [AlterConfigOp.set("max.message.bytes", 4_000)]}
-        assert not admin.incremental_alter_configs(changes).errors
+        assert not admin.incremental_alter_configs(changes, outcomes=True).errors
     found = records(0, 3)
     assert found.headers is not None
     values = pa.array([b"v0", b"v" * 5_000, b"v2"], pa.binary())
@@ -167,7 +167,7 @@ def test_a_timestamp_that_the_topic_refuses_is_a_header(
     with Admin(bootstrap_servers=servers) as admin:
         resource = ConfigResource(ConfigResourceType.TOPIC, topic)
         changes = {resource: [AlterConfigOp.set("message.timestamp.after.max.ms", 3_600_000)]}
-        assert not admin.incremental_alter_configs(changes).errors
+        assert not admin.incremental_alter_configs(changes, outcomes=True).errors
     task = letters.open("query", 1, 0)
     times = pa.array([-1, 1_700_000_000_000, 2**62], pa.int64())
     found = dataclasses.replace(records(0, 3), timestamps_ms=times)

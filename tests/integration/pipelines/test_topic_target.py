@@ -30,7 +30,7 @@ class Output:
         self._directory = directory
         self._topic = TopicPartition(f"copied-{uuid.uuid4().hex[:8]}", 0)
         with Admin(bootstrap_servers=bootstrap) as admin:
-            admin.create_topics([NewTopic(self._topic.topic, partitions=1)]).raise_for_errors()
+            admin.create_topics([NewTopic(self._topic.topic, partitions=1)])
         self.query = f"{QUERY}-{uuid.uuid4().hex[:8]}"
 
     def driver(self) -> TopicOutput:

@@ -154,7 +154,7 @@ def leader_directory(cluster: Cluster, topic: str, broker_id: int = 0) -> Path:
 def alter(cluster: Cluster, topic: str, name: str, value: str) -> None:
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         changes = {ConfigResource.topic(topic): [AlterConfigOp.set(name, value)]}
-        admin.incremental_alter_configs(changes).raise_for_errors()
+        admin.incremental_alter_configs(changes)
 
 
 def test_the_brokers_socket_carries_no_record(broker: Cluster) -> None:
@@ -196,7 +196,7 @@ def test_a_topic_created_again_after_the_plan_is_not_read(
     with reading(broker, topic, readMode=mode, topic_id=former) as read:
         assert expected == read.all().rows
         with Admin(bootstrap_servers=broker.bootstrap) as admin:
-            admin.delete_topics([topic]).raise_for_errors()
+            admin.delete_topics([topic])
         fill(broker, topic)
         with pytest.raises(failure, match=message):
             read.again(former).all()
@@ -222,7 +222,7 @@ def test_retention_and_delete_records_wait_for_the_reader(broker: Cluster) -> No
         assert read.next()
         alter(broker, "retained", "retention.bytes", "0")
         with Admin(bootstrap_servers=broker.bootstrap) as admin:
-            admin.delete_records({TopicPartition("retained", 0): 2000}).raise_for_errors()
+            admin.delete_records({TopicPartition("retained", 0): 2000})
         time.sleep(1.0)
         assert before == sorted(directory.glob("*.log"))[: len(before)]
         assert expected == read.all().rows
@@ -258,7 +258,7 @@ def test_a_topic_that_is_deleted_meanwhile_is_read_as_far_as_it_is_mapped(broker
     with reading(broker, "deleted") as read:
         assert read.next()
         with Admin(bootstrap_servers=broker.bootstrap) as admin:
-            admin.delete_topics(["deleted"]).raise_for_errors()
+            admin.delete_topics(["deleted"])
         assert expected == read.all().rows
 
 

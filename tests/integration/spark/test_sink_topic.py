@@ -46,7 +46,7 @@ def test_a_missing_topic_is_refused(bootstrap: str) -> None:
 
 def test_a_topic_that_exists_is_accepted(bootstrap: str) -> None:
     with Admin(bootstrap_servers=bootstrap) as admin:
-        admin.create_topics([NewTopic("there")]).raise_for_errors()
+        admin.create_topics([NewTopic("there")])
 
     source(bootstrap, topic="there").writer(VALUE, overwrite=False)
     source(bootstrap, topic="there").streamWriter(VALUE, overwrite=False)

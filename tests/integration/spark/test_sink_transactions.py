@@ -36,7 +36,7 @@ class Sink:
             servers | {"topic": self.topic, "delivery": delivery}, is_stream=True
         )
         with Admin(bootstrap_servers=bootstrap) as admin:
-            admin.create_topics([NewTopic(self.topic, partitions=PARTITIONS)]).raise_for_errors()
+            admin.create_topics([NewTopic(self.topic, partitions=PARTITIONS)])
 
     def rows(self) -> Iterator[pa.RecordBatch]:
         keys = [f"{number}" for number in range(ROWS)]

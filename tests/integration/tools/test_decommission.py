@@ -121,3 +121,16 @@ def test_balance_does_not_take_the_replicas_of_a_broker_that_restarts(
         "--all-topics excludes names"
         in kalda.refused("reassign", "generate", "--all-topics", "flights").stderr
     )
+
+
+def test_a_killed_broker_is_a_problem_of_the_cluster_and_no_failure_of_the_commands(
+    cluster: Cluster, kalda: Commands
+) -> None:
+    """Until its session expires the cluster lists it; the first look at an incident must not wait for it."""
+    make_topic(kalda, "flights", "0:1,1:2")
+    cluster.kill(0)
+
+    done = kalda("cluster", "describe")
+    assert ("Broker 0 is not running; start it." in done.stdout, "") == (True, done.stderr)
+    kalda("cluster", "decommission", 0, "--throttle", 100_000_000)
+    assert [[3, 1], [1, 2]] == replicas_of(kalda, "flights")

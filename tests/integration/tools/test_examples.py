@@ -122,6 +122,17 @@ def test_help_and_version_are_commands(capsys: pytest.CaptureFixture[str]) -> No
         app(["help", "topics", "creat"], prog_name="kalda", standalone_mode=False)
 
 
+def test_the_help_of_a_group_shows_examples_of_its_first_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """Most people read this screen, and not that of each command."""
+    app(["help", "groups"], prog_name="kalda", standalone_mode=False)
+    _, _, examples = capsys.readouterr().out.partition("\nExamples:\n")
+    assert [
+        "kalda groups reset-offsets readers --topic flights --to-earliest --execute",
+        "kalda groups list",
+        "kalda groups describe readers",
+    ] == [line.strip() for line in examples.splitlines()]
+
+
 def test_the_list_of_commands_is_whole_and_coloured_on_a_terminal_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

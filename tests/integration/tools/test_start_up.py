@@ -204,7 +204,7 @@ def test_an_unknown_tool_is_one_line_with_the_nearest_name() -> None:
     done = Commands("").refused("completoin")
 
     assert (2, "") == (done.code, done.stdout)
-    assert "kalda: No such command 'completoin'. Did you mean 'completion'?; see `kalda -h`\n" == done.stderr
+    assert "kalda: No such command 'completoin'; did you mean 'completion'? See `kalda -h`\n" == done.stderr
 
 
 def test_bash_completes_with_the_script(tmp_path: Path) -> None:

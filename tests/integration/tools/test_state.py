@@ -40,18 +40,18 @@ def fill(bootstrap: str) -> None:
                 else {},
             )
             for number in range(TOPICS)
-        ).raise_for_errors()
+        )
         offsets = {TopicPartition(f"topic-{number}", 0): number for number in range(0, TOPICS, 7)}
         admin.alter_consumer_group_offsets(
             {"billing": offsets, "team/ä #1": {TopicPartition("topic-2", 2): 5}}
-        ).raise_for_errors()
+        )
         broker = admin.describe_cluster().nodes[0].id
         admin.incremental_alter_configs(
             {
                 ConfigResource.broker(): [AlterConfigOp.set("log.retention.ms", 90_000_000)],
                 ConfigResource.broker(broker): [AlterConfigOp.set("log.cleaner.threads", 2)],
             }
-        ).raise_for_errors()
+        )
 
 
 def files(directory: Path) -> dict[str, str]:
@@ -114,8 +114,8 @@ def test_a_push_changes_what_was_edited_and_refuses_what_loses_data(empty: Comma
                 NewTopic("flights", partitions=2, replication_factor=1, config={"retention.ms": 7_200_000}),
                 NewTopic("old", partitions=1, replication_factor=1),
             ]
-        ).raise_for_errors()
-        admin.alter_consumer_group_offsets({"screens": {TopicPartition("flights", 0): 10}}).raise_for_errors()
+        )
+        admin.alter_consumer_group_offsets({"screens": {TopicPartition("flights", 0): 10}})
     directory = tmp_path / "production"
     empty("state", "pull", directory)
     topic, group = directory / "topics/flights.yml", directory / "groups/screens.yml"
@@ -195,7 +195,7 @@ def test_offsets_of_a_group_with_members_are_not_changed(empty: Commands, tmp_pa
     """The coordinator refuses it; the message says what to do."""
     confluent_kafka = pytest.importorskip("confluent_kafka")
     with Admin(bootstrap_servers=empty.bootstrap) as admin:
-        admin.create_topics([NewTopic("flights", partitions=1, replication_factor=1)]).raise_for_errors()
+        admin.create_topics([NewTopic("flights", partitions=1, replication_factor=1)])
     (tmp_path / "groups").mkdir()
     (tmp_path / "groups/g.yml").write_text("group: screens\noffsets:\n  flights:\n    0: 0\n")
     consumer = confluent_kafka.Consumer({"bootstrap.servers": empty.bootstrap, "group.id": "screens"})

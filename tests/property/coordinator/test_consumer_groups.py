@@ -28,8 +28,8 @@ steps = st.lists(
 class ConsumerGroupRun:
     """The simulation with numbered members, some of them static."""
 
-    def __init__(self, assignor: str | None) -> None:
-        self.simulation = ConsumerSimulation()
+    def __init__(self, assignor: str | None, interval_ms: int) -> None:
+        self.simulation = ConsumerSimulation(group_consumer_assignment_interval_ms=interval_ms)
         self.assignor = assignor
         self.simulation.topics.put("t", 4)
         self.simulation.topics.put("u", 3)
@@ -122,11 +122,15 @@ def settle(run: ConsumerGroupRun) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(assignor=st.sampled_from([None, "uniform", "range"]), actions=steps)
+@given(
+    assignor=st.sampled_from([None, "uniform", "range"]),
+    interval_ms=st.sampled_from([0, 8000]),
+    actions=steps,
+)
 def test_partitions_have_one_user_and_the_log_is_the_state(
-    assignor: str | None, actions: Sequence[Step]
+    assignor: str | None, interval_ms: int, actions: Sequence[Step]
 ) -> None:
-    run = ConsumerGroupRun(assignor)
+    run = ConsumerGroupRun(assignor, interval_ms)
 
     for action, number, choice in actions:
         run.do(action, number, choice)

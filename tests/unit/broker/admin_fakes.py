@@ -53,6 +53,7 @@ class FakeCluster:
         self.assignments: dict[str, TopicAssignment] = {}
         self.stored: dict[tuple[str, str], dict[str, str]] = {}
         self.marked: list[str] = []
+        self.cordoned: set[int] = set()
         self.held_up_by_dead_brokers: set[str] = set()
         self.completion_error: ApiError | None = None
         self.is_paused = False
@@ -64,6 +65,9 @@ class FakeCluster:
 
     async def topics(self) -> list[str]:
         return list(self.assignments)
+
+    async def brokers(self) -> dict[int, BrokerInfo]:
+        return {broker: BrokerInfo(broker, (), is_cordoned=True) for broker in self.cordoned}
 
     async def complete_deletions(self, topics: Collection[str]) -> None:
         """What the controller does for names that are wanted again; nothing where brokers live."""

@@ -15,8 +15,10 @@ from tests.unit.broker.admin_fakes import context
 from tests.unit.broker.partial_services import services_with
 
 
-def ask(version: int, name: str = "librdkafka", software_version: str = "2.6.1") -> ApiVersionsResponse:
-    request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version)
+def ask(
+    version: int, name: str = "librdkafka", software_version: str = "2.6.1", **meant: Any
+) -> ApiVersionsResponse:
+    request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version, **meant)
     response = api_versions.handle(services_as({}), request, context(version))
     assert response is not None
     return response
@@ -25,6 +27,8 @@ def ask(version: int, name: str = "librdkafka", software_version: str = "2.6.1")
 def services_as(releases: dict[str, str]) -> BrokerServices:
     services = services_with(
         api_versions=advertised_versions(),
+        broker_id=3,
+        cluster_id="of-this",
         features=Features(cast("Any", None)),
         releases=ListenerReleases(releases),
     )
@@ -32,7 +36,7 @@ def services_as(releases: dict[str, str]) -> BrokerServices:
     return services
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 def test_exactly_what_is_registered_is_told(version: int) -> None:
     """Clients switch features on by this list: what is half built must not be in it."""
     response = ask(version)
@@ -42,6 +46,23 @@ def test_exactly_what_is_registered_is_told(version: int) -> None:
     assert [(h.key, *h.versions_advertised) for h in sorted(kafkas, key=lambda h: h.key)] == [
         (entry.api_key, entry.min_version, entry.max_version) for entry in response.api_keys
     ]
+
+
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "expected"),
+    [
+        ("of-this", 3, ErrorCode.NONE),
+        (None, 4, ErrorCode.NONE),
+        ("of-this", 4, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("of-another", 3, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+def test_a_client_that_means_another_broker_is_sent_back(
+    cluster_id: str | None, node_id: int, expected: ErrorCode
+) -> None:
+    """An address may pass to another broker while a client knows it from old metadata (KIP-1242)."""
+    response = ask(5, cluster_id=cluster_id, node_id=node_id)
+    assert (expected, expected is ErrorCode.NONE) == (response.error_code, bool(response.api_keys))
 
 
 def test_clients_are_not_asked_for_metrics_that_are_shown_nowhere() -> None:

@@ -28,7 +28,7 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
 
 def described(broker: DataPath, topics: Any = None) -> list[DescribeLogDirsResult]:
     request = DescribeLogDirsRequest(topics=topics)
-    return finished(handle(broker.services, request, broker.context(4))).results
+    return finished(handle(broker.services, request, broker.context(5))).results
 
 
 def test_every_directory_is_listed_with_its_logs_and_their_sizes(broker: DataPath) -> None:
@@ -50,6 +50,12 @@ def test_only_the_partitions_asked_for_are_told(broker: DataPath) -> None:
     broker.host(leadership(0), leadership(1))
     results = described(broker, [DescribableLogDirTopic(topic="orders", partitions=[1, 7])])
     assert [1] == [each.partition_index for r in results for topic in r.topics for each in topic.partitions]
+
+
+def test_a_cordoned_directory_is_marked(broker: DataPath, monkeypatch: pytest.MonkeyPatch) -> None:
+    [first, second] = broker.logs.live_directories
+    monkeypatch.setattr(broker.logs, "cordoned_directories", lambda: (second,))
+    assert {first: False, second: True} == {each.log_dir: each.is_cordoned for each in described(broker)}
 
 
 def test_a_log_that_moves_is_there_twice(broker: DataPath) -> None:

@@ -286,6 +286,37 @@ def test_a_commit_by_topic_id_is_for_that_topic_only(harness: OffsetsHarness) ->
     assert {known: [ErrorCode.NOT_COORDINATOR]} == harness.commit_by_id({known: [0]})
 
 
+def test_a_commit_in_a_transaction_is_by_topic_id_as_well(harness: OffsetsHarness) -> None:
+    """KIP-1319."""
+    known = harness.broker.services.metadata_cache.topic_id("orders")
+    gone = UUID(int=99)
+
+    def commit(wanted: dict[UUID, list[int]]) -> dict[UUID, list[int]]:
+        topics = [
+            TxnOffsetCommitRequestTopic(
+                topic_id=topic_id,
+                partitions=[
+                    TxnOffsetCommitRequestPartition(partition_index=each, committed_offset=1)
+                    for each in partitions
+                ],
+            )
+            for topic_id, partitions in wanted.items()
+        ]
+        request = TxnOffsetCommitRequest(
+            transactional_id="t", group_id="g", producer_id=9, producer_epoch=0, topics=topics
+        )
+        answer = txn_offset_commit.handle(harness.broker.services, request, harness.broker.context(6))
+        response: Any = answer.value if isinstance(answer, Pending) else answer
+        return {topic.topic_id: [each.error_code for each in topic.partitions] for topic in response.topics}
+
+    expected = {known: [NONE, UNKNOWN], gone: [ErrorCode.UNKNOWN_TOPIC_ID]}
+    assert expected == commit({known: [0, 1], gone: [0]})
+    assert [("orders", 0)] == harness.groups.seen
+    assert {gone: [ErrorCode.UNKNOWN_TOPIC_ID]} == commit({gone: [0]})
+    harness.groups.error = ApiError(ErrorCode.NOT_COORDINATOR)
+    assert {known: [ErrorCode.NOT_COORDINATOR]} == commit({known: [0]})
+
+
 def test_offsets_are_fetched_by_topic_id(harness: OffsetsHarness) -> None:
     """Of all topics, those without an id are left out: the response has no other name for them."""
     known, gone = harness.broker.services.metadata_cache.topic_id("orders"), UUID(int=99)

@@ -61,7 +61,7 @@ def timed(*timestamps: int) -> bytes:
 
 
 def list_offset(
-    broker: DataPath, timestamp: int, *, version: int = 9, replica_id: int = -1, **fields: Any
+    broker: DataPath, timestamp: int, *, version: int = 11, replica_id: int = -1, **fields: Any
 ) -> ListOffsetsPartitionResponse:
     topic = ListOffsetsTopic(
         name=fields.pop("topic", "orders"),
@@ -81,6 +81,7 @@ def list_offset(
         (-3, (400, 2, 3)),
         (-4, (-1, 0, 3)),
         (-5, (-1, -1, -1)),
+        (-6, (-1, -1, -1)),
         (0, (100, 0, 3)),
         (101, (200, 1, 3)),
         (300, (400, 2, 3)),
@@ -105,7 +106,7 @@ def test_consumers_see_no_further_than_the_high_watermark_and_replicas_the_end(b
     assert -1 == list_offset(broker, 100).offset
 
 
-@pytest.mark.parametrize(("timestamp", "first"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9)])
+@pytest.mark.parametrize(("timestamp", "first"), [(-1, 1), (-2, 1), (-3, 7), (-4, 8), (-5, 9), (-6, 11)])
 def test_special_timestamps_are_refused_before_their_version(
     broker: DataPath, timestamp: int, first: int
 ) -> None:

@@ -285,3 +285,17 @@ def test_epochs_count_from_the_version_that_has_them_right(version: int, epoch: 
         assert (epoch, ErrorCode.NONE) == (found.leader_epoch, found.error)
 
     run(lambda: Harness(port), scenario)
+
+
+def test_a_failure_for_good_is_reported_and_an_unreachable_broker_is_not() -> None:
+    answers: list[Exception] = [DEAD, UnsupportedApiError("no Metadata"), DEAD]
+    port = ScriptedPort(lambda: answers.pop(0) if answers else GOOD)
+    failures: list[ClientError] = []
+
+    async def scenario(harness: Harness) -> None:
+        harness.metadata.on_failure = failures.append
+        await asyncio.sleep(10)
+
+    run(lambda: Harness(port), scenario)
+
+    assert ["no Metadata"] == [str(each) for each in failures]

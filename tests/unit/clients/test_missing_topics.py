@@ -35,7 +35,7 @@ def test_a_missing_topic_is_reported_once_with_the_nearest_name(caplog: pytest.L
 
     with caplog.at_level(logging.WARNING, LOGGER):
         asyncio.run(main())
-    assert ["Topic ordrs does not exist; did you mean `orders`? Waiting for it."] == caplog.messages
+    assert ["Topic ordrs does not exist; did you mean `orders`? Waiting for ordrs."] == caplog.messages
 
 
 def test_a_topic_that_is_created_on_use_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -53,6 +53,34 @@ def test_a_topic_that_is_created_on_use_is_not_reported(caplog: pytest.LogCaptur
     assert [] == caplog.messages
 
 
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE])
+def test_a_mistyped_topic_is_reported_when_brokers_create_it(
+    code: ErrorCode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise it looks like a topic without records, and stays in the cluster."""
+
+    def snapshot(*names: str, error: ErrorCode = ErrorCode.NONE) -> ClusterMetadata:
+        return ClusterMetadata.from_response(response(*(topic(name, error=error) for name in names)))
+
+    async def main() -> None:
+        missing = MissingTopics(names)
+        await missing.updated(snapshot("ordrs", "weather", error=code), 0.0)
+        await missing.updated(snapshot("ordrs", "weather"), 0.1)
+        await missing.updated(snapshot("ordrs", "weather"), 0.2)
+        await missing.updated(snapshot("userz", "flihgts", error=code), 0.3)
+        await missing.updated(snapshot("userz", "flihgts"), 0.4)
+        await missing.updated(snapshot("flightz", error=code), 0.5)
+        await missing.updated(snapshot("flightz"), 0.6)
+
+    with caplog.at_level(logging.WARNING, LOGGER):
+        asyncio.run(main())
+    assert [
+        "Topic ordrs did not exist; the brokers have created it; did you mean `orders`?",
+        "Topic flihgts did not exist; the brokers have created it; did you mean `flights`?",
+        "Topic userz did not exist; the brokers have created it; did you mean `users`?",
+    ] == caplog.messages
+
+
 def test_names_that_cannot_be_fetched_leave_out_the_hint_only(caplog: pytest.LogCaptureFixture) -> None:
     async def fail() -> Iterable[str]:
         raise BrokerConnectionError("gone")
@@ -64,7 +92,7 @@ def test_names_that_cannot_be_fetched_leave_out_the_hint_only(caplog: pytest.Log
 
     with caplog.at_level(logging.WARNING, LOGGER):
         asyncio.run(main())
-    assert ["Topic ordrs does not exist. Waiting for it."] == caplog.messages
+    assert ["Topic ordrs does not exist. Waiting for ordrs."] == caplog.messages
 
 
 def test_a_missing_partition_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,17 +2,21 @@ import pytest
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.net.client.api_versions import ApiVersionsNegotiation, NodeApiVersions, highest_shared_version
+from kalda.net.client.api_versions import (
+    VERSION_MAX,
+    ApiVersionsNegotiation,
+    NodeApiVersions,
+    highest_shared_version,
+)
 from kalda.net.client.client_errors import BrokerResponseError, UnsupportedApiError
 from kalda.protocol.messages.api_versions import (
     ApiVersion,
-    ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
 )
 from kalda.protocol.schema import VersionRange
 
-NEWEST = ApiVersionsRequest.SCHEMA.versions.highest
+NEWEST = VERSION_MAX
 UNSUPPORTED = int(ErrorCode.UNSUPPORTED_VERSION)
 
 

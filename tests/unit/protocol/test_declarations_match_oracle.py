@@ -38,21 +38,28 @@ ORACLE_NAME = "Apache's schemas" if ORACLE is APACHE else "kafka-python's schema
 NEWER_THAN_ANY_ORACLE = {
     ("AcquireReadLeaseRequest", 0),
     ("AcquireReadLeaseResponse", 0),
+    ("DeleteGroupsRequest", 3),
+    ("DeleteGroupsResponse", 3),
     ("ReleaseReadLeaseRequest", 0),
     ("ReleaseReadLeaseResponse", 0),
+    ("ApiVersionsRequest", 5),
+    ("ApiVersionsResponse", 5),
     ("ConsumerGroupDescribeRequest", 1),
     ("ConsumerGroupDescribeResponse", 1),
     ("ConsumerGroupRegularExpressionKey", 16),
     ("ConsumerGroupRegularExpressionValue", 0),
+    ("TxnOffsetCommitRequest", 6),
+    ("TxnOffsetCommitResponse", 6),
 }
-"""KIP-1099 and the regular expressions of KIP-848 came after Apache's files, and kafka-python has neither.
-The read leases are Kalda's own."""
+"""KIP-1099, KIP-1242, KIP-1319 and the regular expressions of KIP-848 came after Apache's files, and
+kafka-python has none of them. The read leases are Kalda's own."""
 
 FIELDS_NEWER_THAN_ANY_ORACLE = {
+    ("ConsumerGroupTargetAssignmentMetadataValue", "assignment_timestamp"),
     ("TransactionLogValue", "next_producer_epoch"),
     ("TransactionLogValue", "last_producer_epoch"),
 }
-"""KIP-939 added a tagged field to a version that is in Apache's files without it."""
+"""KIP-939 and KIP-1263 added tagged fields to versions that are in Apache's files without them."""
 
 IGNORABLE_SINCE_NEWER_VERSIONS = {
     ("ProduceRequest", "/topic_data/name"),
@@ -60,10 +67,12 @@ IGNORABLE_SINCE_NEWER_VERSIONS = {
     ("OffsetCommitRequest", "/topics/name"),
     ("OffsetCommitResponse", "/topics/name"),
     ("OffsetFetchRequest", "/groups/topics/name"),
+    ("TxnOffsetCommitRequest", "/topics/name"),
+    ("TxnOffsetCommitResponse", "/topics/name"),
     ("OffsetFetchResponse", "/groups/topics/name"),
 }
-"""Version 13 of Produce and 10 of the two requests for offsets replace names by ids; Apache's files are
-older, with names in all versions."""
+"""Version 13 of Produce, 10 of the two requests for offsets and 6 of TxnOffsetCommit replace names by ids;
+Apache's files are older, with names in all versions."""
 
 
 class Facts(NamedTuple):

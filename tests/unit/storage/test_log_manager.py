@@ -1,6 +1,7 @@
 """The broker's logs together: start, creation, deletion, upkeep, clean stop, locks."""
 
 import errno
+import itertools
 import os
 import uuid
 from pathlib import Path
@@ -225,6 +226,31 @@ def test_partitions_spread_over_the_directories() -> None:
         manager.get_or_create(TopicPartition("t", partition))
     parents = [os.path.dirname(log.directory) for log in manager.logs().values()]
     assert ["/a"] * 3 + ["/b"] * 3 == sorted(parents)
+
+
+def test_cordoned_directories_get_no_new_logs() -> None:
+    """KIP-1066. Where all are cordoned, the broker must still host what the cluster gives to it."""
+    cordoned: set[str] = set()
+    manager = LogManager(
+        ["/a", "/b", "/c"],
+        lambda _: LogConfig(),
+        ManualClock(),
+        FaultyFileSystem(),
+        cordoned=lambda: cordoned,
+    )
+    manager.load()
+    numbers = itertools.count()
+
+    def place() -> str:
+        log = manager.get_or_create(TopicPartition("t", next(numbers)))
+        return os.path.dirname(log.directory)
+
+    cordoned |= {"/a", "/c"}
+    assert ["/b"] * 3 == [place() for _ in range(3)]
+    cordoned -= {"/a"}
+    assert ["/a"] * 3 == [place() for _ in range(3)]
+    cordoned |= {"/a", "/b"}
+    assert "/c" == place()
 
 
 def test_a_partition_in_two_directories_stops_the_start() -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.records.batch import PRODUCER_EPOCH_MAX
 from kalda.records.control import ControlRecordType
 from kalda.storage.errors import (
     InvalidProducerEpochError,
@@ -43,9 +44,10 @@ def end_transaction(
     producer_id: int,
     epoch: int = 0,
     coordinator_epoch: int = 0,
+    origin: AppendOrigin = AppendOrigin.COORDINATOR,
 ) -> None:
     records = marker(control_type, producer_id, epoch, coordinator_epoch)
-    log.append_as_leader(records, 0, origin=AppendOrigin.COORDINATOR)
+    log.append_as_leader(records, 0, origin=origin)
 
 
 def test_each_of_the_last_five_batches_is_recognised_again() -> None:
@@ -294,6 +296,27 @@ def test_markers_of_an_old_coordinator_or_producer_are_refused() -> None:
         end_transaction(log, COMMIT, 7, epoch=1, coordinator_epoch=4)
     with pytest.raises(InvalidProducerEpochError):
         end_transaction(log, ABORT, 7, epoch=0, coordinator_epoch=6)
+
+
+def test_a_marker_of_a_raised_epoch_does_not_end_the_next_transaction() -> None:
+    """KIP-1228: the marker of the first transaction comes again after the second one has begun."""
+    raised, late = AppendOrigin.RAISED_EPOCH, marker(COMMIT, 7, 1, 0)
+    log = Broker().log
+    produce(log, 0, transactional=True, epoch=0)
+    end_transaction(log, COMMIT, 7, epoch=1, origin=raised)
+    end_transaction(log, COMMIT, 7, epoch=1, origin=raised)
+    produce(log, 0, transactional=True, epoch=1)
+    with pytest.raises(InvalidProducerEpochError, match="epoch 1, which is that of the open transaction"):
+        log.append_as_leader(late, 0, origin=raised)
+    end_transaction(log, ABORT, 7, epoch=2, origin=raised)
+    with pytest.raises(InvalidProducerEpochError):
+        end_transaction(log, COMMIT, 7, epoch=1, origin=raised)
+
+
+def test_the_highest_epoch_need_not_be_raised() -> None:
+    log = Broker().log
+    produce(log, 0, transactional=True, epoch=PRODUCER_EPOCH_MAX)
+    end_transaction(log, COMMIT, 7, epoch=PRODUCER_EPOCH_MAX, origin=AppendOrigin.RAISED_EPOCH)
 
 
 def test_a_marker_without_data_ends_nothing() -> None:

@@ -34,6 +34,15 @@ def test_a_pipe_gets_text_and_remarks_go_to_stderr() -> None:
     assert ("One topic:\nTOPIC\n[a]\noffset 1\n", "remark\n") == show(Form.PLAIN)
 
 
+@pytest.mark.parametrize("form", [Form.PLAIN, Form.TERMINAL])
+def test_without_rows_there_is_no_heading_but_a_remark(form: Form) -> None:
+    """A heading alone leaves open whether something is missing."""
+    port, stdout, stderr = output(form)
+    port.result({}, Table(("TOPIC",), [], empty="There are no topics."), Table(("GROUP",), []))
+
+    assert ("", "There are no topics.\n") == (stdout.getvalue(), stderr.getvalue())
+
+
 def test_json_is_one_line_for_a_document_and_has_no_remarks() -> None:
     text, remarks = show(Form.JSON)
 

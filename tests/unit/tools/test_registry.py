@@ -2,9 +2,10 @@
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from kalda.cli import app
-from kalda.tools.framework.registry import TOOLS, load_tool
+from kalda.tools.framework.registry import SECTIONS, TOOLS, load_tool
 
 
 @pytest.mark.parametrize("name", TOOLS)
@@ -13,6 +14,22 @@ def test_the_list_of_commands_says_what_the_tool_says(name: str) -> None:
     tool = load_tool(name)
 
     assert TOOLS[name].help == (tool.help or "").partition("\n")[0]
+
+
+def test_the_list_of_commands_fits_two_screens() -> None:
+    """A person who looks for a command sees all of them, each on one line, on a terminal of 80x24."""
+    shown = CliRunner().invoke(app, ["--help"], terminal_width=80).output.splitlines()
+
+    assert len(shown) <= 48
+    assert max(map(len, shown)) <= 80
+    context = click.Context(app)
+    for heading, names in SECTIONS.items():
+        assert f"{heading}:" in shown
+        for name in names:
+            command = app.get_command(context, name)
+            assert command is not None
+            text = (command.help or "").partition("\n")[0]
+            assert f"  {name} {text}".split() in [line.split() for line in shown]
 
 
 def commands(path: str, command: click.Command) -> list[tuple[str, click.Command]]:

@@ -45,7 +45,8 @@ class BrokerListeners:
         """The bound port of each listener that is open."""
         self._key_tasks: Final[dict[str, asyncio.Task[None]]] = {}
         """By listener, what keeps the keys of OAUTHBEARER up to date; of those opened after the start."""
-        self._announced: tuple[ListenerEndpoint, ...] = ()
+        self._announced: tuple[object, ...] = ()
+        """What of the settings is in the registration."""
         self._changed: Final = asyncio.Event()
 
     async def bind(self) -> None:
@@ -56,7 +57,7 @@ class BrokerListeners:
         """
         for listener in self._config.listeners:
             await self._listen(listener, accept=False)
-        self._announced = self.advertised()
+        self._announced = self._to_announce()
 
     def advertised(self) -> tuple[ListenerEndpoint, ...]:
         """Return the advertised addresses of the listeners that are open."""
@@ -115,7 +116,8 @@ class BrokerListeners:
     async def run(self, announce: Callable[[], Awaitable[None]]) -> None:
         """Open and close listeners as the settings change, until cancelled.
 
-        `announce` writes the advertised addresses to ZooKeeper.
+        `announce` writes the registration to ZooKeeper; it has the advertised addresses, and whether all log
+        directories are cordoned.
         """
         async with asyncio.TaskGroup() as tasks:
             while True:
@@ -206,14 +208,19 @@ class BrokerListeners:
         self._open[listener.name] = listener
 
     async def _announce(self, announce: Callable[[], Awaitable[None]]) -> None:
-        while self._announced != (advertised := self.advertised()):
+        while self._announced != (wanted := self._to_announce()):
             try:
                 await announce()
             except ZooKeeperError as error:
-                logger.warning("the addresses of this broker are not in ZooKeeper yet: %s", error)
+                logger.warning(
+                    "the registration of this broker is not up to date in ZooKeeper yet: %s", error
+                )
                 await asyncio.sleep(jittered(_RETRY_SECONDS))
             else:
-                self._announced = advertised
+                self._announced = wanted
+
+    def _to_announce(self) -> tuple[object, ...]:
+        return self.advertised(), self._config.cordoned_log_dirs
 
 
 def _fixed(config: BrokerConfig, listener: str) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ protection that Kalda lacks (`ConfigKey.requires`): such a value is refused in f
 """
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Final, Self
 
@@ -208,6 +209,7 @@ class BrokerConfig(BrokerSettings):
         _check_advertised(listeners, advertised)
         inter_broker = _inter_broker_listener(get, advertised)
         return {
+            "cordoned_log_dirs": _cordoned_log_dirs(get),
             "control_plane_listener_name": _control_plane_listener(get, advertised, inter_broker),
             "inter_broker_listener_name": inter_broker,
             "kalda_as_version": _releases(values, listeners),
@@ -444,6 +446,24 @@ def _releases(values: Mapping[str, ConfigValue], listeners: tuple[ListenerConfig
             )
         releases[listener] = release
     return releases
+
+
+def _cordoned_log_dirs(get: Mapping[str, ConfigValue]) -> tuple[str, ...]:
+    """Return the absolute paths of the directories that get no new logs (KIP-1066)."""
+    name, directories = "cordoned.log.dirs", _log_dirs(get)
+    cordoned = get[name]
+    assert isinstance(cordoned, tuple), f"{name} is a list"
+    if "*" in cordoned:
+        cordoned = directories
+    known = {os.path.abspath(each) for each in directories}
+    unknown = [each for each in cordoned if os.path.abspath(each) not in known]
+    if unknown:
+        raise ConfigError(
+            name,
+            f"`{name}`: {', '.join(unknown)} is not among the log directories, which are "
+            f"{', '.join(directories)}; * stands for all of them",
+        )
+    return tuple(os.path.abspath(each) for each in cordoned)
 
 
 def _log_dirs(get: Mapping[str, ConfigValue]) -> tuple[str, ...]:

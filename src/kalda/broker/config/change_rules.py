@@ -15,7 +15,12 @@ from kalda.common.config_def import HIDDEN, ConfigDef, ConfigError, ConfigType, 
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 
-_LISTENERS: Final = ("advertised.listeners", "listener.security.protocol.map", "listeners")
+_OF_ONE_BROKER: Final = (
+    "advertised.listeners",
+    "cordoned.log.dirs",
+    "listener.security.protocol.map",
+    "listeners",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +105,7 @@ def require_dynamic(name: str, *, is_default: bool) -> None:
         if is_default:
             raise ConfigError(name, f"`{name}` can be changed per broker only; name the broker's id")
         # All others are security settings, which Kafka changes for one listener of one broker at a time.
-        if not of_listener and name not in _LISTENERS:
+        if not of_listener and name not in _OF_ONE_BROKER:
             raise ConfigError(
                 name, f"`{name}` can be changed per listener only; write {LISTENER_PREFIX}<name>."
             )

@@ -36,6 +36,15 @@ def consumer_group_config(config: BrokerConfig) -> ConsumerGroupConfig:
         raise ConfigError("group.consumer", str(error)) from None
 
 
+def check_consumer_groups(trial: BrokerConfig) -> None:
+    """Check settings of consumer groups that may change while the broker runs.
+
+    Raises:
+        ConfigError: a value is out of its bounds.
+    """
+    consumer_group_config(trial)
+
+
 def build_group_coordinator(
     foundation: Foundation, cache: MetadataCache, internal_topics: InternalTopics
 ) -> GroupCoordinator:
@@ -46,7 +55,14 @@ def build_group_coordinator(
 
     def make_consumer(shard: GroupShardState, classic: ClassicProtocol) -> ConsumerProtocol:
         # Member ids are random, as in Kafka: a client that has one can act for the member.
-        return ConsumerProtocol(shard, classic, consumer_settings, topics, lambda: uuid_to_text(uuid.uuid4()))
+        return ConsumerProtocol(
+            shard,
+            classic,
+            consumer_settings,
+            topics,
+            lambda: uuid_to_text(uuid.uuid4()),
+            lambda: config.group_consumer_assignment_interval_ms,
+        )
 
     def make_shard(partition: int) -> GroupShard:
         return GroupShard(partition, settings, statistics, lambda: str(uuid.uuid4()), make_consumer)

@@ -66,6 +66,11 @@ _DIRECTORY_COLUMNS: Final = (
     Column(
         metric_name("kafka.log", "LogManager", "LogDirectoryOffline"), "gauge", "1 if it is out of service."
     ),
+    Column(
+        metric_name("kafka.log", "LogManager", "LogDirectoryCordoned"),
+        "gauge",
+        "1 if it gets no new replicas (`cordoned.log.dirs`).",
+    ),
 )
 
 
@@ -179,6 +184,7 @@ def _directory_rows(logs: LogManager) -> Iterator[Row | None]:
             yield None
         directory = log.directory.rpartition("/")[0]
         used[directory] = used.get(directory, 0) + log.size
+    cordoned = logs.cordoned_directories()
     for directory in logs.directories:
         is_offline = directory in logs.offline_directories
         total, free = (UNKNOWN_BYTES, UNKNOWN_BYTES) if is_offline else volume_bytes(directory)
@@ -189,5 +195,6 @@ def _directory_rows(logs: LogManager) -> Iterator[Row | None]:
                 None if free == UNKNOWN_BYTES else free,
                 None if is_offline else used.get(directory, 0),
                 int(is_offline),
+                int(directory in cordoned),
             ),
         )

@@ -35,9 +35,11 @@ def small_cluster_settings(brokers: int) -> dict[str, str]:
     """Return the settings of a cluster on one machine that differ from Kafka's defaults.
 
     Kafka's default of 3 replicas needs three brokers. The first rebalance of a group does not wait for more
-    members, as in the server.properties that Kafka ships.
+    members, as in the server.properties that Kafka ships, and later members of a consumer group get
+    partitions at once.
     """
     return {
+        "group.consumer.assignment.interval.ms": "0",
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.replication.factor": str(min(3, brokers)),
         "transaction.state.log.replication.factor": str(min(3, brokers)),

@@ -177,7 +177,11 @@ class ProcessGroup:
     async def _watch(self, child: Child) -> None:
         code = await child.process.wait()
         if not self._termination.is_requested:
-            logger.error("broker %d ended with exit code %d; the others keep serving", child.broker_id, code)
+            logger.error(
+                "broker %d ended with exit code %d; the others go on; restart this command to have it again",
+                child.broker_id,
+                code,
+            )
             await self._end_session(child.broker_id)
 
     async def _end_session(self, broker_id: int) -> None:

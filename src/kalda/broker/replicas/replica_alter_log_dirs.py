@@ -134,6 +134,8 @@ class ReplicaAlterLogDirs:
             return ErrorCode.LOG_DIR_NOT_FOUND
         if directory in logs.offline_directories or directory in logs.resources.failures.failed:
             return ErrorCode.KAFKA_STORAGE_ERROR
+        if directory in logs.cordoned_directories():
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
         partition = self._find(name)
         if partition is None:
             code = self._absence_error(name)

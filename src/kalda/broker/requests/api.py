@@ -10,7 +10,7 @@ Each API key has one handler, registered as data with its version range. A handl
 Produce and Fetch have raw handlers instead, which parse the frame and build the reply themselves.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -218,6 +218,9 @@ class ServedApi:
 
 ERROR_NONE: Final = int(ErrorCode.NONE)
 
+# An abstract `Sequence` is asked in a function, for each field of each response.
+_ARRAYS: Final = (list, tuple)
+
 
 def error_codes(response: object) -> list[int]:
     """Return the error codes of a response and of the items in its own lists.
@@ -230,7 +233,7 @@ def error_codes(response: object) -> list[int]:
         codes.append(code)
     for name in getattr(type(response), "__slots__", ()):
         value = getattr(response, name, None)
-        if isinstance(value, Sequence) and value and hasattr(value[0], "error_code"):
+        if isinstance(value, _ARRAYS) and value and hasattr(value[0], "error_code"):
             codes.extend(item.error_code for item in value if item.error_code)
     return codes
 
@@ -246,7 +249,7 @@ def error_codes_in_steps(response: object) -> Iterator[list[int]]:
         yield [code]
     for name in getattr(type(response), "__slots__", ()):
         value = getattr(response, name, None)
-        if isinstance(value, Sequence) and value and hasattr(value[0], "error_code"):
+        if isinstance(value, _ARRAYS) and value and hasattr(value[0], "error_code"):
             for start in range(0, len(value), _STEP_ITEMS):
                 part = value[start : start + _STEP_ITEMS]
                 yield [item.error_code for item in part if item.error_code]

@@ -29,6 +29,7 @@ from kalda.broker.topics.topic_names import (
 )
 from kalda.broker.topics.topic_rules import (
     manual_assignment,
+    refuse_cordoned,
     validate_added_replicas,
     validate_assignment,
     validate_partition_count,
@@ -152,6 +153,7 @@ class TopicAdmin:
                 await self._complete_deletions(wanted)
             deleting = frozenset(await self._cluster.topics_to_delete())
         taken = await self._names_by_collision_key(topics)
+        cordoned = await self._cordoned_brokers()
         outcomes: dict[str, Outcome] = {}
         for index, topic in enumerate(topics):
             await between(index)
@@ -160,7 +162,7 @@ class TopicAdmin:
                     raise ApiError(
                         ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{topic.name}' is marked for deletion."
                     )
-                planned_topic = outcomes[topic.name] = self._plan(topic, taken)
+                planned_topic = outcomes[topic.name] = self._plan(topic, taken, cordoned)
                 if not validate_only:
                     take(len(planned_topic.assignment))
             except ApiError as error:
@@ -276,12 +278,13 @@ class TopicAdmin:
         outcomes: dict[str, ApiError | None] = {}
         grown: list[CreatePartitionsTopic] = []
         deleting = frozenset(await self._cluster.topics_to_delete())
+        cordoned = await self._cordoned_brokers()
         for index, topic in enumerate(topics):
             await between(index)
             try:
                 if topic.name in deleting:
                     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "The topic is queued for deletion.")
-                await self._grow(topic, validate_only=validate_only, take=take)
+                await self._grow(topic, cordoned, validate_only=validate_only, take=take)
             except ApiError as error:
                 outcomes[topic.name] = error
             else:
@@ -309,7 +312,7 @@ class TopicAdmin:
             return {}
         return {collision_key(name): name for name in await self._cluster.topics()}
 
-    def _plan(self, topic: CreatableTopic, taken: dict[str, str]) -> CreatedTopic:
+    def _plan(self, topic: CreatableTopic, taken: dict[str, str], cordoned: Collection[int]) -> CreatedTopic:
         """Validate a new topic and assign its replicas.
 
         Raises:
@@ -323,7 +326,7 @@ class TopicAdmin:
             if entry.value is None:
                 raise ApiError(ErrorCode.INVALID_CONFIG, f"The topic config {entry.name} has no value.")
             config[entry.name] = entry.value
-        assignment = self._assignment(topic)
+        assignment = self._assignment(topic, cordoned)
         validate_topic_name(name)
         if has_collision_characters(name):
             other = taken.get(collision_key(name))
@@ -342,24 +345,51 @@ class TopicAdmin:
             taken[collision_key(name)] = name
         return CreatedTopic(name, ZERO_UUID, assignment, config)
 
-    def _assignment(self, topic: CreatableTopic) -> dict[int, tuple[int, ...]]:
+    def _assignment(self, topic: CreatableTopic, cordoned: Collection[int]) -> dict[int, tuple[int, ...]]:
         if topic.assignments:
             if topic.num_partitions != BROKER_DEFAULT or topic.replication_factor != BROKER_DEFAULT:
                 raise ApiError(
                     ErrorCode.INVALID_REQUEST,
                     "Both counts and replica assignments are given; with assignments, the counts must be -1.",
                 )
-            return manual_assignment(topic.assignments)
+            assignment = manual_assignment(topic.assignments)
+            refuse_cordoned(assignment.values(), cordoned)
+            return assignment
         partitions, replicas = topic.num_partitions, topic.replication_factor
         if partitions == BROKER_DEFAULT:
             partitions = self._config.num_partitions
         if replicas == BROKER_DEFAULT:
             replicas = self._config.default_replication_factor
         validate_partition_count(partitions)
-        return assign_replicas(self._racks(), partitions, replicas, chance=self._chance)
+        return self._assigned(partitions, replicas, cordoned)
 
-    def _racks(self) -> dict[int, str | None]:
-        return {broker.id: broker.rack for broker in self._cache.brokers.values()}
+    def _assigned(
+        self,
+        partitions: int,
+        replicas: int,
+        cordoned: Collection[int],
+        first: tuple[int, int] | None = None,
+    ) -> dict[int, tuple[int, ...]]:
+        """Choose replicas; `first` is the first broker and the first new partition of a topic that grows."""
+        racks = {
+            broker.id: broker.rack for broker in self._cache.brokers.values() if broker.id not in cordoned
+        }
+        start = None
+        if first is not None:
+            index = next((index for index, each in enumerate(sorted(racks)) if each >= first[0]), 0)
+            start = (index, first[1])
+        try:
+            return assign_replicas(racks, partitions, replicas, chance=self._chance, start=start)
+        except ApiError as error:
+            if not cordoned or error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
+                raise
+            text = f"{error.message} All log directories of brokers {sorted(cordoned)} are cordoned."
+            raise ApiError(error.code, text) from None
+
+    async def _cordoned_brokers(self) -> frozenset[int]:
+        """Return the brokers that get no new replicas; only their registrations in ZooKeeper say so."""
+        found = await self._cluster.brokers()
+        return frozenset(broker for broker, info in found.items() if info.is_cordoned)
 
     # Writing.
 
@@ -403,7 +433,9 @@ class TopicAdmin:
             outcomes[topic.name] = ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, message)
         return outcomes
 
-    async def _grow(self, topic: CreatePartitionsTopic, *, validate_only: bool, take: Take) -> None:
+    async def _grow(
+        self, topic: CreatePartitionsTopic, cordoned: Collection[int], *, validate_only: bool, take: Take
+    ) -> None:
         """Validate the new number of partitions and write it.
 
         Raises:
@@ -415,7 +447,7 @@ class TopicAdmin:
                 raise ApiError(
                     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic.name}' does not exist."
                 )
-            added = self._new_partitions(topic, current)
+            added = self._new_partitions(topic, current, cordoned)
             if validate_only:
                 return
             if attempt == 0:
@@ -430,7 +462,7 @@ class TopicAdmin:
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{topic.name}' is being changed by others.")
 
     def _new_partitions(
-        self, topic: CreatePartitionsTopic, current: TopicAssignment
+        self, topic: CreatePartitionsTopic, current: TopicAssignment, cordoned: Collection[int]
     ) -> dict[int, ReplicaAssignment]:
         if any(partition.is_being_reassigned for partition in current.partitions.values()):
             raise ApiError(
@@ -447,17 +479,13 @@ class TopicAdmin:
             )
             raise ApiError(ErrorCode.INVALID_PARTITIONS, f"The topic '{topic.name}' {problem}.")
         validate_partition_count(topic.count)
-        racks = self._racks()
         first = current.partitions[0].replicas
         if topic.assignments is not None:
             replicas = [tuple(assignment.broker_ids) for assignment in topic.assignments]
-            validate_added_replicas(replicas, increment, len(first), racks)
+            validate_added_replicas(replicas, increment, len(first), self._cache.brokers)
+            refuse_cordoned(replicas, cordoned)
             return {old_count + index: ReplicaAssignment(brokers) for index, brokers in enumerate(replicas)}
-        brokers = sorted(racks)
-        start = next((index for index, broker in enumerate(brokers) if broker >= first[0]), 0)
-        assigned = assign_replicas(
-            racks, increment, len(first), chance=self._chance, start=(start, old_count)
-        )
+        assigned = self._assigned(increment, len(first), cordoned, (first[0], old_count))
         return {number: ReplicaAssignment(brokers) for number, brokers in assigned.items()}
 
     # Waiting for the metadata.

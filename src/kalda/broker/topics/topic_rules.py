@@ -1,6 +1,6 @@
 """Validates the numbers of partitions and the replica assignments that clients choose."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from kalda.common.errors import ApiError, ErrorCode
@@ -47,6 +47,20 @@ def validate_assignment(assignment: Mapping[int, tuple[int, ...]]) -> None:
     else:
         return
     raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def refuse_cordoned(assignment: Iterable[tuple[int, ...]], cordoned: Collection[int]) -> None:
+    """Refuse a replica assignment with brokers whose log directories are all cordoned (KIP-1066).
+
+    Raises:
+        ApiError: INVALID_REPLICA_ASSIGNMENT.
+    """
+    found = sorted({broker for replicas in assignment for broker in replicas}.intersection(cordoned))
+    if found:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Brokers {found} of the replica assignment have cordoned all their log directories.",
+        )
 
 
 def validate_added_replicas(

@@ -21,6 +21,7 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps
 from kalda.common.types import TopicPartition
+from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.producer_state_manager import AppendOrigin
@@ -39,6 +40,8 @@ class Marker:
     is_commit: bool
     coordinator_epoch: int
     partitions: tuple[TopicPartition, ...]
+    transaction_version: int = 0
+    """From 2 on, the end of the transaction raised the producer's epoch."""
 
 
 class MarkerAppends:
@@ -105,7 +108,9 @@ class MarkerAppends:
             producer_epoch=marker.producer_epoch,
             timestamp=self._clock.time_ms(),
         )
-        info = self._replicas.append(partition, memoryview(batch), ACKS_ALL, origin=AppendOrigin.COORDINATOR)
+        is_raised = marker.transaction_version >= EPOCH_BUMP_FROM
+        origin = AppendOrigin.RAISED_EPOCH if is_raised else AppendOrigin.COORDINATOR
+        info = self._replicas.append(partition, memoryview(batch), ACKS_ALL, origin=origin)
         if topic_partition.topic == GROUP_METADATA_TOPIC:
             self._internal_topics.complete_transaction(
                 topic_partition.topic,

@@ -77,6 +77,7 @@ class _Piece:
             work.metadata.is_commit,
             work.coordinator_epoch,
             self.partitions,
+            work.metadata.client_version,
         )
 
 
@@ -301,4 +302,5 @@ def _wire(marker: Marker) -> WritableTxnMarker:
             for topic, group in by_topic(marker.partitions).items()
         ],
         coordinator_epoch=marker.coordinator_epoch,
+        transaction_version=marker.transaction_version,
     )

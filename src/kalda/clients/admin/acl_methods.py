@@ -26,36 +26,44 @@ class AclMethods(AdminMethods):
         """
         from kalda.clients.admin.acl_calls import DescribeAcls
 
-        return (await self._run(DescribeAcls(), [wanted], timeout_ms))[wanted]
+        return (await self._run(DescribeAcls(), [wanted], timeout_ms, outcomes=False))[wanted]
 
     async def create_acls(
-        self, bindings: Iterable[AclBinding], *, timeout_ms: int | None = None
+        self, bindings: Iterable[AclBinding], *, outcomes: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[AclBinding, None]:
         """Add ACLs; one that is there already stays.
 
         Args:
             bindings: The ACLs.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By ACL, None or the error: INVALID_REQUEST, SECURITY_DISABLED and others.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.acl_calls import CreateAcls
 
-        return await self._run(CreateAcls(), dict.fromkeys(bindings), timeout_ms)
+        return await self._run(CreateAcls(), dict.fromkeys(bindings), timeout_ms, outcomes=outcomes)
 
     async def delete_acls(
-        self, filters: Iterable[AclFilter], *, timeout_ms: int | None = None
+        self, filters: Iterable[AclFilter], *, outcomes: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[AclFilter, list[AclBinding]]:
         """Delete the ACLs that filters match.
 
         Args:
             filters: Which.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By filter, the ACLs that were deleted, or the error.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.acl_calls import DeleteAcls
 
-        return await self._run(DeleteAcls(), dict.fromkeys(filters), timeout_ms)
+        return await self._run(DeleteAcls(), dict.fromkeys(filters), timeout_ms, outcomes=outcomes)

@@ -42,7 +42,7 @@ class Admin:
     """The admin client for programs without asyncio; see `AsyncAdmin` for what it does.
 
         with Admin(bootstrap_servers="localhost:9092") as admin:
-            admin.create_topics([NewTopic("flights", partitions=4, replication_factor=1)]).raise_for_errors()
+            admin.create_topics([NewTopic("flights", partitions=4, replication_factor=1)])
 
     Any number of threads may use one instance. A call returns when each of its things has a result or an
     error.

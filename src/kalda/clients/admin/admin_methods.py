@@ -25,11 +25,15 @@ class AdminMethods:
         raise NotImplementedError
 
     async def _run(
-        self, operation: AdminOperation[K, V], keys: Iterable[K], timeout_ms: int | None
+        self, operation: AdminOperation[K, V], keys: Iterable[K], timeout_ms: int | None, *, outcomes: bool
     ) -> Outcomes[K, V]:
-        return await self._open_runner().run(operation, keys, timeout_ms)
+        """Run a call for each key; raise the first error unless the caller asked for `outcomes`."""
+        found = await self._open_runner().run(operation, keys, timeout_ms)
+        if not outcomes:
+            found.raise_for_errors()
+        return found
 
     async def _run_one(self, operation: AdminOperation[None, V], timeout_ms: int | None) -> V:
         """Run a call that concerns the whole cluster, and return its result or raise its error."""
-        outcomes: Outcomes[None, V] = await self._run(operation, (None,), timeout_ms)
-        return outcomes[None]
+        found: Outcomes[None, V] = await self._run(operation, (None,), timeout_ms, outcomes=True)
+        return found[None]

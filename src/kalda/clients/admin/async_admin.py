@@ -58,14 +58,16 @@ class AsyncAdmin(
 ):
     """Does what an administrator of a cluster does: topics, settings, groups, offsets, transactions, brokers.
 
-    Most methods take many things at once and return `Outcomes`: one result or error for each of them. A
-    request goes to the broker that can answer it and is repeated while its error is one that passes, until
-    the call's time is up; what succeeded stays. A misuse, and a failure of the whole call, raises a
-    `ClientError`.
+    Most methods take many things at once and return the result of each of them. A request goes to the broker
+    that can answer it and is repeated while its error is one that passes, until the call's time is up.
+
+    A call raises the first error, a `ClientError`, if one of its things failed. What succeeded stays: the
+    error's `succeeded` and `failed` say how each thing ended, and its notes name them. With
+    ``outcomes=True`` a call raises only for a misuse and for a failure of the whole call, and the `Outcomes`
+    that it returns hold a result or an error for each thing.
 
         async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
-            created = await admin.create_topics([NewTopic("flights", partitions=4, replication_factor=1)])
-            created.raise_for_errors()
+            await admin.create_topics([NewTopic("flights", partitions=4, replication_factor=1)])
 
     It works with Apache Kafka 2.1 to 4.x. One instance serves any number of tasks of one event loop.
 

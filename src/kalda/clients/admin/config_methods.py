@@ -16,6 +16,7 @@ class ConfigMethods(AdminMethods):
         *,
         include_synonyms: bool = False,
         include_documentation: bool = False,
+        outcomes: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[ConfigResource, dict[str, ConfigEntry]]:
         """Describe the settings of resources.
@@ -25,22 +26,27 @@ class ConfigMethods(AdminMethods):
             include_synonyms: Whether to return where a value could come from besides (KIP-226).
             include_documentation: Whether to return the texts of Kafka's documentation (brokers 2.6 and
                 newer, KIP-569).
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By resource, its settings by name in alphabetical order, or the error.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.config_calls import DescribeConfigs
 
         names = resources if isinstance(resources, Mapping) else dict.fromkeys(resources)
         operation = DescribeConfigs(names, include_synonyms, include_documentation)
-        return await self._run(operation, names, timeout_ms)
+        return await self._run(operation, names, timeout_ms, outcomes=outcomes)
 
     async def incremental_alter_configs(
         self,
         changes: Mapping[ConfigResource, Iterable[AlterConfigOp]],
         *,
         validate_only: bool = False,
+        outcomes: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[ConfigResource, None]:
         """Change single settings and leave the others alone (KIP-339).
@@ -51,16 +57,20 @@ class ConfigMethods(AdminMethods):
         Args:
             changes: By resource, what to set, delete, append or subtract.
             validate_only: Check only whether the changes are allowed.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By resource, None or the error: INVALID_CONFIG, INVALID_REQUEST, UNKNOWN_TOPIC_OR_PARTITION and
             others.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.config_calls import AlterConfigs
 
         operation = AlterConfigs(changes, validate_only)
-        return await self._run(operation, operation.changes, timeout_ms)
+        return await self._run(operation, operation.changes, timeout_ms, outcomes=outcomes)
 
     async def list_config_resources(
         self, types: Iterable[ConfigResourceType] = (), *, timeout_ms: int | None = None

@@ -79,6 +79,7 @@ class DescribeLogDirs(AdminOperation[int, dict[str, LogDirDescription]]):
             error_for(code, what) if code is not ErrorCode.NONE else None,
             None if result.total_bytes == _UNKNOWN_SIZE else result.total_bytes,
             None if result.usable_bytes == _UNKNOWN_SIZE else result.usable_bytes,
+            result.is_cordoned,
         )
 
 

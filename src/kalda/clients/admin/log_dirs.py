@@ -52,6 +52,8 @@ class LogDirDescription:
     """The size of the volume; None from brokers before 3.3 (KIP-827)."""
     usable_bytes: int | None = None
     """What is left of the volume; None from brokers before 3.3."""
+    is_cordoned: bool = False
+    """Whether the directory gets no new replicas (brokers 4.3 and newer, KIP-1066)."""
 
     _repr_html_ = fields_html
 

@@ -3,7 +3,7 @@
 Values only. An error never hides: whatever reads a failed thing as if it had succeeded gets its exception.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from kalda.clients.reprs import html_table, short
@@ -18,7 +18,7 @@ T = TypeVar("T")
 @public
 class Outcomes(Mapping[K, V], Generic[K, V]):
     """A mapping from each thing that a call was given to its result; reading one that failed raises its
-    error.
+    error. There are errors only if the call was made with ``outcomes=True``.
 
     >>> outcomes = Outcomes({"flights": 3}, {"secret": ClientError("not authorised")})
     >>> outcomes["flights"], outcomes.results, list(outcomes.errors)
@@ -61,12 +61,26 @@ class Outcomes(Mapping[K, V], Generic[K, V]):
     def raise_for_errors(self) -> None:
         """Raise the first error, with the others as notes; do nothing when all succeeded.
 
-        Results that are `Outcomes` themselves, such as the partitions of a group, count with their errors.
+        A call without ``outcomes=True`` has done so already. Results that are `Outcomes` themselves, such as
+        the partitions of a group, count with their errors.
 
         Raises:
-            ClientError: at least one thing failed.
+            ClientError: at least one thing failed; its `succeeded` and `failed` hold the results and errors.
         """
-        _raise_first(self._all_errors())
+        errors = list(self._all_errors())
+        if not errors:
+            return
+        failed: dict[object, ClientError] = {}
+        failed.update(self.errors.items())
+        succeeded: dict[object, object] = {}
+        for key, result in self.results.items():
+            inner = list(result._all_errors()) if isinstance(result, Outcomes) else []
+            if inner:
+                failed[key] = inner[0]
+            else:
+                succeeded[key] = result
+        errors[0].succeeded, errors[0].failed = succeeded, failed
+        _raise_first(errors, [str(key) for key in succeeded])
 
     def _all_errors(self) -> Iterator[ClientError]:
         yield from self.errors.values()
@@ -115,11 +129,11 @@ def _shown(found: Mapping[Any, object]) -> str:
 
 
 _NOTES_MAX: Final = 10
-"""Errors written out beside the first; a failure of thousands of partitions must stay readable."""
+"""Errors and names that an error's notes hold; a failure of thousands of partitions must stay readable."""
 
 
-def _raise_first(errors: Iterable[ClientError]) -> None:
-    """Raise the first error with the next ones as notes; do nothing without errors."""
+def _raise_first(errors: Iterable[ClientError], succeeded: Sequence[str] = ()) -> None:
+    """Raise the first error with the next ones and what succeeded as notes; do nothing without errors."""
     each = list(errors)
     if not each:
         return
@@ -128,6 +142,9 @@ def _raise_first(errors: Iterable[ClientError]) -> None:
         _add_note(first, f"also failed: {other}")
     if len(others) > _NOTES_MAX:
         _add_note(first, f"and {len(others) - _NOTES_MAX} more failed")
+    if succeeded:
+        more = f" and {len(succeeded) - _NOTES_MAX} more" if len(succeeded) > _NOTES_MAX else ""
+        _add_note(first, f"succeeded: {', '.join(succeeded[:_NOTES_MAX])}{more}")
     raise first
 
 

@@ -32,6 +32,7 @@ from kalda.protocol.messages.delete_records import (
 from kalda.protocol.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
 from kalda.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     MAX_TIMESTAMP,
     ListOffsetsPartition,
@@ -53,6 +54,7 @@ _SPECIAL_TIMESTAMPS: Final[Mapping[int, tuple[int, str]]] = {
     MAX_TIMESTAMP: (7, "3.0"),
     EARLIEST_LOCAL_TIMESTAMP: (8, "3.6"),
     LATEST_TIERED_TIMESTAMP: (9, "3.9"),
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP: (11, "4.3"),
 }
 """The version of ListOffsets that adds a special timestamp, and the release of brokers with it."""
 _ELECTION_TYPE_FROM: Final = 1

@@ -8,6 +8,7 @@ from kalda.clients.errors import ClientConfigError
 from kalda.common.public import public
 from kalda.protocol.messages.list_offsets import (
     EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
@@ -62,6 +63,11 @@ class OffsetSpec:
     def latest_tiered(cls) -> Self:
         """Return the last offset in tiered storage (brokers 3.9 and newer, KIP-1005)."""
         return cls(LATEST_TIERED_TIMESTAMP)
+
+    @classmethod
+    def earliest_pending_upload(cls) -> Self:
+        """Return the first offset that is not in tiered storage yet (brokers 4.3 and newer, KIP-1023)."""
+        return cls(EARLIEST_PENDING_UPLOAD_TIMESTAMP)
 
 
 @public

@@ -35,6 +35,7 @@ class QuotaMethods(AdminMethods):
         alterations: Iterable[QuotaAlteration],
         *,
         validate_only: bool = False,
+        outcomes: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[QuotaEntity, None]:
         """Set and remove quotas.
@@ -42,12 +43,16 @@ class QuotaMethods(AdminMethods):
         Args:
             alterations: What to change; the changes of one entity are made together or not at all.
             validate_only: Whether to check the changes only.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By entity, None or the error: INVALID_REQUEST for a quota that does not exist or a bad value.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.quota_calls import AlterQuotas
 
         operation = AlterQuotas(alterations, validate_only=validate_only)
-        return await self._run(operation, operation.entities, timeout_ms)
+        return await self._run(operation, operation.entities, timeout_ms, outcomes=outcomes)

@@ -17,6 +17,7 @@ from kalda.clients.admin.topics import (
     TopicMetadataAndConfig,
     TopicPartitionInfo,
 )
+from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientError, UnsupportedApiError
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -108,7 +109,7 @@ class CreateTopics(AdminOperation[str, TopicMetadataAndConfig]):
 
 def _checked_topic(topic: object) -> NewTopic:
     if not isinstance(topic, NewTopic):
-        raise ValueError(f"topics has {topic!r}, a {type(topic).__name__}; it takes a list of NewTopic")
+        raise ValueError(f"topics has {topic!r}, {a_type(topic)}; it takes a list of NewTopic")
     return topic
 
 

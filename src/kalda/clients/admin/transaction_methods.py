@@ -46,31 +46,36 @@ class TransactionMethods(AdminMethods):
 
         brokers = await self._open_runner().broker_ids(timeout_ms)
         operation = ListTransactions(states, producer_ids, duration_ms, transactional_id_pattern)
-        outcomes = await self._run(operation, brokers, timeout_ms)
-        found = [each for listings in outcomes.results.values() for each in listings]
-        return Listing(sorted(found, key=lambda each: each.transactional_id), outcomes.errors)
+        answers = await self._run(operation, brokers, timeout_ms, outcomes=True)
+        found = [each for listings in answers.results.values() for each in listings]
+        return Listing(sorted(found, key=lambda each: each.transactional_id), answers.errors)
 
     async def describe_transactions(
-        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+        self, transactional_ids: Iterable[str], *, outcomes: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, TransactionDescription]:
         """Describe the last transaction of each transactional id (brokers 3.0 and newer).
 
         Args:
             transactional_ids: The ids.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By id, the description or the error, e.g. TRANSACTIONAL_ID_NOT_FOUND.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.transaction_calls import DescribeTransactions
 
-        return await self._run(DescribeTransactions(), transactional_ids, timeout_ms)
+        return await self._run(DescribeTransactions(), transactional_ids, timeout_ms, outcomes=outcomes)
 
     async def describe_producers(
         self,
         partitions: Iterable[TopicPartition],
         *,
         broker_id: int | None = None,
+        outcomes: bool = False,
         timeout_ms: int | None = None,
     ) -> Outcomes[TopicPartition, tuple[ProducerState, ...]]:
         """Describe the idempotent and transactional producers of partitions (brokers 2.8 and newer).
@@ -80,17 +85,21 @@ class TransactionMethods(AdminMethods):
         Args:
             partitions: The partitions.
             broker_id: The replica to ask; None asks the leaders.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By partition, its producers or the error.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.transaction_calls import DescribeProducers
 
-        return await self._run(DescribeProducers(broker_id), partitions, timeout_ms)
+        return await self._run(DescribeProducers(broker_id), partitions, timeout_ms, outcomes=outcomes)
 
     async def abort_transaction(
-        self, specs: Iterable[AbortTransactionSpec], *, timeout_ms: int | None = None
+        self, specs: Iterable[AbortTransactionSpec], *, outcomes: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[AbortTransactionSpec, None]:
         """Abort hanging transactions, by a marker in the partition's log (brokers 2.7 and newer).
 
@@ -99,43 +108,55 @@ class TransactionMethods(AdminMethods):
 
         Args:
             specs: The producers and partitions.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By producer and partition, None or the error: INVALID_PRODUCER_EPOCH,
                 TRANSACTION_COORDINATOR_FENCED and others.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.transaction_calls import AbortTransactions
 
-        return await self._run(AbortTransactions(), specs, timeout_ms)
+        return await self._run(AbortTransactions(), specs, timeout_ms, outcomes=outcomes)
 
     async def fence_producers(
-        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+        self, transactional_ids: Iterable[str], *, outcomes: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, ProducerIdAndEpoch]:
         """Fence all producers with the transactional ids, and abort their open transactions.
 
         Args:
             transactional_ids: The ids; one that is not known is created.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By id, the producer id and the new epoch, or the error.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
         from kalda.clients.admin.transaction_calls import FenceProducers
 
-        return await self._run(FenceProducers(), transactional_ids, timeout_ms)
+        return await self._run(FenceProducers(), transactional_ids, timeout_ms, outcomes=outcomes)
 
     async def force_terminate_transaction(
-        self, transactional_ids: Iterable[str], *, timeout_ms: int | None = None
+        self, transactional_ids: Iterable[str], *, outcomes: bool = False, timeout_ms: int | None = None
     ) -> Outcomes[str, None]:
         """Abort the open transactions of transactional ids, also prepared ones (KIP-939).
 
         Args:
             transactional_ids: The ids. Their producers are fenced.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
             timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
 
         Returns:
             By id, None or the error.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
         """
-        fenced = await self.fence_producers(transactional_ids, timeout_ms=timeout_ms)
+        fenced = await self.fence_producers(transactional_ids, outcomes=outcomes, timeout_ms=timeout_ms)
         return Outcomes(dict.fromkeys(fenced.results), fenced.errors)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
+from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientConfigError
 from kalda.common.properties import PropertiesError, read_properties
 
@@ -24,7 +25,7 @@ def properties_of(source: PropertiesSource) -> Mapping[str, object]:
         return source
     if not isinstance(source, str | PathLike):
         raise ClientConfigError(
-            f"{source!r} is a {type(source).__name__}; it takes a mapping with Kafka's names, or the path of "
+            f"{source!r} is {a_type(source)}; it takes a mapping with Kafka's names, or the path of "
             "a properties file"
         )
     try:

@@ -55,10 +55,11 @@ from kalda.clients.consumer.rebalance_listener import (
 )
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
-from kalda.common.extras import missing_package
+from kalda.common.extras import check_pandas, missing_package
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -78,6 +79,7 @@ CLOSE_TIMEOUT_SECONDS: Final = 30.0
 
 
 @public
+@names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
 class AsyncConsumer(ConsumerQueries, Generic[K, V]):
     """Reads records from topics, on the running event loop.
@@ -412,6 +414,7 @@ class AsyncConsumer(ConsumerQueries, Generic[K, V]):
         self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
     ) -> "pd.DataFrame | None":
         """Return what `poll_arrow` returns as a pandas data frame; needs pandas, too."""
+        check_pandas("poll_pandas")
         batch = await self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()
 

@@ -40,6 +40,7 @@ from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_side import LoopSide
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_thread import (
     STANDSTILL_SECONDS_MAX,
     WATCH_SECONDS,
@@ -52,6 +53,7 @@ from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.clock import monotonic
+from kalda.common.extras import check_pandas
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 
@@ -68,6 +70,7 @@ _POLLED_SECONDS: Final = 1.0
 
 
 @public
+@names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
 class Consumer(Generic[K, V]):
     """Reads records from topics; for one thread at a time.
@@ -363,6 +366,7 @@ class Consumer(Generic[K, V]):
         self, timeout_s: float = 1.0, max_records: int = ARROW_RECORDS_MAX
     ) -> "pd.DataFrame | None":
         """Return what `poll_arrow` returns as a pandas data frame; needs pandas, too."""
+        check_pandas("poll_pandas")
         batch = self.poll_arrow(timeout_s, max_records)
         return None if batch is None else batch.to_pandas()
 

@@ -36,7 +36,7 @@ from kalda.clients.consumer.subscription_state import (
     SubscriptionState,
     SubscriptionType,
 )
-from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
+from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError, error_for
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.consumer_metrics import FetchMetrics, PollMetrics
@@ -63,6 +63,10 @@ _ERRORS_MAX: Final = 16
 _POLL_NOTES_SHARE: Final = 0.25
 """The part of `max.poll.interval.ms` after which a program that processes records one by one, and so calls no
 `poll` for long, is noted to make progress."""
+
+
+_REFUSALS: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION)
+"""What metadata says of a topic that will not appear, however long the consumer waits."""
 
 
 class ConsumerCore:
@@ -137,6 +141,8 @@ class ConsumerCore:
         """Start the tasks; `group` is the member of the group, None without `group.id`."""
         self.group = group
         self.metadata.on_update.append(self._on_metadata)
+        # A poll without records would look like an empty topic.
+        self.metadata.on_failure = self.add_error
         self.network.start()
         add_loop_thread(self.metrics, "consumer-metrics")
         if self.telemetry is not None:
@@ -397,6 +403,10 @@ class ConsumerCore:
 
     def _on_metadata(self, snapshot: ClusterMetadata) -> None:
         self._missing_partitions.updated(snapshot, self.subscription.assigned())
+        names = {*self.subscription.topics, *(each.topic for each in self.subscription.assigned())}
+        for name in sorted(names & snapshot.topics.keys()):
+            if (code := snapshot.topics[name].error) in _REFUSALS:
+                self.add_error(error_for(code, f"topic {name}"))
         if self.group is None:
             self._assign_all(snapshot)
         self._positions_needed.set()

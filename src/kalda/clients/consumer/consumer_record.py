@@ -6,6 +6,7 @@ build from C code is cheaper; `record_decoder` depends on the order of its field
 
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
+from kalda.clients.foreign_attributes import RECORD, names_counterparts
 from kalda.clients.reprs import record_repr
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
@@ -20,6 +21,7 @@ V = TypeVar("V")
 
 
 @public
+@names_counterparts(RECORD)
 class ConsumerRecord(NamedTuple, Generic[K, V]):
     """One record as the consumer received it."""
 

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
+from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.serde import Serde
 from kalda.common.public import public
@@ -90,8 +91,9 @@ def resolve(name: str, option: DeserializerOption) -> Callable[..., Any] | None:
         short = option.strip().removeprefix(_JAVA_PACKAGE)
         if short not in _JAVA_DESERIALIZERS:
             raise ClientConfigError(
-                f"`{name}`={option} is not known here; pass a function or a Deserializer as the keyword "
-                f"argument {name.replace('.', '_')}, or one of {', '.join(_JAVA_DESERIALIZERS)}"
+                f"`{name}`={option} is not known here; pass a function, or a deserializer such as "
+                f"`kalda.serializers.json()`, as the keyword argument {name.replace('.', '_')}, or one of "
+                f"{', '.join(_JAVA_DESERIALIZERS)}"
             )
         return _JAVA_DESERIALIZERS[short]
     if isinstance(option, Serde):
@@ -103,7 +105,7 @@ def resolve(name: str, option: DeserializerOption) -> Callable[..., Any] | None:
     if callable(option):
         return option
     raise ClientConfigError(
-        f"`{name}` is a {type(option).__name__}; it takes a function of the bytes, a Deserializer, or a name"
+        f"`{name}` is {a_type(option)}; it takes a function of the bytes, a Deserializer, or a name"
     )
 
 

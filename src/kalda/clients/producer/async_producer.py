@@ -21,6 +21,7 @@ from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.foreign_attributes import PRODUCER, names_counterparts
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
@@ -50,15 +51,17 @@ CLOSE_TIMEOUT_S: Final = 30.0
 
 
 @public
+@names_counterparts(PRODUCER)
 @lists_settings(ProducerConfig)
 class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
 
-    Example::
-
+    Example:
+        ```python
         async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
             future = await producer.send("flights", value=b"AA 100", key=b"JFK")
             print((await future).offset)
+        ```
 
     The settings are those of `ProducerConfig`. `close`, or the end of the ``async with`` block, sends what is
     left. `start` is called by the ``async with`` block, or by the first call that needs it.

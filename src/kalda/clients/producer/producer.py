@@ -24,6 +24,7 @@ from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
+from kalda.clients.foreign_attributes import PRODUCER, names_counterparts
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
@@ -68,15 +69,17 @@ _TrySend = Callable[
 
 
 @public
+@names_counterparts(PRODUCER)
 @lists_settings(ProducerConfig)
 class Producer(TransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; thread-safe.
 
-    Example::
-
+    Example:
+        ```python
         with Producer(bootstrap_servers="localhost:9092", compression_type="zstd") as producer:
             future = producer.send("flights", value=b"AA 100", key=b"JFK")
             print(future.result(10).offset)
+        ```
 
     The settings are those of `ProducerConfig`. `close`, or the end of the ``with`` block, sends what is left.
     """

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kalda.clients.argument_checks import (
+    a_type,
     check_callback,
     check_headers,
     check_interceptors,
@@ -686,11 +687,11 @@ def _sender_settings(config: ProducerConfig) -> SenderSettings:
 
 def _check_record(record: object) -> None:
     if not isinstance(record, ProducerRecord):
-        raise ValueError(f"record={record!r} is a {type(record).__name__}; it takes a ProducerRecord")
+        raise ValueError(f"record={record!r} is {a_type(record)}; it takes a ProducerRecord")
 
 
 def _check_numbers(timestamp_ms: object, partition: object) -> None:
     """Refuse a timestamp or a partition that is not an integer."""
     for name, value in (("timestamp_ms", timestamp_ms), ("partition", partition)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise ValueError(f"{name}={value!r} is a {type(value).__name__}; it takes an int or None")
+            raise ValueError(f"{name}={value!r} is {a_type(value)}; it takes an int or None")

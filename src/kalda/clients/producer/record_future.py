@@ -16,6 +16,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Final
 
+from kalda.clients.foreign_attributes import FUTURE, names_counterparts
 from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
 from kalda.common.clock import monotonic
 from kalda.common.public import public
@@ -203,6 +204,7 @@ class BatchResult:
 
 
 @public
+@names_counterparts(FUTURE)
 class RecordFuture:
     """The future of one record: ``future.result(10)`` in a thread, ``await future`` on an event loop.
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
 from uuid import UUID
 
+from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientConfigError, SerializationError
 from kalda.clients.serde import T_contra
 from kalda.common.public import public
@@ -36,10 +37,14 @@ def as_serialize(choice: Serializer[Any] | SerializerFunction | None, what: str)
     """Return a function for the option `what` (``key`` or ``value``), None where bytes are expected."""
     if choice is None:
         return None
+    given: object = choice
+    if isinstance(given, str) and given.removeprefix(_JAVA_PACKAGE) in SERIALIZERS:
+        # The consumer takes such names, so both sides can be written alike.
+        return as_serialize(serializer_of_java_class(f"{what}.serializer", given), what)
     if not callable(choice) and not hasattr(choice, "serialize"):
         raise ClientConfigError(
-            f"`{what}_serializer` is {choice!r}; it takes a function of the {what}, or an object with "
-            "serialize(topic, headers, data)"
+            f"`{what}_serializer` is {choice!r}; it takes a function of the {what}, a serializer such as "
+            "`kalda.serializers.json()` or `string()`, or an object with serialize(topic, headers, data)"
         )
     serialize = choice.serialize if hasattr(choice, "serialize") else _ignoring_context(choice)
 
@@ -50,7 +55,7 @@ def as_serialize(choice: Serializer[Any] | SerializerFunction | None, what: str)
             raise
         except Exception as error:
             raise SerializationError(
-                f"the {what} serializer cannot serialise a {type(data).__name__} for topic {topic}: {error}"
+                f"the {what} serializer cannot serialise {a_type(data)} for topic {topic}: {error}"
             ) from error
         return plain_bytes(result, what, topic)
 
@@ -68,7 +73,7 @@ def plain_bytes(data: object, what: str, topic: str) -> bytes | None:
     if isinstance(data, bytearray | memoryview):
         return bytes(data)
     raise SerializationError(
-        f"the {what} of a record for topic {topic} is a {type(data).__name__}, not bytes; encode it, or "
+        f"the {what} of a record for topic {topic} is {a_type(data)}, not bytes; encode it, or "
         f"give the producer a `{what}_serializer`"
     )
 

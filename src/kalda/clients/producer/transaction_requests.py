@@ -36,6 +36,7 @@ ADD_PARTITIONS_VERSION_MAX: Final = 3
 """From version 4 on, AddPartitionsToTxn is for brokers."""
 END_TXN_VERSION_MAX_V1: Final = 4
 TXN_OFFSET_COMMIT_VERSION_MAX_V1: Final = 4
+TXN_OFFSET_COMMIT_VERSION_MAX: Final = 5
 """The last versions before a coordinator raises the epoch with each end (KIP-890)."""
 TWO_PHASE_COMMIT_VERSION_MIN: Final = 6
 """The first version of InitProducerId with two-phase commit (KIP-939)."""
@@ -263,8 +264,8 @@ class TxnOffsetCommit(TransactionRequest):
 
     @property
     def version_max(self) -> int | None:
-        """Version 5 adds the group to the transaction by itself."""
-        return None if self.is_v2 else TXN_OFFSET_COMMIT_VERSION_MAX_V1
+        """Version 5 adds the group to the transaction by itself; version 6 names topics by id."""
+        return TXN_OFFSET_COMMIT_VERSION_MAX if self.is_v2 else TXN_OFFSET_COMMIT_VERSION_MAX_V1
 
     @property
     def version_min(self) -> int:

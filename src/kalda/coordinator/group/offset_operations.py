@@ -53,6 +53,9 @@ Wanted = TypeVar("Wanted", OffsetCommitRequestPartition, TxnOffsetCommitRequestP
 
 GROUP_ID_NOT_FOUND_FROM: Final = 9
 """The version of OffsetCommit from which an unknown group has this code; before: ILLEGAL_GENERATION."""
+TRANSACTIONAL_ERRORS_FROM: Final = 6
+"""The version of TxnOffsetCommit from which producers know GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH, which
+are ILLEGAL_GENERATION before (KIP-1319)."""
 
 TOMBSTONES_MAX: Final = 5000
 """The most tombstones in one write of housekeeping. They are one batch, which `max.message.bytes` limits to
@@ -158,12 +161,12 @@ def transactional_commit(
                 api_version=version,
             )
         except ApiError as error:
-            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
-                # Producers handle the code of the classic protocol only.
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH and version < TRANSACTIONAL_ERRORS_FROM:
                 raise ApiError(ErrorCode.ILLEGAL_GENERATION) from None
             raise
     elif request.generation_id >= 0:
-        raise ApiError(ErrorCode.ILLEGAL_GENERATION)
+        unknown = version >= TRANSACTIONAL_ERRORS_FROM
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if unknown else ErrorCode.ILLEGAL_GENERATION)
     _refuse_too_many(request.topics)
     now_ms = shard.context.time_ms()
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.transaction_state import VALID_PREVIOUS, TransactionState
-from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, PRODUCER_EPOCH_MAX
 
-EPOCH_MAX: Final = 2**15 - 1
+EPOCH_MAX: Final = PRODUCER_EPOCH_MAX
 TIMEOUT_NEVER: Final = 2**31 - 1
 """The timeout of a producer in a two-phase commit (KIP-939): only its owner ends the transaction."""
 EPOCH_BUMP_FROM: Final = 2

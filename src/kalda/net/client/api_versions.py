@@ -22,6 +22,9 @@ from kalda.protocol.schema import VersionRange
 CLIENT_SOFTWARE_NAME: Final = "kalda"
 BROKER_SOFTWARE_NAME: Final = "kalda-broker"
 """How brokers name themselves to each other."""
+VERSION_MAX: Final = 4
+"""Version 5 is not sent: it adds only the names of cluster and broker, which Kalda's clients do not give, and
+brokers before Kafka 4.4 would need a second round."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +72,7 @@ class ApiVersionsNegotiation:
         self.request: Final = ApiVersionsRequest(
             client_software_name=software_name, client_software_version=__version__
         )
-        self.version = ApiVersionsRequest.SCHEMA.versions.highest
+        self.version = VERSION_MAX
         """The version to send the request in."""
 
     def received(self, response: ApiVersionsResponse) -> NodeApiVersions | None:

@@ -4,6 +4,9 @@
 cannot be reached, a time-out, a request in no shared version, an error code in a response.
 """
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from kalda.common.errors import ErrorCode
 from kalda.common.public import public
 
@@ -14,6 +17,10 @@ class ClientError(Exception):
 
     code: ErrorCode | None = None
     """The error code that a broker answered with; None where the failure is not a broker's response."""
+    succeeded: Mapping[object, object] = MappingProxyType({})
+    """The results of what succeeded in the same call of an admin client; empty for other errors."""
+    failed: Mapping[object, "ClientError"] = MappingProxyType({})
+    """The errors of what failed in the same call of an admin client, this one among them."""
 
     @property
     def is_retriable(self) -> bool:

@@ -6,6 +6,6 @@ import click
 
 from kalda.tools.framework.command import noun
 
-HELP: Final = "Run data pipelines on Spark: topics to tables and topics, declared in a file."
+HELP: Final = "Run Spark pipelines from topics to tables and topics.\n\nA YAML file declares one."
 
 pipeline: Final[click.Group] = noun(HELP)

@@ -108,7 +108,7 @@ def create_topics(properties: Mapping[str, str], dlq_topic: str) -> None:
     names = (dlq_topic, retry_topic(dlq_topic))
     with Admin.from_config({**properties, "client.id": _CLIENT_ID}) as admin:
         made = [NewTopic(name, partitions=1, config={"retention.ms": "-1"}) for name in names]
-        for error in admin.create_topics(made).errors.values():
+        for error in admin.create_topics(made, outcomes=True).errors.values():
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise error
 

@@ -192,8 +192,8 @@ def read_limits(name: str, cluster: Cluster, producer: Mapping[str, str]) -> Top
     try:
         with Admin.from_config({**cluster.properties, "client.id": _CLIENT_ID}) as admin:
             topic = ConfigResource.topic(name)
-            described = admin.describe_topics([name])
-            entries = admin.describe_configs([topic]).results.get(topic, {})
+            described = admin.describe_topics([name], outcomes=True)
+            entries = admin.describe_configs([topic], outcomes=True).results.get(topic, {})
     except ClientError:
         return TopicLimits(request_max)
     settings = {key: entry.value or "" for key, entry in entries.items()}

@@ -29,7 +29,9 @@ _POLL_S: Final = 0.1
 _STOP_WAIT_S: Final = 20.0
 """How long a stop waits for the transactions under way; what is interrupted is repeated by the next start."""
 
-mirror: Final[click.Group] = noun("Copy topics and groups between clusters, from a file of MirrorMaker 2.")
+mirror: Final[click.Group] = noun(
+    "Copy topics and groups between clusters.\n\nA file of MirrorMaker 2 declares the flows."
+)
 """The group `kalda mirror`."""
 
 

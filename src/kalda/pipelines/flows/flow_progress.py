@@ -52,11 +52,14 @@ def progress_of(options: MirrorOptions) -> list[PartitionProgress]:
         LogReader(reader_config) as reader,
     ):
         topics = names.selected(source.list_topics())
-        ids = {str(name): each.topic_id for name, each in source.describe_topics(topics).results.items()}
+        ids = {
+            str(name): each.topic_id
+            for name, each in source.describe_topics(topics, outcomes=True).results.items()
+        }
         partitions = sorted(reader.topic_partitions(topics)) if topics else []
         beginnings = reader.beginning_offsets(partitions)
         ends = reader.end_offsets(partitions)
-        committed = target.list_consumer_group_offsets([options.group])[options.group]
+        committed = target.list_consumer_group_offsets([options.group], outcomes=True)[options.group]
         copies = {each: TopicPartition(names.target_topic(each.topic), each.partition) for each in partitions}
         recorded = {}
         if any(committed.get(copy) is None for copy in copies.values()):

@@ -96,7 +96,7 @@ def create_ledger_topic(properties: Mapping[str, str]) -> None:
     """
     with Admin.from_config({**properties, "client.id": _CLIENT_ID}) as admin:
         topic = NewTopic(LEDGER_TOPIC, partitions=1, config={"cleanup.policy": "compact"})
-        error = admin.create_topics([topic]).errors.get(LEDGER_TOPIC)
+        error = admin.create_topics([topic], outcomes=True).errors.get(LEDGER_TOPIC)
     if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise error
 

@@ -60,7 +60,7 @@ class AclSync:
             found = self._source.describe_acls(_TOPICS)
             wanted = {copy for each in found for copy in copies(each, topics, self._names, self._operations)}
             missing = wanted.difference(self._target.describe_acls(_TOPICS)) if wanted else set()
-            created = self._target.create_acls(missing) if missing else None
+            created = self._target.create_acls(missing, outcomes=True) if missing else None
         except ClientError as error:
             self._complain(error)
             return

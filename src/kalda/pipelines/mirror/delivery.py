@@ -44,7 +44,7 @@ def check_transactions(target: Admin, group: str) -> None:
         UnsupportedApiError: it has not.
         ClientError: it cannot be reached.
     """
-    target.list_consumer_group_offsets([group], require_stable=True).get(group)
+    target.list_consumer_group_offsets([group], require_stable=True, outcomes=True).get(group)
 
 
 class _EndedEarlyError(Exception):
@@ -130,7 +130,7 @@ class AtLeastOnce:
         yield
         self._producer.flush(_DELIVERY_TIMEOUT_S)
         if self._offsets:
-            self._target.alter_consumer_group_offsets({self._group: self._offsets}).raise_for_errors()
+            self._target.alter_consumer_group_offsets({self._group: self._offsets})
 
     def commit(self, offsets: Offsets) -> None:
         """Keep offsets for the end of the unit."""

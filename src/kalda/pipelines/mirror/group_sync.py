@@ -43,7 +43,7 @@ class GroupSync:
         groups = [each.group_id for each in found.results if self._is_selected(each.group_id)]
         if not groups:
             return []
-        committed = self.source.list_consumer_group_offsets(groups)
+        committed = self.source.list_consumer_group_offsets(groups, outcomes=True)
         for group, error in committed.errors.items():
             logger.warning("offsets of group %s are not carried over: %s", group, error)
         checkpoints = []
@@ -74,7 +74,7 @@ class GroupSync:
         moved = dict(self._ahead(wanted)) if wanted else {}
         if not moved:
             return 0
-        outcomes = self.target.alter_consumer_group_offsets(moved)
+        outcomes = self.target.alter_consumer_group_offsets(moved, outcomes=True)
         for group, error in outcomes.errors.items():
             # The usual cause: the group has members there, which commit their own progress.
             logger.info("offsets of group %s were not carried over: %s", group, error)
@@ -83,7 +83,7 @@ class GroupSync:
     def _ahead(
         self, wanted: Mapping[str, Mapping[TopicPartition, int]]
     ) -> Iterator[tuple[str, dict[TopicPartition, int]]]:
-        there = self.target.list_consumer_group_offsets(list(wanted))
+        there = self.target.list_consumer_group_offsets(list(wanted), outcomes=True)
         for group, offsets in wanted.items():
             if group in there.errors:
                 # What the group has there may be ahead.

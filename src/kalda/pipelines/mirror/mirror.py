@@ -363,7 +363,7 @@ class Mirror:
 
     def _find_positions(self, new: list[TopicPartition]) -> None:
         committed = self._target_admin.list_consumer_group_offsets(
-            [self._options.group], require_stable=isinstance(self._delivery, ExactlyOnce)
+            [self._options.group], require_stable=isinstance(self._delivery, ExactlyOnce), outcomes=True
         )[self._options.group]
         is_first_run = not committed.results and not self._recorded and not self._positions
         known: dict[TopicPartition, int] = {}
@@ -486,7 +486,7 @@ class Mirror:
         if not groups:
             return []
         # Reading a failed answer raises its error: an offset behind it could be that of a copy.
-        for group, offsets in self._source_admin.list_consumer_group_offsets(groups).items():
+        for group, offsets in self._source_admin.list_consumer_group_offsets(groups, outcomes=True).items():
             for partition, answer in offsets.items():
                 origin = None if answer is None else read_origin(answer.metadata)
                 if origin is not None:

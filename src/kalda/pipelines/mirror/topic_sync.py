@@ -70,7 +70,7 @@ class TopicSync:
             MirrorError: a copy has fewer partitions and cannot get more.
         """
         topics = list(topics)
-        described = self.source.describe_topics(topics)
+        described = self.source.describe_topics(topics, outcomes=True)
         counts = {str(name): len(each.partitions) for name, each in described.results.items()}
         configs = self._configs(counts)
         if self.sync_configs:
@@ -114,7 +114,7 @@ class TopicSync:
         resources = {ConfigResource.topic(name): name for name in topics}
         if not resources:
             return {}
-        described = self.source.describe_configs(list(resources))
+        described = self.source.describe_configs(list(resources), outcomes=True)
         _raise_unless_deleted(described.errors)
         return {
             resources[resource]: copied_configs(
@@ -130,7 +130,7 @@ class TopicSync:
 
     def _existing(self, names: Iterable[str]) -> tuple[dict[str, int], dict[str, ClientError]]:
         """Return the partitions of the topics that the target has, and why it refuses others."""
-        described = self.target.describe_topics(list(names))
+        described = self.target.describe_topics(list(names), outcomes=True)
         errors = _refusals(described.errors, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return {str(name): len(each.partitions) for name, each in described.results.items()}, errors
 
@@ -148,7 +148,8 @@ class TopicSync:
             [
                 NewTopic(targets[name], counts[name], self.replication_factor, config=configs.get(name, {}))
                 for name in topics
-            ]
+            ],
+            outcomes=True,
         )
         errors = _refusals(made.errors, ErrorCode.TOPIC_ALREADY_EXISTS)
         for name in topics:
@@ -160,7 +161,9 @@ class TopicSync:
         self, counts: Mapping[str, int], targets: Mapping[str, str], existing: Mapping[str, int]
     ) -> None:
         grown = {targets[name]: count for name, count in counts.items() if existing[targets[name]] < count}
-        for name, error in (self.target.create_partitions(grown).errors if grown else {}).items():
+        for name, error in (
+            self.target.create_partitions(grown, outcomes=True).errors if grown else {}
+        ).items():
             if error.is_retriable:
                 raise error
             raise MirrorError(
@@ -174,7 +177,7 @@ class TopicSync:
         resources = {ConfigResource.topic(targets[name]): name for name in topics}
         if not resources:
             return
-        described = self.target.describe_configs(list(resources))
+        described = self.target.describe_configs(list(resources), outcomes=True)
         _raise_unless_deleted(described.errors)
         changes = {}
         for resource, entries in described.results.items():
@@ -193,7 +196,7 @@ class TopicSync:
             if operations:
                 changes[resource] = operations
         if changes:
-            _raise_unless_deleted(self.target.incremental_alter_configs(changes).errors)
+            _raise_unless_deleted(self.target.incremental_alter_configs(changes, outcomes=True).errors)
 
 
 def create_if_missing(admin: Admin, topic: NewTopic) -> None:
@@ -202,7 +205,7 @@ def create_if_missing(admin: Admin, topic: NewTopic) -> None:
     Raises:
         ClientError: the cluster refuses it.
     """
-    error = admin.create_topics([topic]).errors.get(topic.name)
+    error = admin.create_topics([topic], outcomes=True).errors.get(topic.name)
     if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
         raise error
 

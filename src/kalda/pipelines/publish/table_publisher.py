@@ -278,7 +278,9 @@ class TablePublisher:
         with Admin.from_config(
             {**_connection(self._options.producer), "client.id": self._options.group}
         ) as admin:
-            committed = admin.list_consumer_group_offsets([self._options.group], require_stable=True)
+            committed = admin.list_consumer_group_offsets(
+                [self._options.group], require_stable=True, outcomes=True
+            )
         answer = committed[self._options.group].get(self._progress)
         if answer is None or not answer.metadata:
             return None

@@ -6,7 +6,8 @@ them.
 
 What the versions changed. Requests: 3 max bytes, 4 isolation level, 5 log start offset, 7 sessions
 (KIP-227), 9 current leader epoch, 11 rack id, 12 flexible with last fetched epoch and the cluster id tag, 13
-topic ids (KIP-516), 15 replica state tag instead of the replica id (KIP-903), 17 directory id tag.
+topic ids (KIP-516), 15 replica state tag instead of the replica id (KIP-903), 17 directory id tag, 18 high
+watermark tag.
 Responses: 1 throttle time, 4 last stable offset and aborted transactions, 5 log start offset, 7 error and
 session id, 11 preferred replica, 12 flexible with diverging epoch and leader tags, 13 topic ids, 16 node
 endpoints tag (KIP-951).

@@ -2,7 +2,8 @@
 
 v1 adds the throttle time. v2 throttles after the response instead of before. v3 is flexible and adds the
 client's software name and version and the features (KIP-482, KIP-511, KIP-584). v4 lets a feature begin at
-version 0 (KIP-1022); before, such features must be left out of the response.
+version 0 (KIP-1022); before, such features must be left out of the response. v5 names the broker that the
+client means (KIP-1242).
 
 Two exceptions live in `registry`: the response header stays at version 0 in every version, and a request
 of a version that the broker does not know is answered with a v0 body.
@@ -12,11 +13,16 @@ from kalda.common.api_keys import ApiKey
 from kalda.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, Struct, array, wire
 
 
-class ApiVersionsRequest(Message, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
-    """A client asks what the broker serves."""
+class ApiVersionsRequest(Message, api_key=ApiKey.API_VERSIONS, versions="0-5", flexible="3+"):
+    """A client asks what the broker serves.
+
+    `cluster_id` and `node_id` name the broker that the client means to reach, if it knows.
+    """
 
     client_software_name: str = wire(STRING, "3+", ignorable=True)
     client_software_version: str = wire(STRING, "3+", ignorable=True)
+    cluster_id: str | None = wire(STRING, "5+", nullable="5+", default=None, ignorable=True)
+    node_id: int = wire(INT32, "5+", default=-1, ignorable=True)
 
 
 class ApiVersion(Struct):
@@ -43,7 +49,7 @@ class FinalizedFeatureKey(Struct):
     min_version_level: int = wire(INT16, "3+")
 
 
-class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Message, api_key=ApiKey.API_VERSIONS, versions="0-5", flexible="3+"):
     """The APIs and features that the broker serves.
 
     With UNSUPPORTED_VERSION the list still holds the range of ApiVersions itself, so that a client can step

@@ -96,9 +96,10 @@ class ConsumerGroupTargetAssignmentMetadataKey(Message, versions="6"):
 
 
 class ConsumerGroupTargetAssignmentMetadataValue(Message, versions="0", flexible="0+"):
-    """The group epoch that the target assignment was made for."""
+    """The group epoch that the target assignment was made for, and when it was made (KIP-1263)."""
 
     assignment_epoch: int = wire(INT32, "0+")
+    assignment_timestamp: int = wire(INT64, "0+", ignorable=True, tag=0)
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Message, versions="7"):

@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35): where a broker keeps its logs, and how large they are (KIP-113).
 
 v1 throttles after the response. v2 is flexible. v3 adds an error for the whole request. v4 adds the size of
-the volume and what is left of it (KIP-827).
+the volume and what is left of it (KIP-827). v5 names cordoned directories (KIP-1066).
 """
 
 from kalda.common.api_keys import ApiKey
@@ -15,7 +15,7 @@ class DescribableLogDirTopic(Struct):
     partitions: list[int] = wire(array(INT32), "0+")
 
 
-class DescribeLogDirsRequest(Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-4", flexible="2+"):
+class DescribeLogDirsRequest(Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-5", flexible="2+"):
     """Partitions to look for in every directory; None means all."""
 
     topics: list[DescribableLogDirTopic] | None = wire(array(DescribableLogDirTopic), "0+", nullable="0+")
@@ -45,9 +45,10 @@ class DescribeLogDirsResult(Struct):
     topics: list[DescribeLogDirsTopic] = wire(array(DescribeLogDirsTopic), "0+")
     total_bytes: int = wire(INT64, "4+", default=-1, ignorable=True)
     usable_bytes: int = wire(INT64, "4+", default=-1, ignorable=True)
+    is_cordoned: bool = wire(BOOL, "5+", ignorable=True)
 
 
-class DescribeLogDirsResponse(Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-4", flexible="2+"):
+class DescribeLogDirsResponse(Message, api_key=ApiKey.DESCRIBE_LOG_DIRS, versions="0-5", flexible="2+"):
     """Every directory."""
 
     throttle_time_ms: int = wire(INT32, "0+")

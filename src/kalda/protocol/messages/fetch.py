@@ -7,7 +7,8 @@ throttles after the response. v9 fences by leader epoch (KIP-320). v10 allows zs
 rack and the preferred read replica (KIP-392). v12 is flexible and detects divergence by epoch (KIP-595).
 v13 names topics by id (KIP-516). v14 may answer OFFSET_MOVED_TO_TIERED_STORAGE (KIP-405). v15 moves the
 replica id into a tagged struct with its epoch (KIP-903). v16 adds the endpoints of new leaders
-(KIP-951). v17 adds the replica's directory id (KIP-853).
+(KIP-951). v17 adds the replica's directory id (KIP-853), v18 the high watermark that a replica of KRaft knows
+(KIP-1166).
 """
 
 from uuid import UUID
@@ -50,6 +51,7 @@ class FetchPartition(Struct):
     log_start_offset: int = wire(INT64, "5+", default=-1, ignorable=True)
     partition_max_bytes: int = wire(INT32, "0+")
     replica_directory_id: UUID = wire(UUID_KIND, "17+", ignorable=True, tag=0)
+    high_watermark: int = wire(INT64, "18+", default=2**63 - 1, ignorable=True, tag=1)
 
 
 class FetchTopic(Struct):
@@ -68,7 +70,7 @@ class ForgottenTopic(Struct):
     partitions: list[int] = wire(array(INT32), "7+")
 
 
-class FetchRequest(Message, api_key=ApiKey.FETCH, versions="0-17", flexible="12+"):
+class FetchRequest(Message, api_key=ApiKey.FETCH, versions="0-18", flexible="12+"):
     """Asks for records from many partitions at once.
 
     The broker answers when it has `min_bytes` or after `max_wait_ms`. `session_id` 0 with `session_epoch` 0
@@ -157,7 +159,7 @@ class NodeEndpoint(Struct):
     rack: str | None = wire(STRING, "16+", nullable="16+", default=None)
 
 
-class FetchResponse(Message, api_key=ApiKey.FETCH, versions="0-17", flexible="12+"):
+class FetchResponse(Message, api_key=ApiKey.FETCH, versions="0-18", flexible="12+"):
     """Records, or errors, by partition.
 
     In a session only partitions with something new appear. `error_code` is for the session as a whole.

@@ -4,7 +4,7 @@ v0 returns up to `max_num_offsets` segment starts. From v1 one offset with its t
 isolation level and the throttle time. v3 throttles after the response. v4 fences by leader epoch
 (KIP-320). v5 may answer OFFSET_NOT_AVAILABLE. v6 is flexible. v7 adds `MAX_TIMESTAMP` (KIP-734), v8
 `EARLIEST_LOCAL_TIMESTAMP` (KIP-405), v9 `LATEST_TIERED_TIMESTAMP` (KIP-1005). v10 adds a time-out for
-look-ups in tiered storage (KIP-1075).
+look-ups in tiered storage (KIP-1075), v11 `EARLIEST_PENDING_UPLOAD_TIMESTAMP` (KIP-1023).
 """
 
 from typing import Final
@@ -27,6 +27,9 @@ EARLIEST_LOCAL_TIMESTAMP: Final = -4
 LATEST_TIERED_TIMESTAMP: Final = -5
 """Ask for the last offset in tiered storage (v9)."""
 
+EARLIEST_PENDING_UPLOAD_TIMESTAMP: Final = -6
+"""Ask for the first offset that is not in tiered storage yet (v11)."""
+
 
 class ListOffsetsPartition(Struct):
     """One partition and a time in ms since the epoch, or one of the special timestamps."""
@@ -44,7 +47,7 @@ class ListOffsetsTopic(Struct):
     partitions: list[ListOffsetsPartition] = wire(array(ListOffsetsPartition), "0+")
 
 
-class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-10", flexible="6+"):
+class ListOffsetsRequest(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-11", flexible="6+"):
     """Asks for one offset per partition; `replica_id` is -1 for clients, `timeout_ms` bounds remote reads."""
 
     replica_id: int = wire(INT32, "0+")
@@ -75,7 +78,7 @@ class ListOffsetsTopicResponse(Struct):
     partitions: list[ListOffsetsPartitionResponse] = wire(array(ListOffsetsPartitionResponse), "0+")
 
 
-class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-10", flexible="6+"):
+class ListOffsetsResponse(Message, api_key=ApiKey.LIST_OFFSETS, versions="0-11", flexible="6+"):
     """The offsets found."""
 
     throttle_time_ms: int = wire(INT32, "2+", ignorable=True)

@@ -2,11 +2,14 @@
 
 v1 throttles after the response. v2 adds the leader epoch. v3 is flexible and adds member, instance and
 generation, which fence (KIP-447). v4 may answer TRANSACTION_ABORTABLE. v5 adds the group to the transaction
-by itself (KIP-890).
+by itself (KIP-890). v6 names topics by id and returns GROUP_ID_NOT_FOUND, STALE_MEMBER_EPOCH and
+UNKNOWN_TOPIC_ID (KIP-1319).
 """
 
+from uuid import UUID
+
 from kalda.common.api_keys import ApiKey
-from kalda.protocol.schema import INT16, INT32, INT64, STRING, Message, Struct, array, wire
+from kalda.protocol.schema import INT16, INT32, INT64, STRING, UUID_KIND, Message, Struct, array, wire
 
 
 class TxnOffsetCommitRequestPartition(Struct):
@@ -21,11 +24,12 @@ class TxnOffsetCommitRequestPartition(Struct):
 class TxnOffsetCommitRequestTopic(Struct):
     """The positions in one topic."""
 
-    name: str = wire(STRING, "0+")
+    name: str = wire(STRING, "0-5", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "6+", ignorable=True)
     partitions: list[TxnOffsetCommitRequestPartition] = wire(array(TxnOffsetCommitRequestPartition), "0+")
 
 
-class TxnOffsetCommitRequest(Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
+class TxnOffsetCommitRequest(Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-6", flexible="3+"):
     """Positions that count once the transaction is committed."""
 
     transactional_id: str = wire(STRING, "0+")
@@ -48,11 +52,12 @@ class TxnOffsetCommitResponsePartition(Struct):
 class TxnOffsetCommitResponseTopic(Struct):
     """The results for the positions in one topic."""
 
-    name: str = wire(STRING, "0+")
+    name: str = wire(STRING, "0-5", ignorable=True)
+    topic_id: UUID = wire(UUID_KIND, "6+", ignorable=True)
     partitions: list[TxnOffsetCommitResponsePartition] = wire(array(TxnOffsetCommitResponsePartition), "0+")
 
 
-class TxnOffsetCommitResponse(Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-5", flexible="3+"):
+class TxnOffsetCommitResponse(Message, api_key=ApiKey.TXN_OFFSET_COMMIT, versions="0-6", flexible="3+"):
     """An error code for every partition of the request."""
 
     throttle_time_ms: int = wire(INT32, "0+")

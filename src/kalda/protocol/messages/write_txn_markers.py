@@ -1,10 +1,11 @@
 """WriteTxnMarkers (key 27): a coordinator ends a transaction in the partitions it wrote to (KIP-98).
 
-v1 is flexible. Only brokers, and the tool that aborts hanging transactions, send it.
+v1 is flexible. v2 adds the transaction version of each marker (KIP-1228). Only brokers, and the tool that
+aborts hanging transactions, send it.
 """
 
 from kalda.common.api_keys import ApiKey
-from kalda.protocol.schema import BOOL, INT16, INT32, INT64, STRING, Message, Struct, array, wire
+from kalda.protocol.schema import BOOL, INT8, INT16, INT32, INT64, STRING, Message, Struct, array, wire
 
 
 class WritableTxnMarkerTopic(Struct):
@@ -22,9 +23,10 @@ class WritableTxnMarker(Struct):
     transaction_result: bool = wire(BOOL, "0+")
     topics: list[WritableTxnMarkerTopic] = wire(array(WritableTxnMarkerTopic), "0+")
     coordinator_epoch: int = wire(INT32, "0+")
+    transaction_version: int = wire(INT8, "2+", ignorable=True)
 
 
-class WriteTxnMarkersRequest(Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions="0-1", flexible="1+"):
+class WriteTxnMarkersRequest(Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions="0-2", flexible="1+"):
     """Markers to write to logs that the receiver leads."""
 
     markers: list[WritableTxnMarker] = wire(array(WritableTxnMarker), "0+")
@@ -51,7 +53,7 @@ class WritableTxnMarkerResult(Struct):
     topics: list[WritableTxnMarkerTopicResult] = wire(array(WritableTxnMarkerTopicResult), "0+")
 
 
-class WriteTxnMarkersResponse(Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions="0-1", flexible="1+"):
+class WriteTxnMarkersResponse(Message, api_key=ApiKey.WRITE_TXN_MARKERS, versions="0-2", flexible="1+"):
     """An error per producer and partition."""
 
     markers: list[WritableTxnMarkerResult] = wire(array(WritableTxnMarkerResult), "0+")

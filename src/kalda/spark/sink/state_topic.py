@@ -108,7 +108,7 @@ class StateTopic:
             config["min.insync.replicas"] = "2"
         topic = NewTopic(self._name, partitions=PARTITIONS, replication_factor=replicas, config=config)
         with Admin.from_config(settings_of(AdminConfig, self._properties)) as admin:
-            for error in admin.create_topics([topic]).errors.values():
+            for error in admin.create_topics([topic], outcomes=True).errors.values():
                 # Tasks create it at the same time.
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                     raise error

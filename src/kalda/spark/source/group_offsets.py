@@ -69,7 +69,9 @@ class GroupOffsets:
         Raises:
             ClientError: the group, or one of its partitions, cannot be read.
         """
-        answer = self._running.list_consumer_group_offsets([self._group_id], timeout_ms=CALL_TIMEOUT_MS)
+        answer = self._running.list_consumer_group_offsets(
+            [self._group_id], timeout_ms=CALL_TIMEOUT_MS, outcomes=True
+        )
         fetched = answer[self._group_id]
         return {each: _from_commit(found) for each, found in fetched.items() if found is not None}
 
@@ -84,7 +86,7 @@ class GroupOffsets:
             for each, committed in offsets.items()
         }
         answer = self._running.alter_consumer_group_offsets(
-            {self._group_id: commits}, timeout_ms=CALL_TIMEOUT_MS
+            {self._group_id: commits}, timeout_ms=CALL_TIMEOUT_MS, outcomes=True
         )
         return dict(answer[self._group_id].errors)
 

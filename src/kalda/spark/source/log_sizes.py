@@ -83,7 +83,9 @@ class LogSizes:
 
             self._admin = Admin.from_config(dict(self._connection))
         try:
-            answer = self._admin.describe_log_dirs(partitions=list(partitions), timeout_ms=CALL_TIMEOUT_MS)
+            answer = self._admin.describe_log_dirs(
+                partitions=list(partitions), timeout_ms=CALL_TIMEOUT_MS, outcomes=True
+            )
         except ClientError as error:
             logger.warning("%s has no effect: the brokers return no log sizes: %s", self._option, error)
             return {}

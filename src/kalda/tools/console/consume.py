@@ -94,10 +94,11 @@ def consume(
     properties: tuple[str, ...],
     **printed: bool,
 ) -> None:
-    """Print records as lines: from the beginning to the end, or from the end on with --follow.
+    """Print records as lines, up to the end or with --follow.
 
-    With --max-messages or --timeout-ms it waits for new records at the end, up to that limit, unless
-    --until-end is given. Without --group it reads all partitions and commits nothing.
+    It reads from the beginning to the end, or with --follow from the end on. With --max-messages or
+    --timeout-ms it waits for new records at the end, up to that limit, unless --until-end is given.
+    Without --group it reads all partitions and commits nothing.
     """
     from kalda.tools.console.consume_run import run_consume
 

@@ -20,7 +20,7 @@ _POLL_S: Final = 0.1
 """How long a poll waits before the end is looked at; also the longest delay of Ctrl-C."""
 
 _NOTICE_S: Final = 1.0
-"""How long a run with a number of records waits at the end before it says so."""
+"""How long a run waits before it writes what for."""
 
 _DEFAULTS: Final = {"client.id": "kalda-consume", "default.api.timeout.ms": "15000"}
 """A person waits for the result: a wrong address must not take a minute."""
@@ -59,6 +59,7 @@ class _Run:
         self._ends: dict[TopicPartition, int] = {}
         """Where the run is over, by partition; empty where it waits at the end."""
         self.count = 0
+        self._notes: Final[set[str]] = set()
 
     def start(self) -> None:
         """Subscribe, or assign all partitions and seek."""
@@ -124,7 +125,6 @@ class _Run:
         """Print records until the end, a limit, or for ever."""
         plan, consumer = self._plan, self._consumer
         last_s = time.monotonic()
-        has_reported = plan.max_messages is None or not plan.is_endless
         while True:
             remaining = None if plan.max_messages is None else plan.max_messages - self.count
             records = consumer.poll(_POLL_S, remaining)
@@ -139,11 +139,26 @@ class _Run:
             idle_s = time.monotonic() - last_s
             if plan.timeout_ms is not None and idle_s * 1000 >= plan.timeout_ms:
                 return
-            if remaining is not None and not has_reported and idle_s >= _NOTICE_S:
-                has_reported = True
-                topics = ", ".join(sorted({each.topic for each in consumer.assignment()}))
-                more = "1 more record" if remaining == 1 else f"{remaining} more records"
-                self._tool.output.note(f"waiting at the end of {topics} for {more}; Ctrl-C ends")
+            if idle_s >= _NOTICE_S:
+                self._report_wait(remaining)
+
+    def _report_wait(self, remaining: int | None) -> None:
+        """Write what the run waits for, once each: it would look as if it did not work."""
+        plan = self._plan
+        topics = ", ".join(sorted({each.topic for each in self._consumer.assignment()}))
+        if plan.group is not None and not topics:
+            note = (
+                f"waiting for partitions of group {plan.group}: "
+                f"`kalda groups describe {plan.group} --members` shows who has them"
+            )
+        elif remaining is not None and plan.is_endless:
+            more = "1 more record" if remaining == 1 else f"{remaining} more records"
+            note = f"waiting at the end of {topics} for {more}; Ctrl-C ends"
+        else:
+            return
+        if note not in self._notes:
+            self._notes.add(note)
+            self._tool.output.note(note)
 
     def _is_behind_end(self, record: ConsumerRecord[Any, Any]) -> bool:
         end = self._ends.get(record.topic_partition)

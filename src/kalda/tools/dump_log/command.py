@@ -47,7 +47,7 @@ def dump_log(
     verify_index_only: bool,
     index_sanity_check: bool,
 ) -> None:
-    """Print segments, indexes, producer snapshots and checkpoints.
+    """Print segments, indexes, snapshots and checkpoints.
 
     A directory stands for all such files in it. The exit code is 1 if a file is damaged; each fault is one
     line on stderr with the file and the position in bytes.

@@ -25,6 +25,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "echo 'LH400: boarding' | kalda produce flights --key-separator ': ' --acks all",
     ),
     "consume": ("kalda consume flights", "kalda consume flights --print-key -n 1 --timeout-ms 1000"),
+    "sql": ("kalda sql 'SELECT key, count(*) FROM flights t WHERE t.offset >= 1 GROUP BY key'",),
     "offsets": ("kalda offsets flights --time earliest",),
     "configs describe": ("kalda configs describe --topic flights",),
     "configs alter": ("kalda configs alter --topic flights --add-config retention.ms=86400000",),

@@ -68,6 +68,7 @@ class Output:
             document: what ``--json`` prints, as one line.
             parts: what the other forms print: tables, and lines of text between them.
         """
+        empty: list[str] = []
         with _written_to_stdout():
             if self.form is Form.JSON:
                 self._stdout.write(self._json_line(document))
@@ -75,10 +76,14 @@ class Output:
             for part in parts:
                 if isinstance(part, str):
                     self._stdout.write(f"{printable(part)}\n")
+                elif not part.rows:
+                    empty += [] if part.empty is None else [part.empty]
                 elif self.form is Form.TERMINAL:
                     self._draw(part)
                 else:
                     self._stdout.writelines(f"{line}\n" for line in plain_lines(part))
+        for remark in empty:
+            self.note(remark)
 
     def item(self, document: Json, line: str) -> None:
         """Write one item of a stream: a JSON line, or a line of text as it is."""

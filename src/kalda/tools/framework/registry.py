@@ -16,6 +16,10 @@ CONTEXT_SETTINGS: Final = {"help_option_names": ["-h", "--help"], "max_content_w
 """What all commands have in common; the width is that of the terminal, up to 110."""
 
 
+_GROUP_EXAMPLES: Final = 3
+"""How many of its commands a group shows by an example: the list of all of them stands above."""
+
+
 @dataclass(frozen=True, slots=True)
 class ToolEntry:
     """Where a tool is, and its line in the list of commands."""
@@ -32,25 +36,22 @@ _TOOLS = "kalda.tools"
 TOOLS: Final[dict[str, ToolEntry]] = {
     "topics": ToolEntry(f"{_TOOLS}.topics:topics", "Create, list, describe, alter and delete topics."),
     "configs": ToolEntry(
-        f"{_TOOLS}.configs:configs", "Describe and alter settings of topics, brokers and groups."
+        f"{_TOOLS}.configs:configs", "Describe and alter settings of topics, brokers, groups."
     ),
-    "groups": ToolEntry(
-        f"{_TOOLS}.groups:groups", "List, describe and delete groups, and reset their offsets."
-    ),
+    "groups": ToolEntry(f"{_TOOLS}.groups:groups", "List, describe, reset and delete groups."),
     "produce": ToolEntry(
         f"{_TOOLS}.console.produce:produce", "Send lines as records: from stdin, or from files."
     ),
     "consume": ToolEntry(
         f"{_TOOLS}.console.consume:consume",
-        "Print records as lines: from the beginning to the end, or from the end on with --follow.",
+        "Print records as lines, up to the end or with --follow.",
     ),
+    "sql": ToolEntry(f"{_TOOLS}.sql.command:sql", "Query topics with SQL."),
     "verify-replicas": ToolEntry(
         f"{_TOOLS}.verify_replicas.command:verify_replicas",
         "Compare the records of all replicas of each partition.",
     ),
-    "perf": ToolEntry(
-        f"{_TOOLS}.perf.command:perf", "Measure a cluster, with the output columns of Kafka's tools."
-    ),
+    "perf": ToolEntry(f"{_TOOLS}.perf.command:perf", "Measure a cluster, with the columns of Kafka's tools."),
     "offsets": ToolEntry(f"{_TOOLS}.offsets:offsets", "Look up offsets of partitions by time."),
     "delete-records": ToolEntry(
         f"{_TOOLS}.delete_records:delete_records", "Delete the first records of partitions."
@@ -62,50 +63,46 @@ TOOLS: Final[dict[str, ToolEntry]] = {
     ),
     "transactions": ToolEntry(
         f"{_TOOLS}.transactions:transactions",
-        "List and describe transactions, find those that hang, and abort them.",
+        "List, describe and abort transactions; find hanging ones.",
     ),
     "acls": ToolEntry(
         f"{_TOOLS}.acls:acls",
-        "List, add and remove ACLs of topics, groups and the cluster.",
+        "List, add and remove ACLs.",
     ),
     "users": ToolEntry(f"{_TOOLS}.users:users", "List, set and delete the users that log in by SCRAM."),
-    "quotas": ToolEntry(
-        f"{_TOOLS}.quotas:quotas", "List, set and remove quotas of users, client ids and addresses."
-    ),
+    "quotas": ToolEntry(f"{_TOOLS}.quotas:quotas", "List, set and remove quotas of users and clients."),
     "client-metrics": ToolEntry(
         f"{_TOOLS}.client_metrics:client_metrics",
-        "List, set and delete subscriptions to the metrics of clients (KIP-714).",
+        "List, set and delete subscriptions to metrics of clients.",
     ),
     "delegation-tokens": ToolEntry(
         f"{_TOOLS}.delegation_tokens:delegation_tokens", "Create, list, renew and end delegation tokens."
     ),
-    "features": ToolEntry(
-        f"{_TOOLS}.features:features", "Describe, upgrade, downgrade and disable the features of a cluster."
-    ),
+    "features": ToolEntry(f"{_TOOLS}.features:features", "Describe, raise, lower and disable features."),
     "cluster": ToolEntry(
-        f"{_TOOLS}.cluster:cluster", "Show a cluster's brokers, versions and health; take a broker out of it."
+        f"{_TOOLS}.cluster:cluster", "Show brokers, versions and health; take a broker out."
     ),
     "dump-log": ToolEntry(
-        f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, producer snapshots and checkpoints."
+        f"{_TOOLS}.dump_log.command:dump_log", "Print segments, indexes, snapshots and checkpoints."
     ),
     "state": ToolEntry(
         f"{_TOOLS}.state.command:state",
-        "Keep topics, settings and groups' offsets as files, one folder for each environment.",
+        "Keep topics, settings and offsets of groups as files.",
     ),
     "zk": ToolEntry(
         f"{_TOOLS}.zk.command:zk",
-        "Read and change the tree of the coordination server or of a ZooKeeper ensemble.",
+        "Read and change the tree of a coordination server.",
     ),
     "pipeline": ToolEntry(
         "kalda.pipelines.cli.group:pipeline",
-        "Run data pipelines on Spark: topics to tables and topics, declared in a file.",
+        "Run Spark pipelines from topics to tables and topics.",
     ),
     "mirror": ToolEntry(
         "kalda.pipelines.flows.command:mirror",
-        "Copy topics and groups between clusters, from a file of MirrorMaker 2.",
+        "Copy topics and groups between clusters.",
     ),
     "legacy": ToolEntry(
-        f"{_TOOLS}.legacy.command:legacy", "Run the tools of Kafka 0.7 and 0.8 by the names of their classes."
+        f"{_TOOLS}.legacy.command:legacy", "Run tools of Kafka 0.7 and 0.8 by their class names."
     ),
     "completion": ToolEntry(f"{_TOOLS}.completion:completion", "Print the completion script of a shell."),
 }
@@ -118,6 +115,7 @@ SECTIONS: Final[dict[str, tuple[str, ...]]] = {
         "topics",
         "produce",
         "consume",
+        "sql",
         "groups",
         "offsets",
         "delete-records",
@@ -169,6 +167,19 @@ class HelpContext(click.Context):
     formatter_class = _HelpFormatter
 
 
+def _write_examples(ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    """Write the examples of a command, or one each of the first commands of a group."""
+    from kalda.tools.framework.examples import EXAMPLES
+
+    path = ctx.command_path.removeprefix("kalda ")
+    below = [lines[0] for name, lines in EXAMPLES.items() if name.startswith(f"{path} ")]
+    examples = EXAMPLES.get(path, tuple(below[:_GROUP_EXAMPLES]))
+    if examples:
+        with formatter.section("Example" if len(examples) == 1 else "Examples"):
+            for line in examples:
+                formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+
+
 class HelpCommand(click.Command):
     """A command whose help ends with examples."""
 
@@ -176,14 +187,8 @@ class HelpCommand(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the examples."""
-        from kalda.tools.framework.examples import EXAMPLES
-
         super().format_epilog(ctx, formatter)
-        examples = EXAMPLES.get(ctx.command_path.removeprefix("kalda "), ())
-        if examples:
-            with formatter.section("Example" if len(examples) == 1 else "Examples"):
-                for line in examples:
-                    formatter.write(f"{'':>{formatter.current_indent}}{line}\n")
+        _write_examples(ctx, formatter)
 
 
 class SuggestingGroup(click.Group):
@@ -191,6 +196,12 @@ class SuggestingGroup(click.Group):
 
     context_class = HelpContext
     command_class = HelpCommand
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write examples of the first commands."""
+        super().format_epilog(ctx, formatter)
+        if ctx.parent is not None:
+            _write_examples(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with the first line of their help, whole."""
@@ -200,15 +211,19 @@ class SuggestingGroup(click.Group):
         self, ctx: click.Context, formatter: click.HelpFormatter, heading: str, names: Iterable[str]
     ) -> None:
         """Write one section of the list."""
-        commands = [(name, self.get_command(ctx, name)) for name in names]
-        rows = [
-            (name, (command.help or "").partition("\n")[0])
-            for name, command in commands
-            if command is not None and not command.hidden
-        ]
+        rows = self.command_rows(ctx, names)
         if rows:
             with formatter.section(heading):
                 formatter.write_dl(rows)
+
+    def command_rows(self, ctx: click.Context, names: Iterable[str], width: int = 0) -> list[tuple[str, str]]:
+        """Return the names of commands, padded to `width`, with the first line of their help."""
+        commands = [(name, self.get_command(ctx, name)) for name in names]
+        return [
+            (name.ljust(width), (command.help or "").partition("\n")[0])
+            for name, command in commands
+            if command is not None and not command.hidden
+        ]
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -228,9 +243,12 @@ class LazyGroup(SuggestingGroup):
     """The root command: its own commands, then every tool, each loaded when it is resolved."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands by section."""
+        """List the commands by section, without empty lines: the whole fits two screens of 24 lines."""
+        width = max(map(len, self.list_commands(ctx)))
         for heading, names in SECTIONS.items():
-            self.write_commands(ctx, formatter, heading, names)
+            formatter.write_heading(heading)
+            with formatter.indentation():
+                formatter.write_dl(self.command_rows(ctx, names, width))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""

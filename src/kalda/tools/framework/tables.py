@@ -1,8 +1,9 @@
 """Tables as values, and their plain form: aligned columns of text, for pipes.
 
 The plain form is stable, so that `grep`, `awk` and `cut` can rely on it: a heading, then one line for each
-row; columns are two blanks apart and in the order of the declaration; a cell without a value is ``-``, an
-empty string is two double quotes, and no cell holds a line break. Nothing is cut off.
+row, and nothing where there are no rows; columns are two blanks apart and in the order of the declaration; a
+cell without a value is ``-``, an empty string is two double quotes, and no cell holds a line break. Nothing
+is cut off.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ class Table:
     rows: Sequence[Sequence[Cell]]
     title: str | None = None
     """A line above the table, where a command shows more than one."""
+    empty: str | None = None
+    """A remark for stderr where there are no rows."""
 
 
 def cell_text(cell: Cell) -> str:

@@ -2,4 +2,4 @@
 
 from kalda.tools.framework.command import noun
 
-legacy = noun("Run the tools of Kafka 0.7 and 0.8 by the names of their classes.")
+legacy = noun("Run tools of Kafka 0.7 and 0.8 by their class names.")

@@ -16,7 +16,7 @@ from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.framework.names import TopicName
 from kalda.tools.framework.option_types import INT32_MAX, Integer
 
-perf = noun("Measure a cluster, with the output columns of Kafka's tools.")
+perf = noun("Measure a cluster, with the columns of Kafka's tools.")
 
 _topic = click.option("--topic", type=TopicName(), metavar="TOPIC", required=True, help="The topic.")
 _reporting_interval = click.option(

@@ -74,5 +74,4 @@ async def _create_topic(tool: Tool, topic: str) -> None:
         if topic in await admin.list_topics():
             return
         tool.output.note(f'Topic "{topic}" does not exist. It is created with 1 partition and 1 replica')
-        created = await admin.create_topics([NewTopic(topic, partitions=1, replication_factor=1)])
-        created.raise_for_errors()
+        await admin.create_topics([NewTopic(topic, partitions=1, replication_factor=1)])

@@ -11,12 +11,12 @@ from kalda.common.types import TopicPartition
 from kalda.tools.state.documents import Environment
 from kalda.tools.state.model import (
     CLUSTER_DEFAULT,
-    INTERNAL_TOPICS,
     ClusterState,
     Configs,
     Defaults,
     Parts,
     TopicState,
+    is_internal_topic,
 )
 
 T = TypeVar("T")
@@ -75,10 +75,8 @@ async def _read_topics(
     defaults: dict[str, str] = {}
     for chunk in chunks(names):
         described = await admin.describe_topics(chunk)
-        described.raise_for_errors()
         resources = [ConfigResource.topic(name) for name in chunk]
         settings = await admin.describe_configs(resources, include_synonyms=True)
-        settings.raise_for_errors()
         for name, resource in zip(chunk, resources, strict=True):
             entries = settings.results[resource].values()
             own = {
@@ -98,7 +96,6 @@ async def _read_brokers(
     resources: dict[int | None, ConfigResource] = {CLUSTER_DEFAULT: ConfigResource.broker()}
     resources |= {broker: ConfigResource.broker(broker) for broker in broker_ids}
     settings = await admin.describe_configs(resources.values(), include_synonyms=True)
-    settings.raise_for_errors()
     found: dict[int | None, Configs] = {}
     defaults: dict[str, str] = {}
     for broker, resource in resources.items():
@@ -140,7 +137,6 @@ async def _read_groups(admin: AsyncAdmin, environment: Environment) -> dict[str,
     groups: dict[str, dict[TopicPartition, int]] = {}
     for chunk in chunks(names):
         fetched = await admin.list_consumer_group_offsets(chunk)
-        fetched.raise_for_errors()
         for group, offsets in fetched.results.items():
             committed = {
                 partition: each.offset
@@ -154,7 +150,7 @@ async def _read_groups(admin: AsyncAdmin, environment: Environment) -> dict[str,
 
 def is_ignored(name: str, ignored: re.Pattern[str] | None) -> bool:
     """Return whether a topic or group is no part of the state."""
-    return name in INTERNAL_TOPICS or (ignored is not None and ignored.fullmatch(name) is not None)
+    return is_internal_topic(name) or (ignored is not None and ignored.fullmatch(name) is not None)
 
 
 def chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kalda.tools.state.model import Parts
     from kalda.tools.state.steps import Plan, PlannedStep, Risk
 
-state = noun("Keep topics, settings and groups' offsets as files, one folder for each environment.")
+state = noun("Keep topics, settings and offsets of groups as files.\n\nEach environment has a folder.")
 
 Decorated = TypeVar("Decorated", bound=Callable[..., object])
 

@@ -6,7 +6,7 @@ from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.common.config_def import ConfigDef, ConfigError, MissingFeatureError
 from kalda.tools.state import documents
 from kalda.tools.state.folder import Folder
-from kalda.tools.state.model import INTERNAL_TOPICS, Configs
+from kalda.tools.state.model import Configs, is_internal_topic
 from kalda.tools.state.steps import broker_text
 
 
@@ -26,8 +26,8 @@ def _topic_faults(folder: Folder) -> Iterator[str]:
                 f"{path}: min.insync.replicas={replicas} is above replication-factor="
                 f"{topic.replication_factor}: producers with acks=all could never write"
             )
-        if name in INTERNAL_TOPICS:
-            yield f"{path}: topic {name} belongs to the brokers; remove the file"
+        if is_internal_topic(name):
+            yield f"{path}: topic {name} belongs to the brokers or to Kalda's pipelines; remove the file"
 
 
 def _group_faults(folder: Folder) -> Iterator[str]:

@@ -13,8 +13,17 @@ from kalda.common.types import TopicPartition
 Configs: TypeAlias = Mapping[str, str]
 """Settings by name, as text; only what was set, no defaults."""
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__cluster_metadata"})
-"""Topics that brokers create and own; they are no part of the state."""
+_INTERNAL_TOPICS: Final = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"}
+)
+_OWN_PREFIX: Final = "__kalda_"
+"""What the topics of pipelines and mirrors begin with."""
+
+
+def is_internal_topic(name: str) -> bool:
+    """Return whether brokers or Kalda's pipelines create and own a topic; it is no part of the state."""
+    return name in _INTERNAL_TOPICS or name.startswith(_OWN_PREFIX)
+
 
 CLUSTER_DEFAULT: Final = None
 """The key of the settings that hold for all brokers without a setting of their own."""

@@ -46,17 +46,17 @@ async def _perform(admin: AsyncAdmin, steps: Sequence[Step]) -> list[ClientError
             return await _create_topics(admin, [each for each in steps if isinstance(each, CreateTopic)])
         case DeleteTopic():
             names = [each.name for each in steps if isinstance(each, DeleteTopic)]
-            deleted = await admin.delete_topics(names)
+            deleted = await admin.delete_topics(names, outcomes=True)
             return [deleted.errors.get(name) for name in names]
         case AddPartitions():
             totals = {each.topic: each.after for each in steps if isinstance(each, AddPartitions)}
-            added = await admin.create_partitions(totals)
+            added = await admin.create_partitions(totals, outcomes=True)
             return [added.errors.get(topic) for topic in totals]
         case CommitOffsets():
             return await _commit_offsets(admin, [each for each in steps if isinstance(each, CommitOffsets)])
         case DeleteOffsets():
             partitions = {each.group: each.partitions for each in steps if isinstance(each, DeleteOffsets)}
-            removed = await admin.delete_consumer_group_offsets(partitions)
+            removed = await admin.delete_consumer_group_offsets(partitions, outcomes=True)
             return [
                 removed.errors[group]
                 if group in removed.errors
@@ -65,7 +65,7 @@ async def _perform(admin: AsyncAdmin, steps: Sequence[Step]) -> list[ClientError
             ]
         case DeleteGroup():
             groups = [each.group for each in steps if isinstance(each, DeleteGroup)]
-            gone = await admin.delete_consumer_groups(groups)
+            gone = await admin.delete_consumer_groups(groups, outcomes=True)
             return [gone.errors.get(group) for group in groups]
     return await _alter_configs(
         admin, [each for each in steps if isinstance(each, AlterTopicConfigs | AlterBrokerConfigs)]
@@ -75,8 +75,11 @@ async def _perform(admin: AsyncAdmin, steps: Sequence[Step]) -> list[ClientError
 async def _create_topics(admin: AsyncAdmin, steps: Sequence[CreateTopic]) -> list[ClientError | None]:
     topics = [step.topic for step in steps]
     created = await admin.create_topics(
-        NewTopic(each.name, each.partitions, each.replication_factor, config=dict(each.configs))
-        for each in topics
+        [
+            NewTopic(each.name, each.partitions, each.replication_factor, config=dict(each.configs))
+            for each in topics
+        ],
+        outcomes=True,
     )
     return [created.errors.get(each.name) for each in topics]
 
@@ -92,7 +95,7 @@ async def _alter_configs(
             else AlterConfigOp.set(each.name, each.after)
             for each in step.changes
         )
-    altered = await admin.incremental_alter_configs(changes)
+    altered = await admin.incremental_alter_configs(changes, outcomes=True)
     return [altered.errors.get(_resource(step)) for step in steps]
 
 
@@ -107,7 +110,7 @@ async def _commit_offsets(admin: AsyncAdmin, steps: Sequence[CommitOffsets]) -> 
     offsets: dict[str, dict[TopicPartition, int]] = {}
     for step in steps:
         offsets.setdefault(step.group, {}).update(step.offsets)
-    altered = await admin.alter_consumer_group_offsets(offsets)
+    altered = await admin.alter_consumer_group_offsets(offsets, outcomes=True)
     found: list[ClientError | None] = []
     for step in steps:
         error = altered.errors.get(step.group)

@@ -98,7 +98,6 @@ async def _topics(
     if not include_compacted:
         resources = [ConfigResource.topic(name) for name in chosen]
         configs = await admin.describe_configs(dict.fromkeys(resources, ("cleanup.policy",)))
-        configs.raise_for_errors()
         policies = {each.name: configs[each]["cleanup.policy"].value or "" for each in resources}
         compacted = [name for name, policy in policies.items() if "compact" in policy]
         if compacted:
@@ -107,7 +106,6 @@ async def _topics(
     if not chosen:
         raise ToolUsageError("there is no topic to verify")
     described = await admin.describe_topics(chosen)
-    described.raise_for_errors()
     return {str(name): each for name, each in described.results.items()}
 
 
@@ -130,7 +128,6 @@ async def _add_partitions(
 
     async def offsets(spec: OffsetSpec) -> "dict[TopicPartition, int]":
         found = await admin.list_offsets(dict.fromkeys(replicas, spec))
-        found.raise_for_errors()
         return {each: info.offset for each, info in found.results.items()}
 
     ends = await offsets(OffsetSpec.latest())

@@ -2,4 +2,4 @@
 
 from kalda.tools.framework.command import noun
 
-zk = noun("Read and change the tree of the coordination server or of a ZooKeeper ensemble.")
+zk = noun("Read and change the tree of a coordination server.\n\nIt may be a ZooKeeper ensemble.")

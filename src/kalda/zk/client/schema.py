@@ -67,6 +67,9 @@ class BrokerInfo:
     epoch: int = -1
     features: tuple[tuple[str, int, int], ...] = ()
     """The supported features: name, lowest and highest level of each (KIP-584)."""
+    is_cordoned: bool = False
+    """Whether all of its log directories are cordoned, so that it gets no new replicas (KIP-1066). Apache
+    Kafka neither writes nor reads it."""
 
     def endpoint(self, listener: str) -> ListenerEndpoint | None:
         """Return the endpoint of a listener, or None."""
@@ -260,6 +263,8 @@ def encode_broker(info: BrokerInfo) -> bytes:
     }
     if info.rack is not None:
         value["rack"] = info.rack
+    if info.is_cordoned:
+        value["cordoned"] = True
     return _dump(value)
 
 
@@ -293,6 +298,7 @@ def decode_broker(broker_id: int, data: bytes, epoch: int = -1) -> BrokerInfo:
         int(timestamp) if _TIMESTAMP.fullmatch(timestamp) else -1,
         epoch,
         _features(value.get("features") or {}, what),
+        value.get("cordoned") is True,
     )
 
 

@@ -15,6 +15,7 @@ from kalda.zk.client.zookeeper_errors import (
     SessionExpiredError,
     ZooKeeperError,
 )
+from kalda.zk.proto.responses import connect_response
 from tests.integration.zk.client.engines import EnsembleEngine, eventually, states_of
 from tests.integration.zk.client.faulty_link import FaultyLink, abort
 
@@ -339,3 +340,23 @@ async def test_callbacks_that_raise_harm_nobody_else(
     assert b"1" == (await session.get("/a"))[0]
     assert "a watch's mistake" in caplog.text
     assert "a listener's mistake" in caplog.text
+
+
+async def test_a_server_that_ends_every_session_is_asked_with_pauses() -> None:
+    """It had more than a thousand connections in three seconds, and a warning for each."""
+    connections: list[str] = []
+
+    async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connections.append("")
+        await reader.readexactly(4)
+        writer.write(connect_response(0, 0, bytes(16), with_read_only=True))
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(refuse, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(ConnectionLossError, match="it says that the session is over"):
+            await EnsembleClient.connect(
+                f"127.0.0.1:{port}", session_timeout_ms=6_000, connection_timeout_ms=1_500
+            )
+    assert len(connections) < 20

@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from kalda.broker.config import BrokerConfig, ConfigError, ListenerConfig
@@ -47,6 +49,18 @@ def test_without_settings_all_is_kafkas_default() -> None:
     assert ("/tmp/kafka-logs",) == config.log_dirs
     assert 104857600 == config.socket_request_max_bytes
     assert config.metrics_port is None
+
+
+def test_cordoned_directories_are_some_of_the_log_directories() -> None:
+    assert () == read().cordoned_log_dirs
+    assert ("/b",) == read(log_dirs="/a,/b", cordoned_log_dirs="/b").cordoned_log_dirs
+    assert ("/a", "/b") == read(log_dirs="/a,/b", cordoned_log_dirs="*").cordoned_log_dirs
+    here = os.path.abspath("data")
+    for written in ("data", here):
+        assert (here,) == read(log_dir="data", cordoned_log_dirs=written).cordoned_log_dirs
+    assert "`cordoned.log.dirs`: /c is not among the log directories, which are /a, /b" in refusal(
+        log_dirs="/a,/b", cordoned_log_dirs="/a,/c"
+    )
 
 
 def test_attributes_hold_values_of_their_definitions_types() -> None:

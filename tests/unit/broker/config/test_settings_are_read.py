@@ -44,6 +44,7 @@ def test_every_attribute_of_the_brokers_settings_is_read() -> None:
         name for key in TOPIC_CONFIG if has_effect(key) for name, _ in TOPIC_SYNONYMS.get(key.name, ())
     }
     elsewhere = {
+        *(f"group.consumer.{bound}.assignment.interval.ms" for bound in ("min", "max")),
         *(f"group.consumer.{bound}.heartbeat.interval.ms" for bound in ("min", "max")),
         *(f"group.consumer.{bound}.session.timeout.ms" for bound in ("min", "max")),
         "listener.security.protocol.map",

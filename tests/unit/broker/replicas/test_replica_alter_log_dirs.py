@@ -46,6 +46,14 @@ def numbers(count: int, start: int = 0) -> list[bytes | None]:
 # Requests.
 
 
+def test_no_replica_moves_to_a_cordoned_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KIP-1066."""
+    broker = filled()
+    monkeypatch.setattr(broker.manager, "cordoned_directories", lambda: (B,))
+    assert ErrorCode.INVALID_REPLICA_ASSIGNMENT == broker.alter(B)
+    assert [f"{A}/orders-0"] == broker.directories()
+
+
 def test_a_replica_moves_with_all_its_records() -> None:
     broker = filled()
     assert [f"{A}/orders-0"] == broker.directories()

@@ -379,6 +379,31 @@ async def test_how_a_topic_may_grow(wanted: CreatePartitionsTopic, expected: Err
         assert all(2 == len(set(p.replicas)) for p in written.values())
 
 
+async def test_cordoned_brokers_get_no_new_replicas() -> None:
+    """KIP-1066: brokers whose log directories are all cordoned."""
+    harness = AdminHarness(broker_count=4)
+    harness.add_topic("grows", 2, (1, 0))
+    harness.cluster.cordoned |= {1, 3}
+    placed = [topic("a", 8, 2), topic("b", assignments={0: [0, 2]}, partitions=-1, replicas=-1)]
+    refused = [topic("c", 1, 3), topic("d", assignments={0: [0, 1]}, partitions=-1, replicas=-1)]
+    outcomes = await harness.admin.create_topics([*placed, *refused], 1000)
+    assert {0, 2} == {
+        broker for each in harness.cluster.assignments["a"].partitions.values() for broker in each.replicas
+    }
+    expected = ErrorCode.INVALID_REPLICATION_FACTOR, ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert (ErrorCode.NONE, *expected) == tuple(code(outcomes[name]) for name in "bcd")
+    assert "brokers [1, 3] are cordoned" in str(outcomes["c"])
+
+    wanted = [more("grows", 6)]
+    assert [None] == list((await harness.admin.create_partitions(wanted, 1000)).values())
+    grown = harness.cluster.assignments["grows"].partitions
+    assert [(1, 0), (1, 0)] == [grown[number].replicas for number in (0, 1)]
+    assert {0, 2} == {broker for number in range(2, 6) for broker in grown[number].replicas}
+    [error] = (await harness.admin.create_partitions([more("grows", 7, [[0, 3]])], 1000)).values()
+    assert error is not None
+    assert error.code is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+
+
 async def test_growing_tries_again_when_another_broker_was_faster() -> None:
     harness = AdminHarness()
     harness.add_topic("a")

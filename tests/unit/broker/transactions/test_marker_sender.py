@@ -129,9 +129,19 @@ class Sender:
         ]
         self.cache.apply(UpdateMetadata(1, 1, partitions, brokers))
 
-    def send(self, *partitions: TopicPartition, state_partition: int = 0) -> MarkerWork:
+    def send(
+        self, *partitions: TopicPartition, state_partition: int = 0, client_version: int = 0
+    ) -> MarkerWork:
         metadata = TransactionMetadata(
-            "t", 9, 3, 1000, TransactionState.PREPARE_COMMIT, frozenset(partitions), 1, 1
+            "t",
+            9,
+            3,
+            1000,
+            TransactionState.PREPARE_COMMIT,
+            frozenset(partitions),
+            1,
+            1,
+            client_version=client_version,
         )
         work = MarkerWork(state_partition, 7, metadata, self.done.append)
         self.markers.send(work)
@@ -173,6 +183,17 @@ async def test_every_leader_gets_its_markers(sender: Sender) -> None:
         request.markers[0].coordinator_epoch,
     )
     assert 0 == sender.markers.waiting_count
+    await end(task)
+
+
+async def test_leaders_are_told_the_version_of_the_transaction(sender: Sender) -> None:
+    """With it they refuse a late marker that would end the producer's next transaction (KIP-1228)."""
+    task = await running(sender)
+    sender.send(HERE, THERE, client_version=2)
+    await settle()
+    assert [2] == [each.transaction_version for each in sender.appends.markers]
+    (request,) = sender.peer.requests
+    assert [2] == [each.transaction_version for each in request.markers]
     await end(task)
 
 

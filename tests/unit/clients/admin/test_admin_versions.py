@@ -63,6 +63,7 @@ SPECS = (
     OffsetSpec.max_timestamp(),
     OffsetSpec.earliest_local(),
     OffsetSpec.latest_tiered(),
+    OffsetSpec.earliest_pending_upload(),
 )
 
 Case = tuple[AdminOperation[Any, Any], list[Any], tuple[ApiKey, ...], tuple[int, ...]]
@@ -104,7 +105,7 @@ def cases() -> Iterator[Case]:
     yield ListGroupOffsets({"g": None}, True), ["g"], (ApiKey.OFFSET_FETCH,), (7,)
     yield AlterGroupOffsets({"g": {TP: OffsetAndMetadata(1, "m", 2)}}), ["g"], (ApiKey.OFFSET_COMMIT,), (0,)
     yield DeleteGroupOffsets({"g": [TP]}), ["g"], (ApiKey.OFFSET_DELETE,), (0,)
-    for spec, oldest in zip(SPECS, (0, 7, 8, 9), strict=True):
+    for spec, oldest in zip(SPECS, (0, 7, 8, 9, 11), strict=True):
         yield ListOffsets({TP: spec}, 0), [TP], (ApiKey.LIST_OFFSETS,), (oldest,)
     yield DeleteRecords({TP: 1}), [TP], (ApiKey.DELETE_RECORDS,), (0,)
     yield ElectLeaders(ElectionType.PREFERRED), [TP], (ApiKey.ELECT_LEADERS,), (0,)

@@ -1,12 +1,16 @@
-"""What a consumer without a group assigns itself."""
+"""What a consumer without a group assigns itself, and the errors that it alone meets."""
 
 import asyncio
 import re
 from collections.abc import Callable
 
+import pytest
+
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_core import ConsumerCore
+from kalda.clients.errors import BrokerResponseError, TlsError
 from kalda.clients.metadata import ClusterMetadata
+from kalda.clients.network_client import NetworkClient
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from tests.unit.clients.metadata_responses import partition, response, topic
@@ -81,3 +85,37 @@ def test_assigned_partitions_stay_those_that_the_user_assigned() -> None:
         assert ["t-1"] == names(core)
 
     with_core(use)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
+@pytest.mark.parametrize("is_assigned", [False, True])
+def test_a_topic_that_will_never_be_described_is_an_error(code: ErrorCode, is_assigned: bool) -> None:
+    """Without a coordinator that refuses the group, polls would return nothing for ever."""
+
+    def use(core: ConsumerCore) -> None:
+        if is_assigned:
+            core.subscription.assign_from_user([TopicPartition("t", 0)])
+        else:
+            core.subscribe(["t"])
+        core._on_metadata(snapshot(topic("t", error=code), topic("other", error=code)))
+        with pytest.raises(BrokerResponseError, match=f"topic t: {code.name}"):
+            core.raise_error()
+        core.raise_error()
+
+    with_core(use)
+
+
+def test_a_refused_connection_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong password, or plaintext to a TLS port; there is no group whose failure would say it."""
+    monkeypatch.setattr(NetworkClient, "start", lambda _: None)
+
+    async def main() -> None:
+        core = ConsumerCore(ConsumerConfig.from_options({"bootstrap_servers": "b:1"}), lambda: None)
+        core.start(None)
+        assert core.metadata.on_failure is not None
+        core.metadata.on_failure(TlsError("b:1 speaks TLS"))
+        with pytest.raises(TlsError, match="b:1 speaks TLS"):
+            core.raise_error()
+        await core.close(1)
+
+    asyncio.run(main())

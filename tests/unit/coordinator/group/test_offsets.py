@@ -131,6 +131,21 @@ def test_a_member_of_a_group_that_is_not_there_cannot_commit(version: int, code:
     assert commit(simulation, commit_request(Client("a", "a-1", 3), 1), version) is code
 
 
+@pytest.mark.parametrize(
+    ("version", "code"), [(6, ErrorCode.GROUP_ID_NOT_FOUND), (5, ErrorCode.ILLEGAL_GENERATION)]
+)
+def test_a_producer_cannot_commit_for_a_member_of_a_group_that_is_not_there(
+    version: int, code: ErrorCode
+) -> None:
+    """Producers know the new code from version 6 on (KIP-1319)."""
+    request = TxnOffsetCommitRequest(group_id=GROUP, generation_id=3, member_id="a", producer_id=7)
+    pending = GroupSimulation().coordinator.txn_offset_commit(request, version)
+    assert isinstance(pending, Pending)
+    with pytest.raises(ApiError) as caught:
+        _ = pending.value
+    assert caught.value.code is code
+
+
 def test_metadata_has_a_limit() -> None:
     simulation = GroupSimulation(offset_metadata_max_bytes=4)
     request = commit_request(SIMPLE, 1)

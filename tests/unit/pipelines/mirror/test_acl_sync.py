@@ -94,7 +94,7 @@ class Cluster:
             raise BrokerResponseError(self.error, "describe ACLs")
         return list(self.acls)
 
-    def create_acls(self, added: set[AclBinding]) -> Outcomes[AclBinding, None]:
+    def create_acls(self, added: set[AclBinding], *, outcomes: bool) -> Outcomes[AclBinding, None]:
         self.requests += 1
         self.acls |= added
         return Outcomes(dict.fromkeys(added))

@@ -28,7 +28,9 @@ class Target:
 
     def alter_consumer_group_offsets(self, offsets: Any) -> object:
         self.calls.append(offsets)
-        return Outcomes(dict.fromkeys(offsets, Outcomes({})), {"g": self.error} if self.error else {})
+        if self.error is not None:
+            raise self.error
+        return Outcomes(dict.fromkeys(offsets, Outcomes({})))
 
 
 def delivery_to(target: Any) -> AtLeastOnce:

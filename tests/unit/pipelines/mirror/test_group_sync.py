@@ -33,10 +33,12 @@ class Cluster:
     def list_consumer_groups(self) -> object:
         return Listing([SimpleNamespace(group_id=each) for each in self.groups])
 
-    def list_consumer_group_offsets(self, _: object) -> Outcomes[str, Committed]:
+    def list_consumer_group_offsets(self, _: object, *, outcomes: bool) -> Outcomes[str, Committed]:
         return Outcomes(self.groups, self.failed)
 
-    def alter_consumer_group_offsets(self, moved: Mapping[str, Mapping[TopicPartition, int]]) -> object:
+    def alter_consumer_group_offsets(
+        self, moved: Mapping[str, Mapping[TopicPartition, int]], *, outcomes: bool
+    ) -> object:
         self.altered |= moved
         return Outcomes(dict.fromkeys(moved, Outcomes({})))
 

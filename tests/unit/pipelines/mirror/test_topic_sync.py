@@ -26,17 +26,17 @@ class Cluster:
         self.error = error
         self.partitions = partitions
 
-    def describe_topics(self, names: list[str]) -> Any:
+    def describe_topics(self, names: list[str], *, outcomes: bool) -> Any:
         found = SimpleNamespace(partitions=range(self.partitions), topic_id=None)
         return Outcomes(dict.fromkeys(names, found))
 
-    def describe_configs(self, resources: list[ConfigResource]) -> Any:
+    def describe_configs(self, resources: list[ConfigResource], *, outcomes: bool) -> Any:
         failed = [each for each in resources if each.name == self.failed]
         return Outcomes(
             {each: {} for each in resources if each not in failed}, dict.fromkeys(failed, self.error)
         )
 
-    def create_partitions(self, counts: dict[str, int]) -> Any:
+    def create_partitions(self, counts: dict[str, int], *, outcomes: bool) -> Any:
         return Outcomes({}, dict.fromkeys(counts, self.error))
 
 

@@ -3,6 +3,7 @@
 import json
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,16 @@ def test_broker_registration_of_version_5() -> None:
     } == json.loads(data)
     assert info == schema.decode_broker(7, data)
     assert b": " not in data
+
+
+def test_only_a_cordoned_broker_says_so_in_its_registration() -> None:
+    """Kafka's brokers ignore the field; what they register has none."""
+    info = BrokerInfo(1, (ListenerEndpoint("PLAINTEXT", "host", 9093, "PLAINTEXT"),))
+    cordoned = replace(info, is_cordoned=True)
+    found = [json.loads(schema.encode_broker(each)) for each in (info, cordoned)]
+    assert [None, True] == [each.get("cordoned") for each in found]
+    assert cordoned == schema.decode_broker(1, schema.encode_broker(cordoned))
+    assert info == schema.decode_broker(1, schema.encode_broker(info))
 
 
 def test_broker_without_plaintext_has_no_address_for_old_clients() -> None:

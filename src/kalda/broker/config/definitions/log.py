@@ -44,6 +44,12 @@ class ServerLogConfig(Settings):
         between(-131_072, 22),
         update_mode=UpdateMode.CLUSTER_WIDE,
     )
+    cordoned_log_dirs = string_list(
+        (),
+        "Log directories that get no new replicas, or * for all; a broker with nothing else gets none "
+        "(KIP-1066).",
+        update_mode=UpdateMode.PER_BROKER,
+    )
     log_cleaner_backoff_ms = long(
         15000,
         "Pause of the cleaner when there is nothing to clean.",

@@ -28,7 +28,7 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.CONTROLLED_SHUTDOWN: _BROKERS,
     ApiKey.ALTER_PARTITION: _BROKERS,
     ApiKey.ALLOCATE_PRODUCER_IDS: _BROKERS,
-    ApiKey.OFFSET_COMMIT: in_turn(_MEMBERS, topics.named, topics.by_name(AclOperation.READ)),
+    ApiKey.OFFSET_COMMIT: in_turn(_MEMBERS, topics.named_from(10), topics.by_name(AclOperation.READ)),
     ApiKey.OFFSET_FETCH: groups.offset_fetch,
     ApiKey.FIND_COORDINATOR: groups.find_coordinator,
     ApiKey.JOIN_GROUP: _MEMBERS,
@@ -46,7 +46,9 @@ CHECKS: Final[dict[ApiKey, Check]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: in_turn(transactions.of_request(), _MEMBERS),
     ApiKey.END_TXN: transactions.of_request(),
     ApiKey.WRITE_TXN_MARKERS: transactions.write_txn_markers,
-    ApiKey.TXN_OFFSET_COMMIT: in_turn(transactions.of_request(), _MEMBERS, topics.by_name(AclOperation.READ)),
+    ApiKey.TXN_OFFSET_COMMIT: in_turn(
+        transactions.of_request(), _MEMBERS, topics.named_from(6), topics.by_name(AclOperation.READ)
+    ),
     ApiKey.DESCRIBE_ACLS: _DESCRIBE,
     ApiKey.CREATE_ACLS: _ALTER,
     ApiKey.DELETE_ACLS: _ALTER,

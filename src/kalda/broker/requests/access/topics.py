@@ -19,7 +19,6 @@ from kalda.security.acl.model import CLUSTER_NAME, RESOURCE_OPERATIONS, AclOpera
 TOPIC: Final = ResourceType.TOPIC
 DENIED: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _CONFIGS_IN_ANSWER_FROM: Final = 5
-_COMMITS_BY_ID_FROM: Final = 10
 _CLUSTER_OPERATIONS: Final = range(8, 11)
 
 
@@ -30,15 +29,19 @@ def by_name(operation: AclOperation, *, results: str = "topics", field: str = "n
     )
 
 
-@in_steps
-def named(call: Call) -> Steps[Any]:
-    """Name the topics of an OffsetCommit by their ids, from version 10 on; refuse unknown ids."""
-    if call.context.api_version < _COMMITS_BY_ID_FROM:
-        return None
-    topics = list(call.request.topics)
-    unknown = yield from take_unnamed(call.services.metadata_cache, topics)
-    code = ErrorCode.UNKNOWN_TOPIC_ID
-    return (yield from without(call, "topics", "topics", code, denied=unknown, left=topics))
+def named_from(version: int) -> Check:
+    """Return a check that names the topics of a commit by id from a version on, and refuses unknown ids."""
+
+    @in_steps
+    def check(call: Call) -> Steps[Any]:
+        if call.context.api_version < version:
+            return None
+        topics = list(call.request.topics)
+        unknown = yield from take_unnamed(call.services.metadata_cache, topics)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        return (yield from without(call, "topics", "topics", code, denied=unknown, left=topics))
+
+    return check
 
 
 @in_steps

@@ -1,9 +1,10 @@
-"""ApiVersions (key 18), versions 0-4: returns the API keys and versions that this broker serves.
+"""ApiVersions (key 18), versions 0-5: returns the API keys and versions that this broker serves.
 
 From v3 a client names its software, whose form is checked (KIP-511), and the response has the supported and
 finalized features (KIP-584); ``transaction.version`` 2 makes clients use the second transaction protocol. A
 feature whose lowest level is 0 is returned from v4 on, because older clients reject it. The dispatcher
-answers a request of an unknown version: version 0, UNSUPPORTED_VERSION and the same list.
+answers a request of an unknown version: version 0, UNSUPPORTED_VERSION and the same list. From v5 a client
+may name the broker that it means to reach: another one answers REBOOTSTRAP_REQUIRED (KIP-1242).
 
 Kalda's own APIs are in the response only if the client's software is `kalda`: no other client can use them,
 and tools would print them as unknown.
@@ -55,6 +56,11 @@ def handle(
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return error_response(request, ErrorCode.INVALID_REQUEST)
+    if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
+        services.cluster_id,
+        services.broker_id,
+    ):
+        return error_response(request, ErrorCode.REBOOTSTRAP_REQUIRED)
     if context.api_version >= _SOFTWARE_FROM_VERSION:
         connection.software = (
             request.client_software_name[:SOFTWARE_CHARACTERS_MAX],
@@ -102,5 +108,5 @@ def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.API_VERSIONS, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.API_VERSIONS, versions=(0, 5), handle=handle, error_response=error_response
 )

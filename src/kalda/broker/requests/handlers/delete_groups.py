@@ -1,6 +1,6 @@
-"""DeleteGroups (key 42), versions 0-2: deletes groups without members, with their offsets (KIP-229).
+"""DeleteGroups (key 42), versions 0-3: deletes groups without members, with their offsets (KIP-229).
 
-v1 throttles after the response, v2 is flexible.
+v1 throttles after the response, v2 is flexible, v3 adds messages.
 """
 
 from collections.abc import Coroutine, Sequence
@@ -37,7 +37,11 @@ def _response(results: list[DeletableGroupResult]) -> DeleteGroupsResponse:
 
 
 def _result(group_id: str, code: ErrorCode) -> DeletableGroupResult:
-    return DeletableGroupResult(group_id=group_id, error_code=code)
+    return DeletableGroupResult(
+        group_id=group_id,
+        error_code=code,
+        error_message=None if code is ErrorCode.NONE else code.message,
+    )
 
 
 def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroupsResponse:
@@ -46,5 +50,5 @@ def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroup
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DELETE_GROUPS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.DELETE_GROUPS, versions=(0, 3), handle=handle, error_response=error_response
 )

@@ -1,6 +1,7 @@
-"""DescribeCluster (key 60), versions 0-1: returns the cluster id, the brokers and the controller.
+"""DescribeCluster (key 60), versions 0-2: returns the cluster id, the brokers and the controller.
 
-v1 adds the endpoint type (KIP-919); a broker rejects the type of controllers.
+v1 adds the endpoint type (KIP-919); a broker rejects the type of controllers. v2 may ask
+for fenced brokers (KIP-1073); with ZooKeeper a broker is registered and alive, or unknown, so none is fenced.
 """
 
 from typing import Final
@@ -61,5 +62,5 @@ def _wrong_endpoint(endpoint_type: int) -> ErrorCode:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), handle=handle, error_response=error_response
 )

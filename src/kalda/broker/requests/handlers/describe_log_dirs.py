@@ -1,8 +1,8 @@
-"""DescribeLogDirs (key 35), versions 0-4: returns the log directories and the sizes of their logs (KIP-113).
+"""DescribeLogDirs (key 35), versions 0-5: returns the log directories and the sizes of their logs (KIP-113).
 
-v3 adds an error for the whole request, v4 the size of each volume (KIP-827). An offline directory has
-KAFKA_STORAGE_ERROR and nothing else. The copy of a log that is being moved is a future log; its lag is what
-it lacks of the current log.
+v3 adds an error for the whole request, v4 the size of each volume (KIP-827), v5 cordoned directories
+(KIP-1066). An offline directory has KAFKA_STORAGE_ERROR and nothing else. The copy of a log that is being
+moved is a future log; its lag is what it lacks of the current log.
 """
 
 import os
@@ -62,7 +62,11 @@ def _describe_each(
             current = manager.get(name)
             lag = INVALID_OFFSET_LAG if current is None else current.log_end_offset - log.log_end_offset
             by_directory[os.path.dirname(log.directory)].append((log, lag, True))
-    results = [_describe(directory, logs) for directory, logs in by_directory.items()]
+    cordoned = manager.cordoned_directories()
+    results = [
+        _describe(directory, logs, is_cordoned=directory in cordoned)
+        for directory, logs in by_directory.items()
+    ]
     results += [
         DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory)
         for directory in manager.offline_directories
@@ -70,7 +74,7 @@ def _describe_each(
     return DescribeLogDirsResponse(results=results)
 
 
-def _describe(directory: str, logs: list[DescribedLog]) -> DescribeLogDirsResult:
+def _describe(directory: str, logs: list[DescribedLog], *, is_cordoned: bool) -> DescribeLogDirsResult:
     topics: dict[str, DescribeLogDirsTopic] = {}
     for log, offset_lag, is_future in logs:
         name = log.topic_partition
@@ -91,6 +95,7 @@ def _describe(directory: str, logs: list[DescribedLog]) -> DescribeLogDirsResult
         topics=list(topics.values()),
         total_bytes=total_bytes,
         usable_bytes=usable_bytes,
+        is_cordoned=is_cordoned,
     )
 
 
@@ -100,5 +105,5 @@ def error_response(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDir
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_LOG_DIRS, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_LOG_DIRS, versions=(0, 5), handle=handle, error_response=error_response
 )

@@ -1,9 +1,10 @@
-"""Handles ListOffsets (key 2), versions 0-10: returns offsets by timestamp, or starts and ends of partitions.
+"""Handles ListOffsets (key 2), versions 0-11: returns offsets by timestamp, or starts and ends of partitions.
 
 v0 returns several offsets of segment starts; v1 one exact offset with its timestamp (KIP-79). v2 adds the
 isolation level, v4 leader epochs, v7 the largest timestamp (KIP-734), v8 the earliest local offset and v9 the
-latest tiered one (KIP-405). v10 adds a time-out for remote look-ups. Without tiered storage the local start
-is the log start, nothing is tiered, and no look-up is remote.
+latest tiered one (KIP-405). v10 adds a time-out for remote look-ups, v11 the earliest offset that is to be
+tiered (KIP-1023). Without tiered storage the local start is the log start, nothing is tiered or to be tiered,
+and no look-up is remote.
 """
 
 from collections import Counter
@@ -40,8 +41,16 @@ EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
 
-_SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9}
+_SINCE: Final = {
+    LATEST: 0,
+    EARLIEST: 0,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
 """The first version with each special timestamp."""
 CONSUMER_REPLICA_ID: Final = -1
 _READ_COMMITTED: Final = 1
@@ -195,7 +204,7 @@ def _offset(log: UnifiedLog, timestamp: int, end: int, search: TimestampSearch) 
         return _NO_TIMESTAMP, end, _epoch_at(log, end)
     if timestamp in (EARLIEST, EARLIEST_LOCAL):
         return _NO_TIMESTAMP, log.log_start_offset, _epoch_at(log, log.log_start_offset)
-    if timestamp == LATEST_TIERED:
+    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         return _NO_TIMESTAMP, _NO_OFFSET, _NO_EPOCH
     if search.found is not None:
         found: TimestampAndOffset | None = TimestampAndOffset(*search.found, -1)
@@ -231,5 +240,5 @@ def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LIST_OFFSETS, versions=(0, 10), handle=handle, error_response=error_response
+    key=ApiKey.LIST_OFFSETS, versions=(0, 11), handle=handle, error_response=error_response
 )

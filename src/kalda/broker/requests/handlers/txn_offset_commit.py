@@ -1,16 +1,22 @@
-"""TxnOffsetCommit (key 28), versions 0-5: commits a group's offsets as part of a transaction (KIP-98).
+"""TxnOffsetCommit (key 28), versions 0-6: commits a group's offsets as part of a transaction (KIP-98).
 
 The group coordinator appends the offsets; they take effect with the transaction's marker. Before the first
 offsets of a transaction the transaction coordinator verifies that the transaction is open (KIP-890). v3 adds
 the member's id, instance id and generation, which fence members that left the group (KIP-447). For a
 transaction that is not open, versions below 4 get INVALID_TXN_STATE, later ones TRANSACTION_ABORTABLE. From
-v5 this request adds the group's partition to the transaction (transactions V2).
+v5 this request adds the group's partition to the transaction (transactions V2). v6 names topics by id: a
+commit for a topic that was deleted since is refused, also where another one has its name (KIP-1319).
 """
 
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
-from kalda.broker.requests.requested_partitions import merge_topics, take_unknown, topic_errors
+from kalda.broker.requests.requested_partitions import (
+    merge_topics,
+    take_unknown,
+    take_unnamed,
+    topic_errors,
+)
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
@@ -29,6 +35,7 @@ LOADING_FROM: Final = 2
 """Producers older than Kafka 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
 ABORTABLE_FROM: Final = 4
 ADDS_FROM: Final = 5
+_TOPIC_IDS_FROM: Final = 6
 
 
 Answer = TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]
@@ -38,7 +45,26 @@ def handle(
     services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
 ) -> Answer | Steps[Answer]:
     """Commit once the transaction is verified. Each unknown partition gets an error of its own."""
-    return first_turn(_commit(services, request, context.api_version))
+    commit = _commit if context.api_version < _TOPIC_IDS_FROM else _commit_by_id
+    return first_turn(commit(services, request, context.api_version))
+
+
+def _commit_by_id(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
+    unnamed = yield from take_unnamed(services.metadata_cache, request.topics)
+    unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
+    if not request.topics:
+        return TxnOffsetCommitResponse(topics=unknown)
+    ids = {topic.name: topic.topic_id for topic in request.topics}
+
+    def identified(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+        for topic in response.topics:
+            topic.topic_id = ids[topic.name]
+        return TxnOffsetCommitResponse(topics=[*response.topics, *unknown])
+
+    answer = yield from _commit(services, request, version)
+    if isinstance(answer, Pending):
+        return answer.then(lambda done: identified(done.value))
+    return identified(answer)
 
 
 def _commit(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
@@ -112,7 +138,12 @@ def _translated(code: ErrorCode, version: int) -> ErrorCode:
 def _errors(
     topics: list[TxnOffsetCommitRequestTopic], code: ErrorCode
 ) -> Steps[list[TxnOffsetCommitResponseTopic]]:
-    return topic_errors(topics, code, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition)
+    found = yield from topic_errors(
+        topics, code, TxnOffsetCommitResponseTopic, TxnOffsetCommitResponsePartition
+    )
+    for topic, refused in zip(topics, found, strict=True):
+        refused.topic_id = topic.topic_id
+    return found
 
 
 def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffsetCommitResponse:
@@ -121,5 +152,5 @@ def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffse
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 6), handle=handle, error_response=error_response
 )

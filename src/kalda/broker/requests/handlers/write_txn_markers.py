@@ -1,9 +1,10 @@
-"""WriteTxnMarkers (key 27), versions 0-1: appends the markers that end transactions to the logs led here.
+"""WriteTxnMarkers (key 27), versions 0-2: appends the markers that end transactions to the logs led here.
 
 Transaction coordinators send it, and so does the tool that aborts a hanging transaction, with coordinator
-epoch -1. v1 is flexible. A marker of a replaced coordinator gets TRANSACTION_COORDINATOR_FENCED, one without
-a producer INVALID_REQUEST; the other markers of the request are appended. A partition that a marker names
-twice gets one marker and one result.
+epoch -1. v1 is flexible. v2 adds the transaction version: a marker of version 2 has a higher epoch than the
+records of the transaction, or gets INVALID_PRODUCER_EPOCH (KIP-1228). A marker of a replaced coordinator gets
+TRANSACTION_COORDINATOR_FENCED, one without a producer INVALID_REQUEST; the other markers of the request are
+appended. A partition that a marker names twice gets one marker and one result.
 """
 
 from typing import Final
@@ -69,6 +70,7 @@ def _read(marker: WritableTxnMarker) -> Steps[Marker]:
         marker.transaction_result,
         marker.coordinator_epoch,
         tuple(partitions),
+        marker.transaction_version,
     )
 
 
@@ -92,5 +94,5 @@ def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxn
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.WRITE_TXN_MARKERS, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.WRITE_TXN_MARKERS, versions=(0, 2), handle=handle, error_response=error_response
 )

@@ -163,7 +163,7 @@ class ClassicMembers:
                 name,
             ):
                 raise ApiError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-            if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+            if group.assignment_epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
                 self._groups.watch_classic(group.group_id, member, _JOIN)
                 raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS)
         except ApiError as error:
@@ -203,7 +203,7 @@ class ClassicMembers:
             return error.code
         self._groups.touch_session(group.group_id, member)
         if (
-            member.epoch < group.epoch
+            member.epoch < group.assignment_epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
         ):

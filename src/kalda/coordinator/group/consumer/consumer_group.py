@@ -44,6 +44,8 @@ class ConsumerGroup:
         """The group epoch, which grows when members, subscriptions or subscribed topics change."""
         self.assignment_epoch = 0
         """The group epoch of the target assignment; never above `epoch`."""
+        self.assigned_ms = 0
+        """When the target assignment was made; 0: there was none, or an older broker made it."""
         self.members: Final[dict[str, Member]] = {}
         self.static_members: Final[dict[str, str]] = {}
         """Member ids by instance id."""
@@ -143,6 +145,10 @@ class ConsumerGroup:
         """Return the topics that a member subscribes to, by name and by the last match of its expression."""
         resolved = self.regexes.get(member.subscribed_regex) if member.subscribed_regex else None
         return member.subscribed_names | resolved.topics if resolved is not None else member.subscribed_names
+
+    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
+        """Return whether a target assignment may follow the last one already (KIP-1263)."""
+        return self.assigned_ms == 0 or interval_ms == 0 or now_ms >= self.assigned_ms + interval_ms
 
     def subscribed_names(self, without: Member | None = None, member: Member | None = None) -> set[str]:
         """Return the topics that members subscribe to, if `without` goes and `member` comes."""

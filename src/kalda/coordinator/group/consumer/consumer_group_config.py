@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from kalda.common.config_def import at_least, one_of
+from kalda.common.config_def import UpdateMode, at_least, one_of
 from kalda.common.settings import INT_MAX, Settings, integer, string, string_list
 from kalda.coordinator.group.consumer.assignors import Assignor, assignor_named
 
@@ -29,6 +29,13 @@ class MigrationPolicy(Enum):
 class ConsumerGroupConfig(Settings):
     """Settings of consumer groups."""
 
+    group_consumer_assignment_interval_ms = integer(
+        1000,
+        "The least time between two target assignments of a consumer group; 0: each change of the group is "
+        "assigned at once (KIP-1263).",
+        at_least(0),
+        update_mode=UpdateMode.CLUSTER_WIDE,
+    )
     group_consumer_assignors = string_list(
         (
             "org.apache.kafka.coordinator.group.assignor.UniformAssignor",
@@ -38,6 +45,9 @@ class ConsumerGroupConfig(Settings):
     )
     group_consumer_heartbeat_interval_ms = integer(
         5000, "Heartbeat interval that members of consumer groups are given.", at_least(1)
+    )
+    group_consumer_max_assignment_interval_ms = integer(
+        15000, "Upper bound of a consumer group's assignment interval.", at_least(0)
     )
     group_consumer_max_heartbeat_interval_ms = integer(
         15000, "Upper bound of a consumer group's heartbeat interval.", at_least(1)
@@ -51,6 +61,9 @@ class ConsumerGroupConfig(Settings):
         "Whether groups may change between the classic and the consumer protocol.",
         one_of(*(policy.value for policy in MigrationPolicy)),
         internal=True,
+    )
+    group_consumer_min_assignment_interval_ms = integer(
+        0, "Lower bound of a consumer group's assignment interval.", at_least(0)
     )
     group_consumer_min_heartbeat_interval_ms = integer(
         5000, "Lower bound of a consumer group's heartbeat interval.", at_least(1)
@@ -69,7 +82,7 @@ class ConsumerGroupConfig(Settings):
             ValueError: a setting is out of its bounds, or bounds are crossed.
         """
         super().__init__(**values)
-        for name in ("session_timeout_ms", "heartbeat_interval_ms"):
+        for name in ("assignment_interval_ms", "session_timeout_ms", "heartbeat_interval_ms"):
             value = getattr(self, f"group_consumer_{name}")
             low = getattr(self, f"group_consumer_min_{name}")
             high = getattr(self, f"group_consumer_max_{name}")

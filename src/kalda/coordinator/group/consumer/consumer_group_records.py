@@ -85,11 +85,13 @@ def member_tombstone(group_id: str, member_id: str) -> CoordinatorRecord:
     )
 
 
-def target_epoch_record(group_id: str, epoch: int | None) -> CoordinatorRecord:
+def target_epoch_record(group_id: str, epoch: int | None, assigned_ms: int = 0) -> CoordinatorRecord:
     """Return the record that completes the target assignment of a group epoch; None deletes it."""
-    value = (
-        None if epoch is None else messages.ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch)
-    )
+    value = None
+    if epoch is not None:
+        value = messages.ConsumerGroupTargetAssignmentMetadataValue(
+            assignment_epoch=epoch, assignment_timestamp=assigned_ms
+        )
     return encode_record(
         messages.ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id), TARGET_EPOCH_KEY, value
     )

@@ -99,9 +99,10 @@ class ConsumerReplay:
         ).group_id
         if value is not None:
             decoded = decode_value(messages.ConsumerGroupTargetAssignmentMetadataValue, value)
-            self._group(group_id).assignment_epoch = decoded.assignment_epoch
-        elif (group := self._present(group_id)) is not None:
-            group.assignment_epoch = 0
+            group = self._group(group_id)
+            group.assignment_epoch, group.assigned_ms = decoded.assignment_epoch, decoded.assignment_timestamp
+        elif (present := self._present(group_id)) is not None:
+            present.assignment_epoch = present.assigned_ms = 0
 
     def _read_target(self, key: bytes, value: bytes | None) -> None:
         named = decode(messages.ConsumerGroupTargetAssignmentMemberKey, TARGET_KEY, key, _VERSION_SIZE)

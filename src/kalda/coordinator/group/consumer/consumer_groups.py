@@ -42,11 +42,13 @@ class ConsumerGroups:
         topics: TopicsView,
         make_member_id: Callable[[], str],
         migration: Migration,
+        assignment_interval_ms: Callable[[], int],
     ) -> None:
         self.shard: Final = shard
         self.config: Final = config
         self.topics: Final = topics
         self.make_member_id: Final = make_member_id
+        self.assignment_interval_ms: Final = assignment_interval_ms
         self.assignors: Final = config.assignors()
         self.regexes: Final = RegexRefresh(shard, topics)
         self.migration: Final = migration

@@ -42,13 +42,16 @@ class ConsumerProtocol:
         config: ConsumerGroupConfig,
         topics: TopicsView,
         new_id: Callable[[], str],
+        assignment_interval_ms: Callable[[], int],
     ) -> None:
         """`new_id` makes member ids for clients that leave this to the coordinator.
+
+        `assignment_interval_ms` returns ``group.consumer.assignment.interval.ms``, which may change.
 
         Groups that change their protocol go over to, or come from, the shard's `classic` protocol.
         """
         migration = Migration(shard, config, topics, classic.rebalance)
-        self.groups: Final = ConsumerGroups(shard, config, topics, new_id, migration)
+        self.groups: Final = ConsumerGroups(shard, config, topics, new_id, migration, assignment_interval_ms)
         self._heartbeats: Final = Heartbeats(self.groups)
         self.classic_members: Final = ClassicMembers(self.groups, self._heartbeats, classic)
         self.readers: Final = ConsumerReplay(shard.groups, self.groups.cancel_timers).readers()

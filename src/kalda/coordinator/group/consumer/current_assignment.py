@@ -6,7 +6,7 @@ target of the new epoch gives p1 to B. A's response lacks p1, and A stays in its
 does not name p1 any more, A goes to the new epoch, and B's next heartbeat gets p1.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from uuid import UUID
 
@@ -37,7 +37,9 @@ def reconcile(
         case MemberState.UNREVOKED_PARTITIONS:
             if owned is None or overlaps(owned, member.pending_revocation):
                 return member
-            return _advance(member, member.epoch + 1, target_epoch, target, owned, owner_of)
+            # Its epoch may be that of the target already, if it has renounced topics since.
+            epoch = min(member.epoch + 1, target_epoch)
+            return _advance(member, epoch, target_epoch, target, owned, owner_of)
         case MemberState.UNRELEASED_PARTITIONS:
             return _advance(member, member.epoch, target_epoch, target, owned, owner_of)
         case MemberState.UNKNOWN:
@@ -48,6 +50,22 @@ def reconcile(
                     "The member must abandon all its partitions and rejoin.",
                 )
             return _advance(member, target_epoch, target_epoch, target, owned, owner_of)
+
+
+def renounce(member: Member, subscribed: Collection[UUID]) -> Member:
+    """Return the member with partitions of topics that it does not subscribe to any more to be revoked.
+
+    For a member whose target is older than its subscription; the same object if there are no such partitions.
+    """
+    keep = {
+        topic_id: partitions for topic_id, partitions in member.assigned.items() if topic_id in subscribed
+    }
+    if len(keep) == len(member.assigned):
+        return member
+    revoke = dict(member.pending_revocation)
+    for topic_id in member.assigned.keys() - keep.keys():
+        revoke[topic_id] = revoke.get(topic_id, frozenset()) | member.assigned[topic_id]
+    return _changed(member, MemberState.UNREVOKED_PARTITIONS, member.epoch, keep, revoke)
 
 
 def _advance(

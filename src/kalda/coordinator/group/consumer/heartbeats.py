@@ -23,7 +23,7 @@ from kalda.coordinator.group.consumer.consumer_group_records import (
     topics_record,
 )
 from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from kalda.coordinator.group.consumer.current_assignment import reconcile
+from kalda.coordinator.group.consumer.current_assignment import reconcile, renounce
 from kalda.coordinator.group.consumer.member import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -41,7 +41,7 @@ from kalda.coordinator.group.consumer.member_validation import (
     check_not_fenced,
 )
 from kalda.coordinator.group.consumer.regular_expressions import MayDescribe, check_regex
-from kalda.coordinator.group.consumer.target_assignment import compute_target
+from kalda.coordinator.group.consumer.target_assignment import compute_target, subscribed_ids
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.protocol.messages.consumer_group_heartbeat import (
     Assignment as AssignmentStruct,
@@ -228,22 +228,31 @@ class Heartbeats:
         return Step(group, before, updated, epoch, topics)
 
     def assign(self, step: Step, owned: Assignment | None, records: list[CoordinatorRecord]) -> Member:
-        """Take the other steps: compute a target for a new epoch, and move the member towards its target."""
+        """Take the other steps: compute a target for a new epoch, and move the member towards its target.
+
+        Until the assignment interval has passed, the last target stays, and members lose only partitions of
+        topics that they do not subscribe to any more (KIP-1263).
+        """
         group, member = step.group, step.member
-        if step.epoch > group.assignment_epoch:
+        is_stale = step.epoch > group.assignment_epoch
+        now_ms = self._groups.shard.context.time_ms()
+        if is_stale and group.may_assign(now_ms, self._groups.assignment_interval_ms()):
             replaced = group.static_member(member.instance_id) or step.before
             name = group.preferred_assignor(replaced, member)
             assignor = self._groups.assignors.get(name or "") or next(iter(self._groups.assignors.values()))
-            target = compute_target(group, step.epoch, assignor, step.topics, member)
+            target = compute_target(group, step.epoch, assignor, step.topics, member, now_ms)
             records += target.records
             target_epoch, wanted = step.epoch, target.assignments[member.member_id]
         else:
             target_epoch = group.assignment_epoch
             wanted = group.target_of(member.member_id, member.instance_id)
-        if member.is_reconciled_to(target_epoch):
-            return member
+            if is_stale:
+                subscribed = subscribed_ids(group, member, step.topics)
+                wanted = {each: partitions for each, partitions in wanted.items() if each in subscribed}
+                if member.is_reconciled_to(target_epoch) or member.state is MemberState.UNREVOKED_PARTITIONS:
+                    member = renounce(member, subscribed)
         reconciled = reconcile(member, target_epoch, wanted, owned, group.owner_of)
-        if reconciled is not member:
+        if reconciled is not step.member:
             records.append(current_record(group.group_id, reconciled))
             if not member.speaks_classic:
                 if reconciled.state is MemberState.UNREVOKED_PARTITIONS:

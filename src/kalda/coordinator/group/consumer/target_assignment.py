@@ -30,6 +30,7 @@ def compute_target(
     assignor: Assignor,
     topics: Mapping[str, TopicMetadata],
     member: Member | None,
+    now_ms: int,
 ) -> Target:
     """Compute the target for a group epoch; `member` joins, changes, or takes over its instance id."""
     members = dict(group.members)
@@ -45,7 +46,7 @@ def compute_target(
         subscription = (one.subscribed_names, one.subscribed_regex)
         ids = topic_ids.get(subscription)
         if ids is None:
-            ids = topic_ids[subscription] = _topic_ids(group, one, topics)
+            ids = topic_ids[subscription] = subscribed_ids(group, one, topics)
         before = group.targets.get(member_id)
         if before is None and member is not None and member_id == member.member_id and inherited is not None:
             before = group.targets.get(inherited)
@@ -57,10 +58,13 @@ def compute_target(
         for member_id in sorted(specs)
         if group.targets.get(member_id) != assignments[member_id]
     ]
-    records.append(target_epoch_record(group.group_id, epoch))
+    records.append(target_epoch_record(group.group_id, epoch, now_ms))
     return Target(assignments, records)
 
 
-def _topic_ids(group: ConsumerGroup, member: Member, topics: Mapping[str, TopicMetadata]) -> frozenset[UUID]:
+def subscribed_ids(
+    group: ConsumerGroup, member: Member, topics: Mapping[str, TopicMetadata]
+) -> frozenset[UUID]:
+    """Return the ids of those of the group's topics to which the member subscribes."""
     names = group.subscription_of(member)
     return frozenset(topics[name][0] for name in names if name in topics)

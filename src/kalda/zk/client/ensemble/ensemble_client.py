@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kalda.common.backoff import jittered
+from kalda.common.backoff import ExponentialBackoff, Pacer, jittered
 from kalda.common.error_text import error_text
 from kalda.net.client.stream import connect_stream
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
@@ -63,6 +63,11 @@ _CLOSE_SECONDS_MAX: Final = 5.0
 _END_SESSION_SECONDS_MAX: Final = 5.0
 """How long `end_session` may take: it is optional, because the time-out ends the session too."""
 
+_EXPIRIES_FREE: Final = 2
+_EXPIRY_BACKOFF: Final = ExponentialBackoff(50, 1_000)
+"""Sessions that end one after the other before their time-out may have passed: after the free ones, each next
+one waits longer."""
+
 _CHROOT_PAUSE_SECONDS: Final = 0.05
 """Pause between attempts to create the chroot; most of the time is spent waiting for a connection."""
 
@@ -106,6 +111,9 @@ class EnsembleClient:
         self._servers = Servers(servers, session_timeout_ms, connect, security)
         self._link: Link
         self._session_id = 0
+        self._opened_at: float | None = None
+        """When the session was opened; None before."""
+        self._pacer = Pacer(_EXPIRY_BACKOFF, _EXPIRIES_FREE)
         self._state = SessionState.SUSPENDED
         self._listeners: list[StateListener] = []
         self._watches = ClientWatches()
@@ -461,9 +469,9 @@ class EnsembleClient:
         finally:
             self._chroot = chroot
 
-    def _open(self) -> None:
+    def _open(self, pause_s: float = 0.0) -> None:
         self._link = Link(self, self._servers)
-        self._link.start()
+        self._link.start(pause_s)
 
     def on_connected(self, link: Link) -> None:
         """Handle a new session, or the reconnect of a session."""
@@ -472,6 +480,8 @@ class EnsembleClient:
         session_id = link.session.session_id
         is_new = session_id != self._session_id
         self._session_id = session_id
+        if is_new:
+            self._opened_at = self._loop.time()
         logger.info("ZooKeeper session %#x is %s: %s", session_id, "open" if is_new else "back", self._hosts)
         self._stop_timer()
         self._watch_again()
@@ -511,8 +521,12 @@ class EnsembleClient:
         logger.warning("ZooKeeper session %#x has expired; opening a new one", self._session_id)
         link.abandon()
         self._end_session(SessionState.EXPIRED)
+        opened_at, self._opened_at = self._opened_at, None
+        if opened_at is not None and self._loop.time() - opened_at >= self._session_timeout_ms / 1000:
+            self._pacer.reset()
         if self._closed is None:
-            self._open()
+            self._open(self._pacer.seconds())
+            self._link.last_failure = link.last_failure
 
     def on_closed(self, link: Link, *, is_clean: bool) -> None:
         """Handle the end of the session that `close` asked for."""

@@ -84,9 +84,9 @@ class Link:
         self._is_closing = False
         self._is_over = False
 
-    def start(self) -> None:
-        """Start connecting; returns at once."""
-        self._task = self._loop.create_task(self._run(), name="keep a ZooKeeper session connected")
+    def start(self, pause_s: float = 0.0) -> None:
+        """Start connecting after a pause; returns at once."""
+        self._task = self._loop.create_task(self._run(pause_s), name="keep a ZooKeeper session connected")
 
     def send(self, call: Call) -> None:
         """Send a call; the owner does so while the session is connected only."""
@@ -116,7 +116,8 @@ class Link:
 
     # Connecting.
 
-    async def _run(self) -> None:
+    async def _run(self, pause_s: float) -> None:
+        await asyncio.sleep(pause_s)
         backoff = ExponentialBackoff(_RECONNECT_MS, RECONNECT_MAX_MS)
         failures = 0
         while True:
@@ -139,6 +140,7 @@ class Link:
                 await connection.opened
             await connection.ended
         except SessionOverError:
+            self._note(address, "it says that the session is over")
             self._expire()
         except LoginRefusedError as error:
             reason = f"the SASL login of {self._servers.user} at {address} failed: {error}"

@@ -149,7 +149,7 @@ class ConsumerSimulation:
     """One shard and its surroundings."""
 
     def __init__(self, **settings: Any) -> None:
-        self.config = ConsumerGroupConfig(**settings)
+        self.config = ConsumerGroupConfig(**{"group_consumer_assignment_interval_ms": 0} | settings)
         self.topics = FakeTopics()
         self.records: list[CoordinatorRecord] = []
         self.clients: dict[str, Client] = {}
@@ -165,7 +165,12 @@ class ConsumerSimulation:
             GroupStatistics(),
             lambda: str(next(self._ids)),
             lambda shard, classic: ConsumerProtocol(
-                shard, classic, self.config, self.topics, lambda: f"made-{next(self._ids)}"
+                shard,
+                classic,
+                self.config,
+                self.topics,
+                lambda: f"made-{next(self._ids)}",
+                lambda: self.config.group_consumer_assignment_interval_ms,
             ),
         )
 

@@ -225,6 +225,10 @@ def test_a_description_tells_members_and_targets(simulation: ConsumerSimulation)
     ("settings", "text"),
     [
         ({"group_consumer_session_timeout_ms": 1}, "group.consumer.session.timeout.ms=1 is not between"),
+        (
+            {"group_consumer_assignment_interval_ms": 15_001},
+            "group.consumer.assignment.interval.ms=15001 is not between",
+        ),
         ({"group_consumer_heartbeat_interval_ms": 99_999}, "group.consumer.heartbeat.interval.ms=99999"),
         (
             {
