@@ -269,7 +269,12 @@ def test_celery_tasks_send_from_pool_processes(broker: str, tmp_path: Path) -> N
     page = Page("celery", tmp_path, broker)
     queue = str(tmp_path / "queue")
     Path(queue).mkdir()
-    options = {"data_folder_in": queue, "data_folder_out": queue, "control_folder": str(tmp_path / "control")}
+    options = {
+        "data_folder_in": queue,
+        "data_folder_out": queue,
+        "control_folder": str(tmp_path / "control"),
+        "polling_interval": 0.05,
+    }
     page.replace(
         "shop.py",
         'broker="redis://127.0.0.1:6379/0"',

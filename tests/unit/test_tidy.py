@@ -11,10 +11,6 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src"
 MODULES = sorted(SOURCE.rglob("*.py"))
-MODULE_LINES_MAX = 700
-FUNCTION_LINES_MAX = 70
-
-
 TESTS = Path(__file__).parents[1]
 LOGGER = "logger: Final = logging.getLogger(__name__)"
 
@@ -32,16 +28,11 @@ def tree_of(path: Path) -> ast.Module:
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_module_is_tidy(path: Path) -> None:
-    """Long modules hold more than one idea, long functions more than one screen."""
     text = path.read_text()
     tree = tree_of(path)
     name = path.relative_to(SOURCE)
     assert ast.get_docstring(tree), f"{name} does not say what it is"
-    assert len(text.splitlines()) <= MODULE_LINES_MAX, f"{name} is over {MODULE_LINES_MAX} lines"
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert lines <= FUNCTION_LINES_MAX, f"{name}:{node.lineno} {node.name} has {lines} lines"
         if isinstance(node, ast.ExceptHandler) and node.type is None:
             raise AssertionError(f"{name}:{node.lineno} catches everything without naming it")
     for line in re.findall(r"^.*getLogger\(__name__\).*$", text, re.MULTILINE):

@@ -195,7 +195,8 @@ def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
         transaction_coordinator=transactions.coordinator,
     )
     dispatcher = _build_dispatcher(services, foundation, tasks)
-    early_requests = EarlyRequests(services.releases.guarded(dispatcher.on_frame))
+    served_early = frozenset(handler.key for handler in HANDLERS if handler.is_served_early)
+    early_requests = EarlyRequests(services.releases.guarded(dispatcher.on_frame), served_early)
     health = BrokerHealth(foundation.registration)
     parts = BrokerParts(
         foundation=foundation,

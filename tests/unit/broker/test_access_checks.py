@@ -9,8 +9,8 @@ import pytest
 
 from kalda.broker.requests.access import groups, topics, transactions
 from kalda.broker.requests.access.check import Call, Check
-from kalda.broker.requests.access.request_access import CHECKS, RequestAccess
-from kalda.broker.requests.handlers import HANDLERS
+from kalda.broker.requests.access.request_access import RequestAccess
+from kalda.broker.requests.handlers import HANDLERS, describe_configs
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import STEPS_AT_ONCE, first_turn
@@ -230,7 +230,7 @@ class CountingAuthorizer(FakeAuthorizer):
             FindCoordinatorRequest(coordinator_keys=[f"g{number}" for number in range(2_000)]),
         ),
         (
-            CHECKS[ApiKey.DESCRIBE_CONFIGS],
+            describe_configs.HANDLER.access,
             ApiKey.DESCRIBE_CONFIGS,
             4,
             DescribeConfigsRequest(

@@ -48,9 +48,16 @@ class TestPending:
 
 class TestApiHandler:
     def test_advertises_what_it_serves_unless_told_otherwise(self) -> None:
-        plain = ApiHandler(key=ApiKey.METADATA, versions=(1, 5), handle=lambda *_: None, error_response=max)
+        plain = ApiHandler(
+            access=None, key=ApiKey.METADATA, versions=(1, 5), handle=lambda *_: None, error_response=max
+        )
         wider = ApiHandler(
-            key=ApiKey.PRODUCE, versions=(3, 9), advertised=(0, 9), handle=lambda *_: None, error_response=max
+            access=None,
+            key=ApiKey.PRODUCE,
+            versions=(3, 9),
+            advertised=(0, 9),
+            handle=lambda *_: None,
+            error_response=max,
         )
         assert (1, 5) == plain.versions_advertised
         assert (0, 9) == wider.versions_advertised
@@ -68,7 +75,7 @@ class TestApiHandler:
 
     def test_has_exactly_one_way_of_handling(self) -> None:
         with pytest.raises(AssertionError, match="one way"):
-            ApiHandler(key=ApiKey.METADATA, versions=(0, 1), error_response=max)
+            ApiHandler(access=None, key=ApiKey.METADATA, versions=(0, 1), error_response=max)
 
 
 class TestErrorCodes:

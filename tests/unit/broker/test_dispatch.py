@@ -91,6 +91,7 @@ class Broker:
         self.services = services_with()
         handlers = [
             ApiHandler(
+                access=None,
                 key=ApiKey.PRODUCE,
                 versions=(3, 11),
                 advertised=(0, 11),
@@ -98,12 +99,14 @@ class Broker:
                 error_response=produce_error,
             ),
             ApiHandler(
+                access=None,
                 key=ApiKey.API_VERSIONS,
                 versions=(0, 4),
                 handle=api_versions,
                 error_response=lambda request, code: ApiVersionsResponse(error_code=int(code)),
             ),
             ApiHandler(
+                access=None,
                 key=ApiKey.FIND_COORDINATOR,
                 versions=(0, 2),
                 handle=find or (lambda services, request, context: FindCoordinatorResponse(host=request.key)),

@@ -20,7 +20,14 @@ from tests.unit.net.fakes import Harness, framed
 
 
 def handler(key: ApiKey, handle: Any) -> ApiHandler:
-    return ApiHandler(key=key, versions=(0, 2), handle=handle, error_response=lambda request, code: None)
+    return ApiHandler(
+        access=None,
+        key=key,
+        is_of_brokers=key == ApiKey.CONTROLLED_SHUTDOWN,
+        versions=(0, 2),
+        handle=handle,
+        error_response=lambda request, code: None,
+    )
 
 
 async def test_a_header_without_a_client_id_is_read() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from kalda.broker.requests import early_requests
 from kalda.broker.requests.early_requests import EarlyRequests
+from kalda.broker.requests.handlers import HANDLERS
 from kalda.common.api_keys import ApiKey
 from kalda.net.connection import Connection
 
@@ -30,7 +31,8 @@ class Rig:
     def __init__(self) -> None:
         self.handled: list[tuple[int, bytes]] = []
         self.early = EarlyRequests(
-            lambda connection, frame: self.handled.append((connection.id, bytes(frame)))
+            lambda connection, frame: self.handled.append((connection.id, bytes(frame))),
+            frozenset(handler.key for handler in HANDLERS if handler.is_served_early),
         )
 
     def frame(self, connection: FakeConnection, key: ApiKey, rest: bytes = b"") -> bytes:

@@ -18,7 +18,7 @@ def echo(connection: Connection, frame: memoryview) -> None:
 
 def test_requests_wait_and_are_answered_at_once_when_the_broker_opens() -> None:
     """A follower whose fetch was kept and never answered waited for its time-out: 30 seconds."""
-    early = EarlyRequests(echo)
+    early = EarlyRequests(echo, {ApiKey.API_VERSIONS})
     harness = Harness(early.on_frame)
     versions, fetch = request(ApiKey.API_VERSIONS, b"v"), request(ApiKey.FETCH, b"f")
     harness.receive(framed(versions) + framed(fetch))
@@ -37,7 +37,7 @@ def test_kept_request_that_cannot_be_handled_ends_only_its_own_connection() -> N
             raise RuntimeError("cannot handle this")
         echo(connection, frame)
 
-    early = EarlyRequests(fail_on_fetch)
+    early = EarlyRequests(fail_on_fetch, {ApiKey.API_VERSIONS})
     bad, good = Harness(early.on_frame), Harness(early.on_frame)
     bad.receive(framed(request(ApiKey.FETCH, b"bad")))
     good.receive(framed(request(ApiKey.FETCH, b"good")))

@@ -44,6 +44,7 @@ class Broker:
         self.handled = 0
         self.waiting: Pending[FindCoordinatorResponse] | None = Pending() if waits else None
         handler = ApiHandler(
+            access=None,
             key=ApiKey.FIND_COORDINATOR,
             versions=(0, VERSION),
             handle=lambda services, request, context: first_turn(self.steps(request)),

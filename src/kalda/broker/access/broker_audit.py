@@ -12,31 +12,6 @@ from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.security.audit import DENIED, FAILURE, SUCCESS, AuditLog
 from kalda.security.quota.entity import DEFAULT
 
-CHANGES: Final = frozenset(
-    {
-        ApiKey.ALTER_CLIENT_QUOTAS,
-        ApiKey.ALTER_CONFIGS,
-        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-        ApiKey.ALTER_REPLICA_LOG_DIRS,
-        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
-        ApiKey.CREATE_ACLS,
-        ApiKey.CREATE_DELEGATION_TOKEN,
-        ApiKey.CREATE_PARTITIONS,
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_ACLS,
-        ApiKey.DELETE_GROUPS,
-        ApiKey.DELETE_RECORDS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.ELECT_LEADERS,
-        ApiKey.EXPIRE_DELEGATION_TOKEN,
-        ApiKey.INCREMENTAL_ALTER_CONFIGS,
-        ApiKey.OFFSET_DELETE,
-        ApiKey.RENEW_DELEGATION_TOKEN,
-        ApiKey.UPDATE_FEATURES,
-    }
-)
-"""The requests by which administrators change a cluster."""
-
 _NAMES: Final = ("name", "resource_name", "resource_name_filter", "user", "group_id", "group", "topic_id")
 _LISTS: Final = (
     "topics",
@@ -98,9 +73,7 @@ class BrokerAudit:
     def change(
         self, connection: Connection, api_key: ApiKey, request: object, error_codes: Collection[int]
     ) -> None:
-        """Note a request that changed the cluster, or tried to."""
-        if api_key not in CHANGES:
-            return
+        """Note a request of an administrator that changed the cluster, or tried to."""
         self._log.write(
             "change",
             FAILURE if error_codes else SUCCESS,

@@ -163,6 +163,10 @@ ErrorResponse: TypeAlias = "Callable[[Any, ErrorCode], Any]"
 Returns None where the protocol has no reply (Produce with acks=0): the connection is closed, as in Kafka."""
 
 
+AccessCheck = Callable[[Any], Any]
+"""Checks one request: a `Check` of the package `access`, which is above this module."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiHandler:
     """The handler of one API key and the versions that it serves.
@@ -175,11 +179,22 @@ class ApiHandler:
     key: ApiKey
     versions: tuple[int, int]
     error_response: ErrorResponse
+    access: AccessCheck | None
+    """Which permission a request needs; None where every client may make it or the handler asks by itself."""
     handle: "Handle | None" = None
     handle_raw: "RawHandler | None" = None
     advertised: tuple[int, int] | None = None
     elements_max: int = ELEMENTS_MAX
     """Elements that the arrays of one request may have together; those of a small request are not counted."""
+    is_of_brokers: bool = False
+    """Whether brokers make the request, one at a time. It does not wait for those of clients, which may wait
+    for its effect: the deletion of a topic ends when the controller's StopReplica is done."""
+    is_throttled: bool = True
+    """Whether quotas bound it."""
+    is_served_early: bool = False
+    """Whether a broker serves it before it has the metadata of the cluster."""
+    is_audited: bool = False
+    """Whether administrators change a cluster by it, which the audit log notes."""
 
     def __post_init__(self) -> None:
         low, high = self.versions

@@ -63,19 +63,6 @@ TASKS_MAX: Final = 256
 """Handlers that run as tasks at the same time. Further ones are queued; the outstanding requests of all
 connections bound their number."""
 
-_OF_BROKERS: Final = frozenset(
-    (
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-    )
-)
-"""Requests of brokers, which send one at a time. They do not wait for those of clients, which may wait for
-their effect: the deletion of a topic ends when the controller's StopReplica is done."""
-
 _ERROR_MESSAGE: Final = "error_message"
 _MESSAGE_LENGTH_MAX: Final = 1000
 
@@ -303,7 +290,7 @@ class Dispatcher:
         elif asyncio.iscoroutine(result):
             _end_work(context)
             self._park(context)
-            never_queued = context.api.handler.key in _OF_BROKERS
+            never_queued = context.api.handler.is_of_brokers
             self._spawn(self._run(context, result), f"{context.api.title} {connection.peer}", never_queued)
         elif context.parked_at:
             self._reply(context, result)
@@ -455,7 +442,7 @@ class Dispatcher:
 
     def _count(self, context: RequestContext, codes: Collection[int]) -> None:
         metrics = context.api.metrics
-        if self._audit is not None:
+        if self._audit is not None and context.api.handler.is_audited:
             self._audit.change(context.connection, context.api.handler.key, context.message, codes)
         now, parked_at = monotonic(), context.parked_at
         if parked_at:
@@ -467,7 +454,7 @@ class Dispatcher:
 
     def _take_large(self, context: RequestContext, frame: memoryview, position: int) -> None:
         """Keep a large request, which is decoded, handled and answered in turns."""
-        large = self._large_of_brokers if context.api.handler.key in _OF_BROKERS else self._large
+        large = self._large_of_brokers if context.api.handler.is_of_brokers else self._large
         if not large.has_room(len(frame) - position):
             self._refuse(context.connection, frame, "other large requests are to be handled before it")
             return
@@ -663,7 +650,7 @@ def _shorten_messages(message: Struct) -> Iterator[bool]:
 
 
 def _turns_of(context: RequestContext) -> Turns:
-    return Turns.of_brokers() if context.api.handler.key in _OF_BROKERS else Turns.of_running_loop()
+    return Turns.of_brokers() if context.api.handler.is_of_brokers else Turns.of_running_loop()
 
 
 def _end_work(context: RequestContext) -> None:

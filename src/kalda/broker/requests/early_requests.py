@@ -7,30 +7,27 @@ are handled at once.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from struct import Struct
 from typing import Final
 
-from kalda.common.api_keys import ApiKey
 from kalda.net.connection import Connection
 
 FRAMES_HELD_MAX: Final = 1_000
 BYTES_HELD_MAX: Final = 32 * 1024 * 1024
 """Enough for many clients that reconnect at once. Further connections are closed; their clients reconnect."""
 
-_SERVED_EARLY: Final = frozenset(
-    {ApiKey.API_VERSIONS, ApiKey.LEADER_AND_ISR, ApiKey.UPDATE_METADATA, ApiKey.STOP_REPLICA}
-)
 _API_KEY: Final = Struct(">h")
 
 FrameHandler = Callable[[Connection, memoryview], None]
 
 
 class EarlyRequests:
-    """Receives the frames of all connections and holds them until `open`."""
+    """Receives the frames of all connections and holds them until `open`, but for some API keys."""
 
-    def __init__(self, handle: FrameHandler) -> None:
+    def __init__(self, handle: FrameHandler, served_early: Set[int]) -> None:
         self.handle: Final = handle
+        self._served_early: Final = served_early
         self._is_open = False
         self._held: list[tuple[Connection, bytearray]] = []
         self._held_bytes = 0
@@ -45,7 +42,7 @@ class EarlyRequests:
         if self._is_open:
             self.handle(connection, frame)
             return
-        is_early = len(frame) >= _API_KEY.size and _API_KEY.unpack_from(frame)[0] in _SERVED_EARLY
+        is_early = len(frame) >= _API_KEY.size and _API_KEY.unpack_from(frame)[0] in self._served_early
         if is_early and connection.id not in self._holding:
             self.handle(connection, frame)
             return

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.topics.topic_admin import Take, unbounded
-from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps
 
@@ -22,21 +21,6 @@ if TYPE_CHECKING:
     from kalda.broker.requests.services import BrokerServices
 
 T = TypeVar("T")
-
-EXEMPT: Final = frozenset(
-    (
-        ApiKey.LEADER_AND_ISR,
-        ApiKey.STOP_REPLICA,
-        ApiKey.UPDATE_METADATA,
-        ApiKey.CONTROLLED_SHUTDOWN,
-        ApiKey.ALTER_PARTITION,
-        ApiKey.ALLOCATE_PRODUCER_IDS,
-        ApiKey.WRITE_TXN_MARKERS,
-        ApiKey.SASL_HANDSHAKE,
-        ApiKey.SASL_AUTHENTICATE,
-    )
-)
-"""Requests of brokers and of logins, which no quota bounds."""
 
 _WAIT_MS_MAX: Final = 2**31 - 1
 """The longest time that a response can name: a quota of a byte a second makes one batch last for weeks."""
@@ -61,7 +45,7 @@ def throttle_ms(throttle: "ClientThrottle", context: RequestContext) -> int:
 
 def throttle_response(throttle: "ClientThrottle", context: RequestContext, response: object) -> object:
     """Return the response with the time that the client must wait."""
-    if context.api.handler.key in EXEMPT:
+    if not context.api.handler.is_throttled:
         return response
     wait_ms = throttle_ms(throttle, context)
     if not wait_ms or not hasattr(response, "throttle_time_ms"):

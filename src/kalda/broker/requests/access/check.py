@@ -8,7 +8,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kalda.broker.access.authorizer import Authorizer
 from kalda.broker.requests.api import RequestContext
@@ -175,3 +175,9 @@ def _go_on(call: Call, steps: Steps[Any], checks: Sequence[Check]) -> Steps[Any]
         if isinstance(refused, GeneratorType):
             refused = yield from refused
     return refused
+
+
+CLUSTER_ACTION: Final = cluster(AclOperation.CLUSTER_ACTION)
+"""Of requests that brokers make."""
+DESCRIBE_CLUSTER: Final = cluster(AclOperation.DESCRIBE)
+ALTER_CLUSTER: Final = cluster(AclOperation.ALTER)

@@ -225,3 +225,7 @@ def _visible(call: Call, topics: list[Any]) -> Steps[list[Any]]:
         ):
             visible.append(topic)
     return visible
+
+
+MEMBERS: Final = of_request(AclOperation.READ)
+"""Of requests of members of a group."""

@@ -8,6 +8,7 @@ fetches, and the file system decides whether the client can open the files at al
 from typing import Final
 
 from kalda.broker.leases.lease_grants import LEASE_ERRORS, FoundSegment, Grant
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -144,5 +145,9 @@ def error_response(request: AcquireReadLeaseRequest, code: ErrorCode) -> Acquire
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ACQUIRE_READ_LEASE, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.ACQUIRE_READ_LEASE,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.read_leases,
 )

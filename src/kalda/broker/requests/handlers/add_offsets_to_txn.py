@@ -7,6 +7,9 @@ which this broker never does.
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
+from kalda.broker.requests.access import transactions as transaction_checks
+from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -44,5 +47,9 @@ def error_response(request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffse
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ADD_OFFSETS_TO_TXN, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.ADD_OFFSETS_TO_TXN,
+    versions=(0, 4),
+    handle=handle,
+    error_response=error_response,
+    access=in_turn(transaction_checks.of_request(), group_checks.MEMBERS),
 )

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
@@ -140,10 +141,11 @@ def _refused(
     if not wrong:
         return None
     # All or nothing: the valid partitions are not attempted.
+    codes: Codes = {}
     for each in partitions:
         yield
-        wrong.setdefault(each, ErrorCode.OPERATION_NOT_ATTEMPTED)
-    return wrong
+        codes[each] = wrong.get(each, ErrorCode.OPERATION_NOT_ATTEMPTED)
+    return codes
 
 
 def _partitions(topics: Sequence[AddPartitionsToTxnTopic]) -> Steps[list[TopicPartition]]:
@@ -177,5 +179,9 @@ def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPa
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ADD_PARTITIONS_TO_TXN, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.ADD_PARTITIONS_TO_TXN,
+    versions=(0, 5),
+    handle=handle,
+    error_response=error_response,
+    access=transaction_checks.add_partitions_to_txn,
 )

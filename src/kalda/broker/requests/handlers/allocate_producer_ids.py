@@ -5,6 +5,7 @@ Only the controller serves it. Without it no producer that is idempotent could b
 
 from typing import Final
 
+from kalda.broker.requests.access.check import CLUSTER_ACTION
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -37,5 +38,11 @@ def error_response(request: AllocateProducerIdsRequest, code: ErrorCode) -> Allo
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALLOCATE_PRODUCER_IDS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.ALLOCATE_PRODUCER_IDS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=CLUSTER_ACTION,
+    is_of_brokers=True,
+    is_throttled=False,
 )

@@ -9,6 +9,7 @@ from collections import Counter
 from typing import Final
 
 from kalda.broker.access.host_addresses import resolve
+from kalda.broker.requests.access.check import cluster
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -20,6 +21,7 @@ from kalda.protocol.messages.alter_client_quotas import (
     EntryData,
     EntryResult,
 )
+from kalda.security.acl.model import AclOperation
 from kalda.security.quota.connection_rates import plain_address
 from kalda.security.quota.entity import IP, QuotaEntity
 from kalda.security.quota.settings import quota_text
@@ -102,5 +104,10 @@ def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterC
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALTER_CLIENT_QUOTAS, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.ALTER_CLIENT_QUOTAS,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=cluster(AclOperation.ALTER_CONFIGS),
+    is_audited=True,
 )

@@ -8,6 +8,7 @@ from typing import Final
 
 from kalda.broker.config.change_rules import ConfigChangeRequest
 from kalda.broker.config.config_admin import alter_each, resource_response
+from kalda.broker.requests.access import configs as config_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -19,6 +20,7 @@ from kalda.protocol.messages.alter_configs import (
     AlterConfigsResourceResponse,
     AlterConfigsResponse,
 )
+from kalda.security.acl.model import AclOperation
 
 
 async def handle(
@@ -48,5 +50,10 @@ def error_response(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfig
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALTER_CONFIGS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.ALTER_CONFIGS,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=config_checks.of_resources(AclOperation.ALTER_CONFIGS, "responses"),
+    is_audited=True,
 )

@@ -6,6 +6,7 @@ leader of Apache Kafka sends it again and again, and does not look for the contr
 
 from typing import Final
 
+from kalda.broker.requests.access.check import CLUSTER_ACTION
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -103,5 +104,11 @@ def _result(index: int, outcome: PartitionState | ErrorCode, version: int) -> Al
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALTER_PARTITION, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.ALTER_PARTITION,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=CLUSTER_ACTION,
+    is_of_brokers=True,
+    is_throttled=False,
 )

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Final
 
+from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -83,5 +84,10 @@ def _result(partition: TopicPartition, error: ApiError | None) -> ReassignablePa
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=ALTER_CLUSTER,
+    is_audited=True,
 )

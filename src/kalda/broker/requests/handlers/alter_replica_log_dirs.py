@@ -7,6 +7,7 @@ shows it as a future replica. A partition that is named twice moves to the last 
 from collections.abc import Iterable
 from typing import Final
 
+from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.request_slices import in_slices
 from kalda.broker.requests.services import BrokerServices
@@ -68,5 +69,10 @@ def error_response(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> Alte
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALTER_REPLICA_LOG_DIRS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.ALTER_REPLICA_LOG_DIRS,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=ALTER_CLUSTER,
+    is_audited=True,
 )

@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from typing import Final
 
+from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -129,5 +130,10 @@ def _users(request: AlterUserScramCredentialsRequest) -> list[str]:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=ALTER_CLUSTER,
+    is_audited=True,
 )

@@ -108,5 +108,10 @@ def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.API_VERSIONS, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.API_VERSIONS,
+    versions=(0, 5),
+    handle=handle,
+    error_response=error_response,
+    access=None,
+    is_served_early=True,
 )

@@ -7,6 +7,7 @@ v1 adds the protocol that each member uses (KIP-1099).
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import set_group_operations
 from kalda.broker.requests.request_slices import answer_in_slices
@@ -42,5 +43,9 @@ def error_response(request: ConsumerGroupDescribeRequest, code: ErrorCode) -> Co
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.CONSUMER_GROUP_DESCRIBE, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.CONSUMER_GROUP_DESCRIBE,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.consumer_group_describe,
 )

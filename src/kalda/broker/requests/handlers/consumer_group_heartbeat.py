@@ -5,6 +5,7 @@ v1 adds subscription by regular expression, and the client makes its member id (
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -39,5 +40,9 @@ def error_response(request: ConsumerGroupHeartbeatRequest, code: ErrorCode) -> C
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.CONSUMER_GROUP_HEARTBEAT, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.CONSUMER_GROUP_HEARTBEAT,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.consumer_group_heartbeat,
 )

@@ -6,6 +6,7 @@ request from before the broker's restart. v3 is flexible.
 
 from typing import Final
 
+from kalda.broker.requests.access.check import CLUSTER_ACTION
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -35,5 +36,11 @@ def error_response(request: ControlledShutdownRequest, code: ErrorCode) -> Contr
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.CONTROLLED_SHUTDOWN, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.CONTROLLED_SHUTDOWN,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=CLUSTER_ACTION,
+    is_of_brokers=True,
+    is_throttled=False,
 )

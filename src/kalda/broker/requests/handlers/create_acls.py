@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.access.authorizer import Authorizer
+from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.acl_bindings import DISABLED, read_binding, write_error
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
@@ -75,5 +76,10 @@ def _answer(request: CreateAclsRequest, code: ErrorCode, message: str) -> Steps[
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.CREATE_ACLS, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.CREATE_ACLS,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=ALTER_CLUSTER,
+    is_audited=True,
 )

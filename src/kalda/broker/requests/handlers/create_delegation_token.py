@@ -6,6 +6,7 @@ From v3 a user may ask for a token of another, and the response names who asked 
 from collections.abc import Coroutine
 from typing import Final
 
+from kalda.broker.requests.access import delegation_tokens as token_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
@@ -69,5 +70,10 @@ def error_response(request: CreateDelegationTokenRequest, code: ErrorCode) -> Cr
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.CREATE_DELEGATION_TOKEN, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.CREATE_DELEGATION_TOKEN,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=token_checks.create,
+    is_audited=True,
 )

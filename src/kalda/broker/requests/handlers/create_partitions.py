@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Final
 
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
@@ -18,6 +19,7 @@ from kalda.protocol.messages.create_partitions import (
     CreatePartitionsResponse,
     CreatePartitionsTopicResult,
 )
+from kalda.security.acl.model import AclOperation
 
 _STRICT_FROM: Final = 3
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
@@ -61,5 +63,10 @@ def _result(name: str, error: ApiError | None) -> CreatePartitionsTopicResult:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.CREATE_PARTITIONS, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.CREATE_PARTITIONS,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.by_name(AclOperation.ALTER, results="results"),
+    is_audited=True,
 )

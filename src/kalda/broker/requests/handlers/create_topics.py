@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.config.describe import describe_topic
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
@@ -96,5 +97,10 @@ def _failed(name: str, error: ApiError) -> CreatableTopicResult:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.CREATE_TOPICS, versions=(0, 7), handle=handle, error_response=error_response
+    key=ApiKey.CREATE_TOPICS,
+    versions=(0, 7),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.create_topics,
+    is_audited=True,
 )

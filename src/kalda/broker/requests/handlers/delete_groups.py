@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Sequence
 from itertools import starmap
 from typing import Any, Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.request_slices import answer_in_slices
 from kalda.broker.requests.services import BrokerServices
@@ -18,6 +19,7 @@ from kalda.protocol.messages.delete_groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
 )
+from kalda.security.acl.model import AclOperation
 
 
 def handle(
@@ -50,5 +52,10 @@ def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroup
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DELETE_GROUPS, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.DELETE_GROUPS,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.named(AclOperation.DELETE, "groups_names", "results"),
+    is_audited=True,
 )

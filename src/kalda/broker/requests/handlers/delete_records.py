@@ -7,6 +7,7 @@ have raised their log start too; a partition with one replica is done at once.
 from typing import Final
 
 from kalda.broker.replicas.delayed_delete_records import DelayedDeleteRecords, DeleteWait
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -20,6 +21,7 @@ from kalda.protocol.messages.delete_records import (
     DeleteRecordsResponse,
     DeleteRecordsTopicResult,
 )
+from kalda.security.acl.model import AclOperation
 from kalda.storage.errors import LOG_ERRORS
 
 _NO_LOW_WATERMARK: Final = -1
@@ -96,5 +98,10 @@ def error_response(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteReco
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DELETE_RECORDS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.DELETE_RECORDS,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.by_name(AclOperation.DELETE),
+    is_audited=True,
 )

@@ -7,6 +7,7 @@ controller serves it.
 from collections.abc import Coroutine
 from typing import Final
 
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
@@ -91,5 +92,10 @@ def _message(code: ErrorCode) -> str | None:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DELETE_TOPICS, versions=(0, 6), handle=handle, error_response=error_response
+    key=ApiKey.DELETE_TOPICS,
+    versions=(0, 6),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.delete_topics,
+    is_audited=True,
 )

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from kalda.broker.requests.access.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.acl_bindings import DISABLED, read_filter
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
@@ -66,5 +67,9 @@ def error_response(request: DescribeAclsRequest, code: ErrorCode) -> DescribeAcl
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_ACLS, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_ACLS,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=DESCRIBE_CLUSTER,
 )

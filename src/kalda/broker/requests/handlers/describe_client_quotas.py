@@ -5,6 +5,7 @@ v1 is flexible. The response lists what ZooKeeper has.
 
 from typing import Final
 
+from kalda.broker.requests.access.check import cluster
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -16,6 +17,7 @@ from kalda.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from kalda.security.acl.model import AclOperation
 from kalda.security.quota.entity import QuotaEntity
 from kalda.security.quota.filter import FilterPart, QuotaFilter, UnknownEntityTypeError
 
@@ -54,5 +56,9 @@ def error_response(request: DescribeClientQuotasRequest, code: ErrorCode) -> Des
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_CLIENT_QUOTAS, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_CLIENT_QUOTAS,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=cluster(AclOperation.DESCRIBE_CONFIGS),
 )

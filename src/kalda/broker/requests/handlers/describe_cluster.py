@@ -6,6 +6,7 @@ for fenced brokers (KIP-1073); with ZooKeeper a broker is registered and alive, 
 
 from typing import Final
 
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS
 from kalda.broker.requests.services import BrokerServices
@@ -62,5 +63,9 @@ def _wrong_endpoint(endpoint_type: int) -> ErrorCode:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_CLUSTER, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_CLUSTER,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.describe_cluster,
 )

@@ -18,6 +18,7 @@ from kalda.broker.config.describe import (
     describe_client_metrics,
     describe_topic,
 )
+from kalda.broker.requests.access import configs as config_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
@@ -34,6 +35,7 @@ from kalda.protocol.messages.describe_configs import (
     DescribeConfigsResult,
     DescribeConfigsSynonym,
 )
+from kalda.security.acl.model import AclOperation
 
 _ENTRIES_PER_STEP: Final = 8
 
@@ -131,5 +133,9 @@ def _failed(resource: DescribeConfigsResource, error: ApiError) -> DescribeConfi
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_CONFIGS, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_CONFIGS,
+    versions=(0, 4),
+    handle=handle,
+    error_response=error_response,
+    access=config_checks.of_resources(AclOperation.DESCRIBE_CONFIGS, "results"),
 )

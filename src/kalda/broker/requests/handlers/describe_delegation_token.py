@@ -5,6 +5,7 @@ From v3 the response names who asked for a token (KIP-373).
 
 from typing import Final
 
+from kalda.broker.requests.access import delegation_tokens as token_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
@@ -65,5 +66,9 @@ def error_response(
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_DELEGATION_TOKEN, versions=(0, 3), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_DELEGATION_TOKEN,
+    versions=(0, 3),
+    handle=handle,
+    error_response=error_response,
+    access=token_checks.describe,
 )

@@ -7,6 +7,7 @@ does not exist, or uses another protocol, is GROUP_ID_NOT_FOUND from v6 (KIP-104
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import set_group_operations
 from kalda.broker.requests.request_slices import answer_in_slices
@@ -45,5 +46,9 @@ def error_response(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeG
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_GROUPS, versions=(0, 6), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_GROUPS,
+    versions=(0, 6),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.described("groups"),
 )

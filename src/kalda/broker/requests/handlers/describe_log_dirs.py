@@ -8,6 +8,7 @@ moved is a future log; its lag is what it lacks of the current log.
 import os
 from typing import Final
 
+from kalda.broker.requests.access.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -105,5 +106,9 @@ def error_response(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDir
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_LOG_DIRS, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_LOG_DIRS,
+    versions=(0, 5),
+    handle=handle,
+    error_response=error_response,
+    access=DESCRIBE_CLUSTER,
 )

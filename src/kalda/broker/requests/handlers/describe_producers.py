@@ -6,6 +6,7 @@ transactions with it, and `kafka-transactions.sh abort` takes its arguments from
 
 from typing import Final
 
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
@@ -20,6 +21,7 @@ from kalda.protocol.messages.describe_producers import (
     ProducerState,
     TopicResponse,
 )
+from kalda.security.acl.model import AclOperation
 
 
 def handle(
@@ -82,5 +84,9 @@ def error_response(request: DescribeProducersRequest, code: ErrorCode) -> Descri
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_PRODUCERS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_PRODUCERS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.by_name(AclOperation.READ),
 )

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_TOPIC_OPERATIONS
 from kalda.broker.requests.partition_metadata import partition_metadata
@@ -126,5 +127,9 @@ def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_TOPIC_PARTITIONS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.describe_topic_partitions,
 )

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import Final
 
+from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -72,5 +73,9 @@ def error_response(request: DescribeTransactionsRequest, code: ErrorCode) -> Des
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_TRANSACTIONS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_TRANSACTIONS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=transaction_checks.describe_transactions,
 )

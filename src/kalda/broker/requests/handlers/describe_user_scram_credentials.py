@@ -3,6 +3,7 @@
 from collections import Counter
 from typing import Final
 
+from kalda.broker.requests.access.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -58,5 +59,9 @@ def error_response(
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=DESCRIBE_CLUSTER,
 )

@@ -9,6 +9,7 @@ import asyncio
 from functools import partial
 from typing import Final
 
+from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -118,5 +119,10 @@ def _results(results: dict[TopicPartition, ErrorCode]) -> Steps[list[ReplicaElec
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.ELECT_LEADERS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.ELECT_LEADERS,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=ALTER_CLUSTER,
+    is_audited=True,
 )

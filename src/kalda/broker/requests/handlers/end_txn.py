@@ -7,6 +7,7 @@ end of a transaction raises the producer's epoch, which the response carries (KI
 
 from typing import Final
 
+from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -50,4 +51,10 @@ def error_response(request: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
     return EndTxnResponse(error_code=code)
 
 
-HANDLER: Final = ApiHandler(key=ApiKey.END_TXN, versions=(0, 5), handle=handle, error_response=error_response)
+HANDLER: Final = ApiHandler(
+    key=ApiKey.END_TXN,
+    versions=(0, 5),
+    handle=handle,
+    error_response=error_response,
+    access=transaction_checks.of_request(),
+)

@@ -43,5 +43,10 @@ def error_response(request: ExpireDelegationTokenRequest, code: ErrorCode) -> Ex
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.EXPIRE_DELEGATION_TOKEN, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.EXPIRE_DELEGATION_TOKEN,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=None,
+    is_audited=True,
 )

@@ -377,5 +377,9 @@ def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.FETCH, versions=(0, 18), handle_raw=handle_fetch, error_response=error_response
+    key=ApiKey.FETCH,
+    versions=(0, 18),
+    handle_raw=handle_fetch,
+    error_response=error_response,
+    access=None,
 )

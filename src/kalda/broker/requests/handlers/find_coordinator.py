@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
@@ -114,5 +115,9 @@ def error_response(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoor
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.FIND_COORDINATOR, versions=(0, 6), handle=handle, error_response=error_response
+    key=ApiKey.FIND_COORDINATOR,
+    versions=(0, 6),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.find_coordinator,
 )

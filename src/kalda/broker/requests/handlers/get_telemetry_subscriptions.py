@@ -56,5 +56,9 @@ def error_response(
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=None,
 )

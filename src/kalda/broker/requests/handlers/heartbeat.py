@@ -5,6 +5,7 @@ v2 throttles after the response, v3 adds static members (KIP-345), v4 is flexibl
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -23,5 +24,9 @@ def error_response(request: HeartbeatRequest, code: ErrorCode) -> HeartbeatRespo
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.HEARTBEAT, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.HEARTBEAT,
+    versions=(0, 4),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.MEMBERS,
 )

@@ -9,6 +9,7 @@ from typing import Final
 
 from kalda.broker.config.change_rules import ConfigChangeRequest
 from kalda.broker.config.config_admin import alter_each, resource_response
+from kalda.broker.requests.access import configs as config_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -21,6 +22,7 @@ from kalda.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+from kalda.security.acl.model import AclOperation
 
 _OPERATIONS: Final = frozenset(AlterConfigOpType)
 
@@ -60,5 +62,10 @@ def error_response(
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.INCREMENTAL_ALTER_CONFIGS, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=config_checks.of_resources(AclOperation.ALTER_CONFIGS, "responses"),
+    is_audited=True,
 )

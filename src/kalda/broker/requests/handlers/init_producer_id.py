@@ -9,6 +9,7 @@ transaction open (KIP-939).
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -84,5 +85,9 @@ def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProdu
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.INIT_PRODUCER_ID, versions=(0, 6), handle=handle, error_response=error_response
+    key=ApiKey.INIT_PRODUCER_ID,
+    versions=(0, 6),
+    handle=handle,
+    error_response=error_response,
+    access=transaction_checks.init_producer_id,
 )

@@ -7,6 +7,7 @@ reason, which is logged (KIP-800), v9 skip_assignment for a static leader (KIP-8
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -32,5 +33,9 @@ def error_response(request: JoinGroupRequest, code: ErrorCode) -> JoinGroupRespo
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.JOIN_GROUP, versions=(0, 9), handle=handle, error_response=error_response
+    key=ApiKey.JOIN_GROUP,
+    versions=(0, 9),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.MEMBERS,
 )

@@ -8,6 +8,7 @@ metadata cache has them.
 from typing import Final
 
 from kalda.broker.control_plane.wire import leader_and_isr_response, read_leader_and_isr
+from kalda.broker.requests.access.check import CLUSTER_ACTION
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
@@ -38,4 +39,8 @@ HANDLER: Final = ApiHandler(
     handle=handle,
     error_response=error_response,
     elements_max=CONTROLLER_ELEMENTS_MAX,
+    access=CLUSTER_ACTION,
+    is_of_brokers=True,
+    is_throttled=False,
+    is_served_early=True,
 )

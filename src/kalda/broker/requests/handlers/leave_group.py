@@ -8,6 +8,7 @@ import copy
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.request_slices import value_of
 from kalda.broker.requests.services import BrokerServices
@@ -66,5 +67,9 @@ def error_response(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupRes
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LEAVE_GROUP, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.LEAVE_GROUP,
+    versions=(0, 5),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.MEMBERS,
 )

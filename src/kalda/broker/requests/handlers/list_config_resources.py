@@ -9,6 +9,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
+from kalda.broker.requests.access.check import cluster
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -20,6 +21,7 @@ from kalda.protocol.messages.list_config_resources import (
     ListConfigResourcesRequest,
     ListConfigResourcesResponse,
 )
+from kalda.security.acl.model import AclOperation
 
 _SUPPORTED: Final = frozenset(
     {
@@ -74,5 +76,9 @@ async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LIST_CONFIG_RESOURCES, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.LIST_CONFIG_RESOURCES,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=cluster(AclOperation.DESCRIBE_CONFIGS),
 )

@@ -6,6 +6,7 @@ response has the groups loaded so far and COORDINATOR_LOAD_IN_PROGRESS.
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -50,5 +51,9 @@ def error_response(request: ListGroupsRequest, code: ErrorCode) -> ListGroupsRes
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LIST_GROUPS, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.LIST_GROUPS,
+    versions=(0, 5),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.list_groups,
 )

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, Partition
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -26,6 +27,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kalda.security.acl.model import AclOperation
 from kalda.storage.errors import LOG_ERRORS, HeavyBatchError
 from kalda.storage.log_types import TimestampAndOffset
 from kalda.storage.offsets_for_times import (
@@ -240,5 +242,9 @@ def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LIST_OFFSETS, versions=(0, 11), handle=handle, error_response=error_response
+    key=ApiKey.LIST_OFFSETS,
+    versions=(0, 11),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.by_name(AclOperation.DESCRIBE),
 )

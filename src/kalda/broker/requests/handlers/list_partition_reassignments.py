@@ -5,6 +5,7 @@ Only the controller serves it. A requested partition without a reassignment is l
 
 from typing import Final
 
+from kalda.broker.requests.access.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -65,5 +66,9 @@ def error_response(
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LIST_PARTITION_REASSIGNMENTS, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=DESCRIBE_CLUSTER,
 )

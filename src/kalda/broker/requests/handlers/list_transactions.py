@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -84,5 +85,9 @@ def error_response(request: ListTransactionsRequest, code: ErrorCode) -> ListTra
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.LIST_TRANSACTIONS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.LIST_TRANSACTIONS,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=transaction_checks.list_transactions,
 )

@@ -13,6 +13,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 from uuid import UUID
 
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from kalda.broker.requests.services import BrokerServices
@@ -187,5 +188,9 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.METADATA, versions=(0, 13), handle=handle, error_response=error_response
+    key=ApiKey.METADATA,
+    versions=(0, 13),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.metadata,
 )

@@ -10,6 +10,9 @@ topic that was deleted since is refused, also where another one has its name.
 from collections.abc import Coroutine
 from typing import Any, Final
 
+from kalda.broker.requests.access import groups as group_checks
+from kalda.broker.requests.access import topics as topic_checks
+from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.requested_partitions import (
     merge_topics,
@@ -30,6 +33,7 @@ from kalda.protocol.messages.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kalda.security.acl.model import AclOperation
 from kalda.zk.client.consumer_offsets import write_offset
 from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
 
@@ -137,5 +141,11 @@ def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.OFFSET_COMMIT, versions=(0, 10), handle=handle, error_response=error_response
+    key=ApiKey.OFFSET_COMMIT,
+    versions=(0, 10),
+    handle=handle,
+    error_response=error_response,
+    access=in_turn(
+        group_checks.MEMBERS, topic_checks.named_from(10), topic_checks.by_name(AclOperation.READ)
+    ),
 )

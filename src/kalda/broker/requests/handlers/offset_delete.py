@@ -2,6 +2,9 @@
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
+from kalda.broker.requests.access import topics as topic_checks
+from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.requested_partitions import merge_topics, take_unknown, topic_errors
 from kalda.broker.requests.services import BrokerServices
@@ -15,6 +18,7 @@ from kalda.protocol.messages.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from kalda.security.acl.model import AclOperation
 
 Answer = OffsetDeleteResponse | Pending[OffsetDeleteResponse]
 
@@ -52,5 +56,10 @@ def error_response(request: OffsetDeleteRequest, code: ErrorCode) -> OffsetDelet
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.OFFSET_DELETE, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.OFFSET_DELETE,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=in_turn(group_checks.of_request(AclOperation.DELETE), topic_checks.by_name(AclOperation.READ)),
+    is_audited=True,
 )

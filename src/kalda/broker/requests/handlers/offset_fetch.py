@@ -10,6 +10,7 @@ import copy
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.request_slices import answer_in_slices, value_of
 from kalda.broker.requests.requested_partitions import take_unnamed
@@ -289,5 +290,9 @@ def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchR
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.OFFSET_FETCH, versions=(0, 10), handle=handle, error_response=error_response
+    key=ApiKey.OFFSET_FETCH,
+    versions=(0, 10),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.offset_fetch,
 )

@@ -6,6 +6,7 @@ sender, v4 is flexible. librdkafka uses version 2 only.
 
 from typing import Final
 
+from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -67,5 +68,9 @@ def error_response(request: OffsetForLeaderEpochRequest, code: ErrorCode) -> Off
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.OFFSET_FOR_LEADER_EPOCH, versions=(0, 4), handle=handle, error_response=error_response
+    key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    versions=(0, 4),
+    handle=handle,
+    error_response=error_response,
+    access=topic_checks.offset_for_leader_epoch,
 )

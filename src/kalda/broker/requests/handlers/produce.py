@@ -696,5 +696,9 @@ def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse 
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.PRODUCE, versions=(0, 13), handle_raw=handle_produce, error_response=error_response
+    key=ApiKey.PRODUCE,
+    versions=(0, 13),
+    handle_raw=handle_produce,
+    error_response=error_response,
+    access=None,
 )

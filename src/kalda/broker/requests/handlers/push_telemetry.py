@@ -35,5 +35,9 @@ def error_response(request: PushTelemetryRequest, code: ErrorCode) -> PushTeleme
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.PUSH_TELEMETRY, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.PUSH_TELEMETRY,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=None,
 )

@@ -60,5 +60,9 @@ def error_response(request: ReleaseReadLeaseRequest, code: ErrorCode) -> Release
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.RELEASE_READ_LEASE, versions=(0, 0), handle=handle, error_response=error_response
+    key=ApiKey.RELEASE_READ_LEASE,
+    versions=(0, 0),
+    handle=handle,
+    error_response=error_response,
+    access=None,
 )

@@ -43,5 +43,10 @@ def error_response(request: RenewDelegationTokenRequest, code: ErrorCode) -> Ren
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.RENEW_DELEGATION_TOKEN, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.RENEW_DELEGATION_TOKEN,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=None,
+    is_audited=True,
 )

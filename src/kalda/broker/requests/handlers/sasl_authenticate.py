@@ -26,5 +26,10 @@ def error_response(request: SaslAuthenticateRequest, code: ErrorCode) -> SaslAut
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.SASL_AUTHENTICATE, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.SASL_AUTHENTICATE,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=None,
+    is_throttled=False,
 )

@@ -26,5 +26,10 @@ def error_response(request: SaslHandshakeRequest, code: ErrorCode) -> SaslHandsh
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.SASL_HANDSHAKE, versions=(0, 1), handle=handle, error_response=error_response
+    key=ApiKey.SASL_HANDSHAKE,
+    versions=(0, 1),
+    handle=handle,
+    error_response=error_response,
+    access=None,
+    is_throttled=False,
 )

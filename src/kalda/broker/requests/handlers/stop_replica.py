@@ -7,6 +7,7 @@ The controller sends it. From v3 each partition has its own delete flag and is f
 from typing import Final
 
 from kalda.broker.control_plane.wire import read_stop_replica, stop_replica_response
+from kalda.broker.requests.access.check import CLUSTER_ACTION
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
@@ -41,4 +42,8 @@ HANDLER: Final = ApiHandler(
     handle=handle,
     error_response=error_response,
     elements_max=CONTROLLER_ELEMENTS_MAX,
+    access=CLUSTER_ACTION,
+    is_of_brokers=True,
+    is_throttled=False,
+    is_served_early=True,
 )

@@ -5,6 +5,7 @@ v3 adds static members (KIP-345). v5 adds the protocol's type and name, which mu
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -32,5 +33,9 @@ def error_response(request: SyncGroupRequest, code: ErrorCode) -> SyncGroupRespo
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.SYNC_GROUP, versions=(0, 5), handle=handle, error_response=error_response
+    key=ApiKey.SYNC_GROUP,
+    versions=(0, 5),
+    handle=handle,
+    error_response=error_response,
+    access=group_checks.MEMBERS,
 )

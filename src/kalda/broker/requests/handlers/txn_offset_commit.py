@@ -10,6 +10,10 @@ commit for a topic that was deleted since is refused, also where another one has
 
 from typing import Final
 
+from kalda.broker.requests.access import groups as group_checks
+from kalda.broker.requests.access import topics as topic_checks
+from kalda.broker.requests.access import transactions as transaction_checks
+from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.requested_partitions import (
     merge_topics,
@@ -30,6 +34,7 @@ from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
+from kalda.security.acl.model import AclOperation
 
 LOADING_FROM: Final = 2
 """Producers older than Kafka 2.3 may crash on COORDINATOR_LOAD_IN_PROGRESS (KAFKA-7296)."""
@@ -152,5 +157,14 @@ def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffse
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.TXN_OFFSET_COMMIT, versions=(0, 6), handle=handle, error_response=error_response
+    key=ApiKey.TXN_OFFSET_COMMIT,
+    versions=(0, 6),
+    handle=handle,
+    error_response=error_response,
+    access=in_turn(
+        transaction_checks.of_request(),
+        group_checks.MEMBERS,
+        topic_checks.named_from(6),
+        topic_checks.by_name(AclOperation.READ),
+    ),
 )

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.metadata.features import FeatureUpdate, UpgradeType
+from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -74,5 +75,10 @@ def error_response(request: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFea
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.UPDATE_FEATURES, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.UPDATE_FEATURES,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=ALTER_CLUSTER,
+    is_audited=True,
 )

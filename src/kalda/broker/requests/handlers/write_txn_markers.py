@@ -9,6 +9,7 @@ appended. A partition that a marker names twice gets one marker and one result.
 
 from typing import Final
 
+from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.marker_appends import Codes, Marker
@@ -94,5 +95,10 @@ def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxn
 
 
 HANDLER: Final = ApiHandler(
-    key=ApiKey.WRITE_TXN_MARKERS, versions=(0, 2), handle=handle, error_response=error_response
+    key=ApiKey.WRITE_TXN_MARKERS,
+    versions=(0, 2),
+    handle=handle,
+    error_response=error_response,
+    access=transaction_checks.write_txn_markers,
+    is_throttled=False,
 )
