@@ -108,5 +108,10 @@ def test_an_error_of_a_read_is_raised_as_it_was() -> None:
 )
 def test_ctrl_c_ends_a_statement_that(statement: str) -> None:
     """DuckDB computes in C++, where Python runs no handler of a signal."""
-    with pytest.raises(KeyboardInterrupt):
-        rows(Interrupted(), statement)
+    # A shell starts programs in the background with the signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            rows(Interrupted(), statement)
+    finally:
+        signal.signal(signal.SIGINT, before)
