@@ -196,5 +196,5 @@ def test_what_is_not_served_is_not_advertised(admin: Any) -> None:
 
     assert (0, 13) == served["Produce"]
     assert (0, 13) == served["Metadata"]
-    assert (0, 4) == served["ApiVersions"]
+    assert (0, 5) == served["ApiVersions"]
     assert not {"DescribeQuorum"} & served.keys()
