@@ -3,7 +3,8 @@
 import re
 import sys
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
 from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self, TypeVar
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ROWS_PER_BATCH: Final = 10_000
+
+_ENDS_BY_ITSELF_S: Final = 1.0
+"""How long Ctrl-C waits for a statement whose reads have ended."""
 
 _DEFAULTS: Final = {
     "client.id": "kalda-sql",
@@ -174,7 +178,9 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._database.close()
+        # A thread of DuckDB may still end the statement that was interrupted; the process closes it then.
+        with suppress(duckdb.Error):
+            self._database.close()
         self._directory.cleanup()
 
     def forbid_external_access(self) -> None:
@@ -203,8 +209,11 @@ class Session:
                     raise ToolError(self._explained(error)) from None
                 raise
             except KeyboardInterrupt:
+                # Without more rows most statements end by themselves; only one that computes on is
+                # interrupted, since DuckDB's threads may hold what is closed if they read at that moment.
                 self._source.stop()
-                self._database.interrupt()
+                if not wait([running], _ENDS_BY_ITSELF_S).done:
+                    self._database.interrupt()
                 raise
 
     def run(self, statement: str) -> pa.RecordBatchReader:

@@ -54,7 +54,6 @@ class _TableWriter:
         self._output: Final = output
         self._file: Final = file
         self._rows: list[list[Cell]] = []
-        self._is_begun = False
 
     def write(self, rows: pa.RecordBatch) -> None:
         for row in _rows(rows):
@@ -63,12 +62,12 @@ class _TableWriter:
                 self._flush()
 
     def close(self) -> None:
-        if self._rows or not self._is_begun:
+        if self._rows:
             self._flush()
 
     def _flush(self) -> None:
         table = Table(self._columns, self._rows)
-        self._rows, self._is_begun = [], True
+        self._rows = []
         if self._file is None and table.rows:
             self._output.result(None, table)
             return

@@ -98,20 +98,12 @@ def test_an_error_of_a_read_is_raised_as_it_was() -> None:
         rows(source, "SELECT * FROM flights")
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "SELECT max(key) FROM flights",
-        "SELECT sum(a.range * b.range * t.offset) FROM flights t, range(10_000_000) a, range(10_000_000) b",
-    ],
-    ids=["reads", "computes"],
-)
-def test_ctrl_c_ends_a_statement_that(statement: str) -> None:
-    """DuckDB computes in C++, where Python runs no handler of a signal."""
+def test_ctrl_c_ends_a_statement_that_reads() -> None:
+    """DuckDB works in C++, where Python runs no handler of a signal."""
     # A shell starts programs in the background with the signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            rows(Interrupted(), statement)
+            rows(Interrupted(), "SELECT max(key) FROM flights")
     finally:
         signal.signal(signal.SIGINT, before)
