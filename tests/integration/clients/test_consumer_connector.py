@@ -1,5 +1,6 @@
 """The high-level consumer of the documents, in groups that balance themselves through ZooKeeper."""
 
+import contextlib
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 from kalda import Producer
 from kalda.clients.errors import BrokerConnectionError, ClientConfigError, ClientError, IllegalStateError
@@ -416,9 +418,12 @@ def zookeeper_of(kalda: KaldaProcess) -> Iterator[KazooClient]:
 def owners(kalda: KaldaProcess, group: str) -> set[str]:
     base = f"/consumers/{group}/owners/{group}"
     with zookeeper_of(kalda) as client:
-        if not client.exists(base):
-            return set()
-        return {client.get(f"{base}/{each}")[0].decode() for each in client.get_children(base)}
+        found = set()
+        # What is listed may be gone when it is read.
+        with contextlib.suppress(NoNodeError):
+            for each in client.get_children(base):
+                found.add(client.get(f"{base}/{each}")[0].decode())
+        return found
 
 
 def committed(kalda: KaldaProcess, group: str) -> int:

@@ -141,7 +141,7 @@ def test_a_cluster_is_shown_in_one_screen(kalda: Commands) -> None:
     summary, brokers, rest = kalda("cluster", "describe").stdout.split("\n\n")
     assert ["CLUSTER-ID", "CONTROLLER", "BROKERS"] == summary.split()[:3]
     host, port = kalda.bootstrap.split(":")
-    assert ["0", host, port, "-", "true", "4.0"] == brokers.splitlines()[1].split()[:6]
+    assert ["0", host, port, "-", "true", "4.4"] == brokers.splitlines()[1].split()[:6]
     assert "The cluster is healthy." == rest.splitlines()[-1]
 
     described = kalda.json("cluster", "describe")

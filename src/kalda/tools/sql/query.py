@@ -2,12 +2,13 @@
 
 import re
 import sys
+import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -35,6 +36,8 @@ _ROWS_PER_BATCH: Final = 10_000
 
 _ENDS_BY_ITSELF_S: Final = 1.0
 """How long Ctrl-C waits for a statement whose reads have ended."""
+_INTERRUPT_S: Final = 2.0
+"""How long it then waits for one that DuckDB was asked to stop; the process ends without it."""
 
 _DEFAULTS: Final = {
     "client.id": "kalda-sql",
@@ -156,6 +159,13 @@ def topics_named(statement: str, topics: Iterable[str]) -> list[str]:
     return found
 
 
+def _complete(running: "Future[T]", work: Callable[[], T]) -> None:
+    try:
+        running.set_result(work())
+    except BaseException as error:
+        running.set_exception(error)
+
+
 class Session:
     """A database in memory whose tables are topics, for one statement."""
 
@@ -165,6 +175,8 @@ class Session:
         self._tables: Final[dict[str, TopicTable]] = {}
         self._topics: set[str] = set()
         self._statement = ""
+        self._running: Future[Any] = Future()
+        self._running.set_result(None)
         # Rows that do not fit into memory while they are sorted or joined are kept here.
         self._directory: Final = TemporaryDirectory(prefix="kalda-sql-")
         self._database: Final = duckdb.connect(
@@ -179,8 +191,9 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         # A thread of DuckDB may still end the statement that was interrupted; the process closes it then.
-        with suppress(duckdb.Error):
-            self._database.close()
+        if self._running.done():
+            with suppress(duckdb.Error):
+                self._database.close()
         self._directory.cleanup()
 
     def forbid_external_access(self) -> None:
@@ -197,24 +210,28 @@ class Session:
         Raises:
             ToolError: DuckDB refused the statement, or failed.
         """
-        with ThreadPoolExecutor(1, "kalda-sql") as pool:
-            running = pool.submit(work)
-            try:
-                return running.result()
-            except Exception as error:
-                for table in self._tables.values():
-                    if table.failure is not None:
-                        raise table.failure from None  # DuckDB passes on only its text
-                if isinstance(error, duckdb.Error | pa.ArrowException):
-                    raise ToolError(self._explained(error)) from None
-                raise
-            except KeyboardInterrupt:
-                # Without more rows most statements end by themselves; only one that computes on is
-                # interrupted, since DuckDB's threads may hold what is closed if they read at that moment.
-                self._source.stop()
-                if not wait([running], _ENDS_BY_ITSELF_S).done:
-                    self._database.interrupt()
-                raise
+        running: Future[T] = Future()
+        self._running = running
+        # A daemon: the process must end although a statement does not.
+        thread = threading.Thread(target=_complete, args=(running, work), name="kalda-sql", daemon=True)
+        try:
+            thread.start()  # Ctrl-C may come before this returns
+            return running.result()
+        except Exception as error:
+            for table in self._tables.values():
+                if table.failure is not None:
+                    raise table.failure from None  # DuckDB passes on only its text
+            if isinstance(error, duckdb.Error | pa.ArrowException):
+                raise ToolError(self._explained(error)) from None
+            raise
+        except KeyboardInterrupt:
+            # Without more rows most statements end by themselves; only one that computes on is interrupted,
+            # since DuckDB's threads may hold what is closed if they read at that moment.
+            self._source.stop()
+            if wait([running], _ENDS_BY_ITSELF_S).not_done:
+                self._database.interrupt()
+                wait([running], _INTERRUPT_S)
+            raise
 
     def run(self, statement: str) -> pa.RecordBatchReader:
         """Return the rows of a statement; they are computed while they are read.

@@ -68,15 +68,10 @@ class _TableWriter:
     def _flush(self) -> None:
         table = Table(self._columns, self._rows)
         self._rows = []
-        if self._file is None and table.rows:
-            self._output.result(None, table)
-            return
-        # A query without rows still has columns, which other commands leave out.
-        lines = b"".join(f"{line}\n".encode() for line in plain_lines(table))
         if self._file is None:
-            self._output.write_bytes(lines)
+            self._output.result(None, table)
         else:
-            self._file.write(lines)
+            self._file.writelines(f"{line}\n".encode() for line in plain_lines(table))
 
 
 class _JsonWriter:

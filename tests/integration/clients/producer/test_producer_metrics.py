@@ -30,7 +30,8 @@ def test_what_was_sent_is_counted(bootstrap: str, topic_name: TopicName) -> None
     assert 0 == value("requests-in-flight")
     assert value("connection-count") >= 1
     assert value("request-total") >= value("response-total") > 0
-    assert value("outgoing-byte-total") > value("incoming-byte-total") > 0
+    assert value("outgoing-byte-total") > 0
+    assert value("incoming-byte-total") > 0
     assert value("flush-time-ns-total") > 0
     assert value("metadata-wait-time-ns-total") > 0
     assert 0 <= value("io-ratio") <= 1

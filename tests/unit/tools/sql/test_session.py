@@ -98,12 +98,20 @@ def test_an_error_of_a_read_is_raised_as_it_was() -> None:
         rows(source, "SELECT * FROM flights")
 
 
-def test_ctrl_c_ends_a_statement_that_reads() -> None:
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SELECT max(key) FROM flights",
+        "SELECT count(*) FROM flights, range(1000000000000) n WHERE n.range % 7 = partition",
+    ],
+    ids=["reads", "computes"],
+)
+def test_ctrl_c_ends_a_statement(statement: str) -> None:
     """DuckDB works in C++, where Python runs no handler of a signal."""
     # A shell starts programs in the background with the signal ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            rows(Interrupted(), "SELECT max(key) FROM flights")
+            rows(Interrupted(), statement)
     finally:
         signal.signal(signal.SIGINT, before)
