@@ -182,7 +182,7 @@ def test_flask_serves_orders_from_forked_workers(workers: str, broker: str, tmp_
 
     with listening() as (descriptor, url):
         command = [*page.command("gunicorn"), "--bind", f"fd://{descriptor}", "--no-control-socket"]
-        command += ["--worker-class", workers]
+        command += ["--worker-class", workers, "--graceful-timeout", "5"]
         with page.running(*command, descriptors=(descriptor,)):
             answers = [requests.post(f"{url}/orders", json=ORDER, timeout=WAIT_SECONDS) for _ in range(10)]
 

@@ -11,15 +11,17 @@ In every other thread, such as that of a program that uses asyncio itself, a log
 import atexit
 import logging
 import os
-import queue
 import sys
 import threading
+import time
+from collections import deque
 from typing import Final
 
 RECORDS_MAX: Final = 10_000
 """Records that wait for slow handlers; what comes on top is dropped and counted. A few MB."""
-_IDLE_SECONDS: Final = 1.0
-"""How long the thread waits for another record before it ends."""
+_POLL_SECONDS: Final = 0.02
+_IDLE_POLLS: Final = 50
+"""How often the thread looks for another record before it ends."""
 _EXIT_SECONDS: Final = 1.0
 """How long the end of the program waits for handlers that have not seen all records."""
 
@@ -38,8 +40,10 @@ class _Hand:
     """The thread that calls handlers for the threads of clients; it starts with the first record."""
 
     def __init__(self) -> None:
-        # SimpleQueue.put never waits, not even where a signal handler interrupts another put.
-        self._records: Final[queue.SimpleQueue[_Entry]] = queue.SimpleQueue()
+        # The thread polls it. What would wake the thread has a lock, which a signal handler that logs may
+        # find taken by the code that it interrupts, and which would stop all of gevent's threads where this
+        # module was imported before `patch_all`.
+        self._records: Final[deque[_Entry]] = deque()
         # Reentrant for signal handlers, which may drain, too.
         self._lock: Final = threading.RLock()
         self._thread: threading.Thread | None = None
@@ -47,12 +51,12 @@ class _Hand:
 
     def take(self, logger: logging.Logger, record: logging.LogRecord) -> None:
         """Have the handlers called soon; never waits for them."""
-        if self._records.qsize() >= RECORDS_MAX:
+        if len(self._records) >= RECORDS_MAX:
             self._dropped += 1
             return
         # As QueueHandler does: later, the arguments may have changed.
         record.msg, record.args = record.getMessage(), None
-        self._records.put((logger, record))
+        self._records.append((logger, record))
         if self._thread is None:
             self._start()
 
@@ -61,12 +65,12 @@ class _Hand:
 
         A handler that drains gets False at once: it would wait for itself.
         """
-        if self._thread is None and self._records.empty():
+        if self._thread is None and not self._records:
             return True
         if threading.current_thread() is self._thread:
             return False
         seen = threading.Event()
-        self._records.put(seen)
+        self._records.append(seen)
         if self._thread is None:
             self._start()
         return seen.wait(timeout_s)
@@ -84,24 +88,29 @@ class _Hand:
                 self._thread = None
 
     def _run(self) -> None:
-        while True:
+        idle_polls = 0
+        while idle_polls < _IDLE_POLLS:
             try:
-                taken = self._records.get(timeout=_IDLE_SECONDS)
-            except queue.Empty:
-                self._thread = None
-                # A record that came before the thread was marked as gone needs another one.
-                if not self._records.empty():
-                    self._start()
-                return
+                taken = self._records.popleft()
+            except IndexError:
+                idle_polls += 1
+                time.sleep(_POLL_SECONDS)
+                continue
+            idle_polls = 0
             if isinstance(taken, threading.Event):
                 taken.set()
             else:
                 self._hand_on(*taken)
+        self._thread = None
+        # A record that came before the thread was marked as gone needs another one.
+        if self._records:
+            self._start()
 
     def _hand_on(self, logger: logging.Logger, record: logging.LogRecord) -> None:
         dropped, self._dropped = self._dropped, 0
         try:
-            logger.handle(record)
+            # Not the logger's own method: under such a gevent this thread seems to run the loop as well.
+            logging.Logger.handle(logger, record)
             if dropped:
                 logger.warning("%d log records were dropped: the handlers are too slow", dropped)
         except Exception:

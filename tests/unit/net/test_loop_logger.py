@@ -115,6 +115,17 @@ def test_a_handler_that_drains_does_not_wait_for_itself(
     assert [False] == drained
 
 
+def test_a_record_is_handled_once_where_all_threads_seem_to_run_the_loop(
+    logger: logging.Logger, notes: Notes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """gevent's threads share the values of a `threading.local` that was made before `patch_all`."""
+    monkeypatch.setattr(module, "_threads", SimpleNamespace(is_loop=True))
+    logger.info("once")
+    assert drain_log(WAIT_SECONDS)
+    assert drain_log(WAIT_SECONDS)
+    assert [("once", "kalda-log")] == notes.seen
+
+
 def test_other_threads_call_handlers_themselves(logger: logging.Logger, notes: Notes) -> None:
     logger.info("direct")
     assert [("direct", threading.current_thread().name)] == notes.seen
