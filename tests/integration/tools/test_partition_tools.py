@@ -148,4 +148,4 @@ def test_a_cluster_is_shown_in_one_screen(kalda: Commands) -> None:
     assert (True, [], 0) == (described["is_healthy"], described["problems"], described["controller"])
     assert described["cluster_id"] == kalda("cluster", "id").stdout.strip()
     apis = {each["api"]: each for each in kalda.json("cluster", "api-versions", "--broker", "0")["apis"]}
-    assert (1, 17) == (apis["FETCH"]["key"], apis["FETCH"]["used"])
+    assert (1, 18) == (apis["FETCH"]["key"], apis["FETCH"]["used"])
