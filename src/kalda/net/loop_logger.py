@@ -90,13 +90,12 @@ class _Hand:
     def _run(self) -> None:
         idle_polls = 0
         while idle_polls < _IDLE_POLLS:
-            try:
-                taken = self._records.popleft()
-            except IndexError:
+            if not self._records:
                 idle_polls += 1
                 time.sleep(_POLL_SECONDS)
                 continue
             idle_polls = 0
+            taken = self._records.popleft()
             if isinstance(taken, threading.Event):
                 taken.set()
             else:
