@@ -18,6 +18,7 @@ from kalda.clients.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
+from kalda.net.loop_logger import drain_log
 
 TopicName = Callable[[str], str]
 Read = Callable[..., list[confluent_kafka.Message]]
@@ -141,6 +142,8 @@ def test_a_batch_that_the_topic_refuses_is_split(
     assert [b"%03d" % number * 50 for number in range(320)] == [
         each.value() for each in read(bootstrap, topic, 320)
     ]
+    # `close` waits a second for the thread that hands on what the client logs.
+    assert drain_log(30)
     assert "refused a batch of" in caplog.text
 
 
