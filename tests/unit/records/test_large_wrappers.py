@@ -2,6 +2,7 @@
 
 import struct
 import zlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -12,7 +13,7 @@ from kalda.records.errors import CorruptRecordError, DecompressedSizeError
 from kalda.records.format_conversion import down_convert, iter_any_records, up_convert
 from kalda.records.record import Record, RecordBatchBuilder
 from kalda.records.validation import search_batch
-from tests.record_implementations import needs_compiled
+from tests.record_implementations import needs_compiled, using
 
 COUNT = 50_000
 LARGE = 20 * 1024 * 1024
@@ -129,7 +130,14 @@ def test_a_search_takes_batches_at_the_ends_of_64_bits(base_offset: int, start_o
     assert expected == search_batch(batch, read_header(batch), 5, start_offset)
 
 
+@pytest.fixture
+def compiled() -> Iterator[None]:
+    with using("compiled"):
+        yield
+
+
 @needs_compiled
+@pytest.mark.usefixtures("compiled")
 def test_messages_of_an_unusual_kind_are_converted_up_to_a_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages of format 0 in a wrapper of format 1 are legal, and take Python as long as gaps do."""
     inner = b"".join(entry(0, index, b"") for index in range(2_000))
@@ -143,6 +151,7 @@ def test_messages_of_an_unusual_kind_are_converted_up_to_a_count(monkeypatch: py
 
 
 @needs_compiled
+@pytest.mark.usefixtures("compiled")
 def test_log_append_time_is_no_unusual_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """The wrapper's time counts for all, so that compiled code need not read theirs."""
     monkeypatch.setattr(message_set, "SLOW_MESSAGES_MAX", 0)
