@@ -98,23 +98,27 @@ class TlsConnection(Connection):
         if self._channel.is_established and not self._may_handle():
             self._receive_held()
             return
-        scratch = self._owner.buffers.scratch
         self.received_at = self.last_active = monotonic()
+        received = self._receive_sealed()
+        if received and (self._channel.is_established or self._shake_hands(received)):
+            self._decrypt()
+
+    def _receive_sealed(self) -> memoryview | None:
+        """Pass what has arrived to the channel; return it, or None where there was nothing to receive."""
+        scratch = self._owner.buffers.scratch
         try:
             count = self._socket.recv_into(scratch)
         except (BlockingIOError, InterruptedError):
-            return
+            return None
         except OSError as error:
             self._lost(error)
-            return
+            return None
         if not count:
             self.close("the peer closed the connection", logging.DEBUG)
-            return
+            return None
         self._owner.bytes_in += count
         self._channel.receive(scratch[:count])
-        if not self._channel.is_established and not self._shake_hands(scratch[:count]):
-            return
-        self._decrypt()
+        return scratch[:count]
 
     def _receive_held(self) -> None:
         """Keep what arrives while a limit holds back requests, and look for the end of the connection.
@@ -131,21 +135,9 @@ class TlsConnection(Connection):
             else:
                 self._pause()
             return
-        scratch = self._owner.buffers.scratch
-        try:
-            count = self._socket.recv_into(scratch)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            self._lost(error)
-            return
-        if not count:
-            self.close("the peer closed the connection", logging.DEBUG)
-            return
-        self._owner.bytes_in += count
-        self._channel.receive(scratch[:count])
-        # `_resume` goes on with it. Until more arrives, reading goes on.
-        self._paused = True
+        if self._receive_sealed():
+            # `_resume` goes on with it. Until more arrives, reading goes on.
+            self._paused = True
 
     def _shake_hands(self, received: memoryview) -> bool:
         """Go on with the handshake; return whether requests may follow."""

@@ -377,12 +377,12 @@ class EnsembleClient:
         self._pump()
 
     def _complete(self, call: Call, code: int, reader: Reader) -> None:
-        is_absent = code == NoNodeError.code and call.absent is not None
-        if code != OK and not is_absent:
+        absent = call.absent if code == NoNodeError.code else None
+        if code != OK and absent is None:
             call.fail(self._translated(code, call.path))
             return
         try:
-            result = call.absent() if is_absent and call.absent is not None else call.convert(reader)
+            result = call.convert(reader) if absent is None else absent()
         except ZooKeeperError as error:
             call.fail(error)
         except Exception as error:
