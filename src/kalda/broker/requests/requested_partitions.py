@@ -2,7 +2,7 @@
 
 OffsetCommit, TxnOffsetCommit and OffsetDelete answer UNKNOWN_TOPIC_OR_PARTITION for such a partition,
 whatever the group coordinator answers for the others. OffsetCommit and OffsetFetch name topics by id from
-version 10 on.
+version 10 on, TxnOffsetCommit from version 6 on.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,11 +30,18 @@ class IdentifiedTopic(Protocol):
     topic_id: UUID
 
 
+class OfTopics(Protocol):
+    """A response about topics."""
+
+    topics: list[Any]
+
+
 PARTITIONS_PER_STEP: Final = 32
 """Partitions that are put into one list or another in one step: 10 microseconds."""
 
 T = TypeVar("T", bound=Topic)
 Named = TypeVar("Named", bound=IdentifiedTopic)
+R = TypeVar("R", bound=OfTopics)
 
 
 def take_unnamed(cache: MetadataCache, topics: list[Named]) -> Steps[list[Named]]:
@@ -47,6 +54,19 @@ def take_unnamed(cache: MetadataCache, topics: list[Named]) -> Steps[list[Named]
         (named if topic.name else unnamed).append(topic)
     topics[:] = named
     return unnamed
+
+
+def with_ids(requested: Iterable[Named], unnamed: Iterable[Any]) -> Callable[[R], R]:
+    """Return what gives the topics of a response the ids of the request, and adds those without a name."""
+    ids = {topic.name: topic.topic_id for topic in requested}
+
+    def identified(response: R) -> R:
+        for topic in response.topics:
+            topic.topic_id = ids[topic.name]
+        response.topics += unnamed
+        return response
+
+    return identified
 
 
 def take_unknown(cache: MetadataCache, topics: list[T]) -> Steps[list[T]]:

@@ -19,6 +19,7 @@ from kalda.broker.requests.requested_partitions import (
     take_unknown,
     take_unnamed,
     topic_errors,
+    with_ids,
 )
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
@@ -55,13 +56,7 @@ def _commit_by_id(services: BrokerServices, request: OffsetCommitRequest, versio
     unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return OffsetCommitResponse(topics=unknown)
-    ids = {topic.name: topic.topic_id for topic in request.topics}
-
-    def identified(response: OffsetCommitResponse) -> OffsetCommitResponse:
-        for topic in response.topics:
-            topic.topic_id = ids[topic.name]
-        return OffsetCommitResponse(topics=[*response.topics, *unknown])
-
+    identified = with_ids(request.topics, unknown)
     answer = yield from _commit(services, request, version)
     if isinstance(answer, Pending):
         return answer.then(lambda done: identified(_value(request, done)))

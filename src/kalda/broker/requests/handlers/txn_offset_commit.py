@@ -20,6 +20,7 @@ from kalda.broker.requests.requested_partitions import (
     take_unknown,
     take_unnamed,
     topic_errors,
+    with_ids,
 )
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.verification import PASSING
@@ -59,13 +60,7 @@ def _commit_by_id(services: BrokerServices, request: TxnOffsetCommitRequest, ver
     unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=unknown)
-    ids = {topic.name: topic.topic_id for topic in request.topics}
-
-    def identified(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-        for topic in response.topics:
-            topic.topic_id = ids[topic.name]
-        return TxnOffsetCommitResponse(topics=[*response.topics, *unknown])
-
+    identified = with_ids(request.topics, unknown)
     answer = yield from _commit(services, request, version)
     if isinstance(answer, Pending):
         return answer.then(lambda done: identified(done.value))
