@@ -17,7 +17,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-SOURCES = (Path("src/kalda/protocol/fast/_requests.pyx"), Path("src/kalda/records/_columns.pyx"))
+SOURCES = (Path("src/kalda/protocol/fast/_requests.pyx"), Path("src/kalda/records/_records.pyx"))
 REPORT = Path("build/extension.txt")
 
 

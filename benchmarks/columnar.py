@@ -17,7 +17,7 @@ from kalda.records.compression import Compression
 from kalda.records.record import Record, RecordBatchBuilder, iter_records, record_bytes
 
 if implementation.is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 _RECORDS: Final = 2_000
 _RUNS: Final = 150
@@ -42,7 +42,7 @@ def run() -> list[Figure]:
         with patch.object(implementation, "_is_used", name == "compiled"):
             figures.append(_rate(f"row iterator, 100 B, {name}", lambda: list(iter_records(plain))))
             figures.append(_rate(f"consumer's records, 100 B, {name}", partial(_consumer_records, plain)))
-        append = _columns.append_record if name == "compiled" else record._append_in_python
+        append = _records.append_record if name == "compiled" else record._append_in_python
         with patch.object(record, "_append_record", append):
             figures.append(_rate(f"row builder, 100 B, {name}", partial(_build, rows)))
     figures.append(_headers_per_second(_batches(records_per_batch=1, count=1)))

@@ -18,7 +18,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from kalda.broker.access.sasl_authenticator import SaslAuthenticator
+from kalda.broker.security.sasl_authenticator import SaslAuthenticator
 from kalda.common.metrics import Metrics
 from kalda.net.connection import Connection
 from kalda.net.metrics_http import MetricsServer
@@ -35,10 +35,10 @@ from kalda.security.tls.der import DerError
 from kalda.security.tls.distinguished_name import subject_name
 from kalda.security.tls.principal_mapping import NoMatchingRuleError, PrincipalMapping
 from kalda.security.zookeeper.digest_md5 import DigestMd5Client, DigestMd5Error, DigestMd5Server
-from kalda.zk.proto.framing import FrameError, FrameReader
-from kalda.zk.proto.jute import JuteError
-from kalda.zk.proto.requests import ConnectRequest, read_connect_request
-from kalda.zk.server.four_letter_words import is_four_letter_word
+from kalda.zookeeper.protocol.framing import FrameError, FrameReader
+from kalda.zookeeper.protocol.jute import JuteError
+from kalda.zookeeper.protocol.requests import ConnectRequest, read_connect_request
+from kalda.zookeeper.server.four_letter_words import is_four_letter_word
 from tests.unit.net.fakes import Harness
 from tests.zookeeper_requests import write_connect_request
 

@@ -8,11 +8,11 @@ import pytest
 from kalda.records import implementation, record
 
 if implementation.is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 needs_compiled = pytest.mark.skipif(
     not implementation.is_built,
-    reason="kalda.records._columns is not built; `make install` builds it where a C compiler exists",
+    reason="kalda.records._records is not built; `make install` builds it where a C compiler exists",
 )
 
 
@@ -21,7 +21,7 @@ def using(name: str) -> Iterator[None]:
     """Decode and encode with one implementation, "compiled" or "numpy"."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(implementation, "_is_used", name == "compiled")
-        append = _columns.append_record if name == "compiled" else record._append_in_python
+        append = _records.append_record if name == "compiled" else record._append_in_python
         patch.setattr(record, "_append_record", append)
         yield
 

@@ -4,9 +4,9 @@ import struct
 from collections.abc import Callable
 from typing import Final
 
-from kalda.zk.proto.jute import INT, write_buffer, write_int, write_long, write_text
-from kalda.zk.proto.op_codes import ERROR, OpCode
-from kalda.zk.proto.requests import (
+from kalda.zookeeper.protocol.jute import INT, write_buffer, write_int, write_long, write_text
+from kalda.zookeeper.protocol.op_codes import ERROR, OpCode
+from kalda.zookeeper.protocol.requests import (
     HEADER,
     ConnectRequest,
     CreateRequest,

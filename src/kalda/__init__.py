@@ -103,14 +103,8 @@ if TYPE_CHECKING:
         RecordDeserializationError,
         WakeupError,
     )
-    from kalda.clients.consumer.consumer_record import (
-        ConsumerGroupMetadata,
-        ConsumerRecord,
-        OffsetAndMetadata,
-        OffsetAndTimestamp,
-    )
     from kalda.clients.consumer.deserializers import Deserializer
-    from kalda.clients.consumer.group_errors import (
+    from kalda.clients.consumer.group.errors import (
         AssignorError,
         CommitFailedError,
         FencedInstanceIdError,
@@ -158,6 +152,12 @@ if TYPE_CHECKING:
     from kalda.clients.producer.record_future import RecordFuture
     from kalda.clients.producer.record_metadata import RecordMetadata
     from kalda.clients.producer.serializers import Serializer
+    from kalda.clients.values import (
+        ConsumerGroupMetadata,
+        ConsumerRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+    )
     from kalda.common.config_def import ConfigType
     from kalda.common.errors import ErrorCode
     from kalda.common.types import BrokerEndpoint, TopicPartition
@@ -344,7 +344,7 @@ _MODULES: Final = {
     "ArrowFuture": "kalda.clients.producer.arrow_future",
     "ArrowMetadata": "kalda.clients.producer.arrow_future",
     "Assignment": "kalda.clients.consumer.assignors.partition_assignor",
-    "AssignorError": "kalda.clients.consumer.group_errors",
+    "AssignorError": "kalda.clients.consumer.group.errors",
     "AsyncAdmin": "kalda.clients.admin.async_admin",
     "AsyncConsumer": "kalda.clients.consumer.async_consumer",
     "AsyncProducer": "kalda.clients.producer.async_producer",
@@ -361,7 +361,7 @@ _MODULES: Final = {
     "Cluster": "kalda.testing",
     "ClusterDescription": "kalda.clients.admin.clusters",
     "ClusterError": "kalda.testing",
-    "CommitFailedError": "kalda.clients.consumer.group_errors",
+    "CommitFailedError": "kalda.clients.consumer.group.errors",
     "ConfigEntry": "kalda.clients.admin.configs",
     "ConfigResource": "kalda.clients.admin.configs",
     "ConfigResourceType": "kalda.clients.admin.configs",
@@ -370,11 +370,11 @@ _MODULES: Final = {
     "ConfigType": "kalda.common.config_def",
     "Consumer": "kalda.clients.consumer.consumer",
     "ConsumerGroupDescription": "kalda.clients.admin.groups",
-    "ConsumerGroupMetadata": "kalda.clients.consumer.consumer_record",
+    "ConsumerGroupMetadata": "kalda.clients.values",
     "ConsumerInterceptor": "kalda.clients.consumer.rebalance_listener",
     "ConsumerOptions": "kalda.clients.consumer.consumer_config",
     "ConsumerRebalanceListener": "kalda.clients.consumer.rebalance_listener",
-    "ConsumerRecord": "kalda.clients.consumer.consumer_record",
+    "ConsumerRecord": "kalda.clients.values",
     "DelegationToken": "kalda.clients.admin.delegation_tokens",
     "DeletedRecords": "kalda.clients.admin.partitions",
     "Deserializer": "kalda.clients.consumer.deserializers",
@@ -383,14 +383,14 @@ _MODULES: Final = {
     "FatalTransactionError": "kalda.clients.errors",
     "FeatureMetadata": "kalda.clients.admin.clusters",
     "FeatureUpdate": "kalda.clients.admin.clusters",
-    "FencedInstanceIdError": "kalda.clients.consumer.group_errors",
+    "FencedInstanceIdError": "kalda.clients.consumer.group.errors",
     "FetchCorruptionError": "kalda.clients.consumer.consumer_errors",
     "FinalizedVersionRange": "kalda.clients.admin.clusters",
     "GroupListing": "kalda.clients.admin.groups",
     "GroupState": "kalda.clients.admin.groups",
     "GroupType": "kalda.clients.admin.groups",
     "IllegalStateError": "kalda.clients.errors",
-    "InconsistentGroupProtocolError": "kalda.clients.consumer.group_errors",
+    "InconsistentGroupProtocolError": "kalda.clients.consumer.group.errors",
     "IsolationLevel": "kalda.clients.config.isolation_level",
     "KafkaPrincipal": "kalda.security.principal",
     "KaldaDataSource": "kalda.spark.datasource",
@@ -407,8 +407,8 @@ _MODULES: Final = {
     "NewPartitions": "kalda.clients.admin.topics",
     "NewTopic": "kalda.clients.admin.topics",
     "NoOffsetForPartitionError": "kalda.clients.consumer.consumer_errors",
-    "OffsetAndMetadata": "kalda.clients.consumer.consumer_record",
-    "OffsetAndTimestamp": "kalda.clients.consumer.consumer_record",
+    "OffsetAndMetadata": "kalda.clients.values",
+    "OffsetAndTimestamp": "kalda.clients.values",
     "OffsetOutOfRangeError": "kalda.clients.errors",
     "OffsetRange": "kalda.clients.producer.arrow_future",
     "OffsetSpec": "kalda.clients.admin.partitions",
@@ -431,8 +431,8 @@ _MODULES: Final = {
     "ProducerState": "kalda.clients.admin.transactions",
     "QuotaAlteration": "kalda.clients.admin.quotas",
     "QuotaFilter": "kalda.clients.admin.quotas",
-    "RebalanceInProgressError": "kalda.clients.consumer.group_errors",
-    "RebalanceListenerError": "kalda.clients.consumer.group_errors",
+    "RebalanceInProgressError": "kalda.clients.consumer.group.errors",
+    "RebalanceListenerError": "kalda.clients.consumer.group.errors",
     "RebalanceProtocol": "kalda.clients.consumer.assignors.partition_assignor",
     "RecordDeserializationError": "kalda.clients.consumer.consumer_errors",
     "RecordFuture": "kalda.clients.producer.record_future",
@@ -443,7 +443,7 @@ _MODULES: Final = {
     "RequestTimedOutError": "kalda.clients.errors",
     "ResourcePattern": "kalda.security.acl.model",
     "ResourceType": "kalda.security.acl.model",
-    "RetriableCommitFailedError": "kalda.clients.consumer.group_errors",
+    "RetriableCommitFailedError": "kalda.clients.consumer.group.errors",
     "RoundRobinPartitioner": "kalda.clients.producer.partitioner",
     "SaslAuthenticationError": "kalda.clients.errors",
     "ScramCredentialDeletion": "kalda.clients.admin.users",
@@ -452,7 +452,7 @@ _MODULES: Final = {
     "ScramMechanism": "kalda.clients.admin.users",
     "SerializationError": "kalda.clients.errors",
     "Serializer": "kalda.clients.producer.serializers",
-    "StaleMemberEpochError": "kalda.clients.consumer.group_errors",
+    "StaleMemberEpochError": "kalda.clients.consumer.group.errors",
     "Subscription": "kalda.clients.consumer.assignors.partition_assignor",
     "SubscriptionPattern": "kalda.clients.consumer.subscription_state",
     "SupportedVersionRange": "kalda.clients.admin.clusters",

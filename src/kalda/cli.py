@@ -1,7 +1,7 @@
 """Defines the `kalda` command line: the commands that run servers, and the tools behind them.
 
 It runs no broker code itself; each command imports what it needs, so that ``kalda --help`` is quick. The
-tools are those of `kalda.tools.framework.registry`, loaded one at a time.
+tools are those of `kalda.cli_tools`, loaded one at a time.
 """
 
 import re
@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 import click
 
 import kalda
+from kalda.cli_tools import LazyGroup
+from kalda.command.groups import CONTEXT_SETTINGS
+from kalda.command.option_types import EnumType, Integer, OptionValueError
+from kalda.command.output import escape_unencodable
 from kalda.common.logging import LogFormat, LogLevel, LogOptions, configure, report_failure
-from kalda.tools.framework.option_types import EnumType, Integer, OptionValueError
-from kalda.tools.framework.output import escape_unencodable
-from kalda.tools.framework.registry import CONTEXT_SETTINGS, LazyGroup
 
 if TYPE_CHECKING:
     from kalda.broker.process.secure import SecureCluster
@@ -190,7 +191,7 @@ def start(
         from kalda.broker.process.standalone import run_standalone
 
         sys.exit(run_standalone(directory, configs[0], zookeeper_port or 0, users, client_file))
-    from kalda.broker.process.group import run_group
+    from kalda.broker.process.broker_processes import run_group
 
     written = [
         {name: value for name, value in each.items() if in_file.get(name) != value}

@@ -13,8 +13,8 @@ from typing import Final
 import click
 
 from kalda.cli import app
-from kalda.tools.framework.examples import EXAMPLES
-from kalda.tools.framework.registry import SECTIONS, TOOLS, load_tool
+from kalda.cli_tools import SECTIONS, TOOLS, load_tool
+from kalda.command.examples import EXAMPLES
 
 PAGE: Final = "cli.md"
 

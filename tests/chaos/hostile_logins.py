@@ -35,10 +35,10 @@ from kalda.security.sasl.scram import ScramClient
 from kalda.security.tls.authority import CertificateAuthority
 from kalda.security.zookeeper.digest_md5 import DigestMd5Client
 from kalda.testing import KaldaProcess, ZooKeeperProcess
-from kalda.zk.proto.jute import Reader
-from kalda.zk.proto.op_codes import AUTH_FAILED, OK, OpCode
-from kalda.zk.proto.requests import SaslRequest
-from tests.integration.zk.wire import Client
+from kalda.zookeeper.protocol.jute import Reader
+from kalda.zookeeper.protocol.op_codes import AUTH_FAILED, OK, OpCode
+from kalda.zookeeper.protocol.requests import SaslRequest
+from tests.integration.zookeeper.wire import Client
 from tests.raw_client import audit_lines, base64_json, bearer, text
 
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -17,15 +17,15 @@ from typing import Final, Self
 
 from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.process.secure import login, pem_stores, properties_text, write_private
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.scram_users import set_scram_user
 from kalda.common.clock import SystemClock
 from kalda.security.sasl.mechanism import SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.zookeeper.client_security import read_client_security
 from kalda.testing import BrokerProcess, ZooKeeperProcess
 from kalda.testing.process import free_ports
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
-from kalda.zk.client.scram_users import set_scram_user
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from tests.chaos.copier_clients import LIBRDKAFKA
 from tests.integration.real_zookeeper import RealZooKeeper
 

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
 from kalda.records.columnar import decode_batches
 

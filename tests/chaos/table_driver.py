@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.spec.model import TableFormat, TableSpec, WriteMode
 from kalda.pipelines.tables import CompactPolicy, DataFile, TableWriter, TaskId, open_table
 from kalda.pipelines.tables.storage import TableStorage

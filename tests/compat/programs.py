@@ -16,8 +16,8 @@ from typing import Any
 
 from kalda import Consumer
 from kalda.clients.errors import ClientError
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
 from kalda.records.columnar import decode_batches
 from kalda.testing import KaldaProcess

@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from benchmarks.apache_kafka import NotAvailableError
-from kalda.broker.access.authorizer import Authorizer
+from kalda.broker.security.authorizer import Authorizer
+from kalda.cluster.acl_store import AclStore
 from kalda.net.connection import Connection
 from kalda.security.acl import znodes
 from kalda.security.acl.model import (
@@ -25,8 +26,7 @@ from kalda.security.acl.model import (
 )
 from kalda.security.principal import USER, KafkaPrincipal
 from kalda.testing import ZooKeeperProcess
-from kalda.zk.client.acl_store import AclStore
-from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from tests.compat.java_releases import JavaRelease
 
 PROGRAM = Path(__file__).parent / "java" / "Authorize.java"

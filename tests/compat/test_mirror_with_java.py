@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.apache_kafka import ApacheKafka, NotAvailableError, maven_jars
 from kalda import Admin, Consumer, NewTopic, Producer
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 from kalda.testing import KaldaProcess
 from tests.compat.old_kafka import old_kafka

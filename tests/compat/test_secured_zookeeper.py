@@ -15,9 +15,9 @@ from tests.compat.java_releases import JavaRelease
 from tests.integration.clients.clients import ConfluentClient, Message
 from tests.integration.cluster.helpers import create_topic, leaders, wait_until
 from tests.integration.real_zookeeper import RealZooKeeper, free_port, missing
-from tests.integration.zk.secured_servers import SERVERS, SecuredServer, secured_server
-from tests.integration.zk.test_java_client import command_line
-from tests.integration.zk.tls_files import TlsFiles
+from tests.integration.zookeeper.secured_servers import SERVERS, SecuredServer, secured_server
+from tests.integration.zookeeper.test_java_client import command_line
+from tests.integration.zookeeper.tls_files import TlsFiles
 
 pytestmark = [
     pytest.mark.skipif(missing() is not None, reason=missing() or ""),

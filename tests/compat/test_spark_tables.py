@@ -23,7 +23,7 @@ from pyiceberg.utils.concurrent import ExecutorFactory
 
 from benchmarks.apache_kafka import NotAvailableError, maven_jars
 from benchmarks.spark_official import pyspark_python
-from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.spec.model import Evolve, TableFormat, TableSpec
 from kalda.pipelines.tables import CompactPolicy, Table, TaskId, open_table
 from kalda.pipelines.tables.upsert import HIDDEN

@@ -16,7 +16,7 @@ from kalda.pipelines.tables import open_table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kalda.clients.consumer.consumer_record import ConsumerRecord
+    from kalda.clients.values import ConsumerRecord
 
 
 def read_pipelines(text: str, bootstrap: str, directory: Path, **variables: str) -> PipelineFile:

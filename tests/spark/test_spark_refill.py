@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kalda.pipelines.backfill.bounds import AtOffset, AtTime
+from kalda.pipelines.backfill.refill import Refill, RefillError
 from kalda.pipelines.dlq.replay import open_letters
 from kalda.pipelines.engine.errors import ProgressLostError
 from kalda.pipelines.engine.pipeline_run import PipelineRun
@@ -13,8 +15,6 @@ from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.ledger.evidence import audit_pipeline
 from kalda.pipelines.ledger.topic import read_ledger
-from kalda.pipelines.refill.bounds import AtOffset, AtTime
-from kalda.pipelines.refill.refill import Refill, RefillError
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file
 from kalda.pipelines.tables import open_table

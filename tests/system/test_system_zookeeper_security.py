@@ -11,8 +11,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from kalda.testing import BrokerProcess, KaldaProcess, ZooKeeperProcess
 from kalda.testing.process import CommandProcess
 from tests.integration.cluster.helpers import create_topic
-from tests.integration.zk.secured_servers import secured_server
-from tests.integration.zk.tls_files import TlsFiles
+from tests.integration.zookeeper.secured_servers import secured_server
+from tests.integration.zookeeper.tls_files import TlsFiles
 from tests.integration.zookeeper_client import zookeeper_client
 
 SECURE = {"zookeeper.set.acl": "true"}

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kalda.cli_reference import PAGE, page, servers, write_page
-from kalda.tools.framework.registry import TOOLS
+from kalda.cli_tools import TOOLS
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 

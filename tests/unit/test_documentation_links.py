@@ -9,7 +9,7 @@ import pytest
 import repository_links
 from repository_links import REPOSITORY, Link
 
-from kalda.broker.config.definitions import BROKER_CONFIG
+from kalda.settings.definitions import BROKER_CONFIG
 
 PAGES = sorted(
     str(path.relative_to(REPOSITORY))

@@ -35,7 +35,8 @@ OF_CLIENTS_AND_TOOLS = [
         "protocol",
         "records",
         "tools",
-        "zk.client",
+        "cluster",
+        "zookeeper.client",
     ]
 ]
 WITH_SPARK = "kalda.spark,kalda.pipelines,kalda.__main__"

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 import yaml
 
-from kalda.tools.framework.registry import TOOLS, load_tool
+from kalda.cli_tools import TOOLS, load_tool
 
 ROOT = Path(__file__).parents[2]
 RUNBOOK = (ROOT / "docs/how-to/runbook.md").read_text()

@@ -1,7 +1,7 @@
 """The broker: a server that stores partitions, answers Kafka's requests and takes part in a cluster.
 
 `server` starts and stops one broker, `assembly` makes its parts; every other module is in a package, and each
-package's opening names the packages that it uses. From the bottom up: `config` and `metadata`; `foundation`,
+package's opening names the packages that it uses. From the bottom up: `config` and `metadata`; `context`,
 `topics` and `replicas`; `fetching`, `internal_topics`, `groups`, `transactions`, `logs` and `control_plane`;
 `requests` and `metrics`. `process` runs brokers as operating system processes.
 The decisions of the controller and of the coordinators are not here but in `kalda.controller` and

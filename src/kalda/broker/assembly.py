@@ -9,17 +9,13 @@ import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kalda.broker.access.broker_audit import AUDIT_INTERVAL_MS
-from kalda.broker.access.broker_listeners import BrokerListeners
-from kalda.broker.access.host_addresses import HostAddresses
-from kalda.broker.config import BrokerConfig
+from kalda.broker.context.broker_context import BrokerContext
+from kalda.broker.context.health import BrokerHealth, BrokerState
+from kalda.broker.context.service_tasks import ServiceTasks
 from kalda.broker.control_plane.channel import ControllerChannel, ControllerRoute
 from kalda.broker.control_plane.controlled_shutdown import ControlledShutdown
 from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.fetching.fetch_session import FetchSessionCache
-from kalda.broker.foundation.foundation import Foundation
-from kalda.broker.foundation.health import BrokerHealth, BrokerState
-from kalda.broker.foundation.service_tasks import ServiceTasks
 from kalda.broker.groups.assembly import (
     build_consumer_group_coordinator,
     build_group_coordinator,
@@ -57,6 +53,9 @@ from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.topic_responses import TopicResponses
+from kalda.broker.security.broker_audit import AUDIT_INTERVAL_MS
+from kalda.broker.security.broker_listeners import BrokerListeners
+from kalda.broker.security.host_addresses import HostAddresses
 from kalda.broker.telemetry.assembly import EXPIRY_CHECK_INTERVAL_MS, build_client_metrics
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
@@ -68,6 +67,7 @@ from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.server import Server, ServerConfig
 from kalda.security.quota.rate import Window
+from kalda.settings import BrokerConfig
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.filesystem import FileSystem
 
@@ -82,7 +82,7 @@ _SESSION_ID_MAX: Final = 2**31 - 1
 class BrokerParts:
     """The parts of one broker that its life cycle starts and stops."""
 
-    foundation: Foundation
+    context: BrokerContext
     services: BrokerServices
     listeners: BrokerListeners
     dispatcher: Dispatcher
@@ -110,33 +110,33 @@ class BrokerParts:
 
     def run(self, file_system: FileSystem, executor: BackgroundExecutor) -> None:
         """Start the background work of all parts."""
-        foundation, services, tasks = self.foundation, self.services, self.service_tasks
-        tasks.run("registration", foundation.registration.run())
-        run_log_maintenance(tasks, foundation.config, foundation.log_manager, services.replica_manager)
-        run_log_cleaner(tasks, foundation, file_system)
-        self.replication.run(tasks, foundation)
-        self.transactions.run(tasks, foundation.config)
-        tasks.run("certificates", foundation.access.tls.run(executor))
-        tasks.run("listeners", self.listeners.run(foundation.registration.update))
-        for work in foundation.access.background():
+        context, services, tasks = self.context, self.services, self.service_tasks
+        tasks.run("registration", context.registration.run())
+        run_log_maintenance(tasks, context.config, context.log_manager, services.replica_manager)
+        run_log_cleaner(tasks, context, file_system)
+        self.replication.run(tasks, context)
+        self.transactions.run(tasks, context.config)
+        tasks.run("certificates", context.access.tls.run(executor))
+        tasks.run("listeners", self.listeners.run(context.registration.update))
+        for work in context.access.background():
             tasks.run("access", work)
-        if foundation.access.delegation_tokens.is_enabled:
+        if context.access.delegation_tokens.is_enabled:
             tasks.every(
                 "delegation tokens",
-                foundation.config.delegation_token_expiry_check_interval_ms,
+                context.config.delegation_token_expiry_check_interval_ms,
                 self._delete_ended_tokens,
             )
-        if foundation.access.audit is not None:
-            tasks.every("audit", AUDIT_INTERVAL_MS, foundation.access.audit.report_suppressed)
+        if context.access.audit is not None:
+            tasks.every("audit", AUDIT_INTERVAL_MS, context.access.audit.report_suppressed)
         tasks.every("client metrics", EXPIRY_CHECK_INTERVAL_MS, services.client_metrics.expire)
-        tasks.run("features", foundation.features.run())
+        tasks.run("features", context.features.run())
         tasks.run("controller", services.controller.run())
         tasks.run("end offsets", self.remote_end_offsets.run())
 
     async def _delete_ended_tokens(self) -> None:
         """Delete the delegation tokens that have ended, as the controller does for all brokers."""
         if self.services.controller.is_active:
-            await self.foundation.access.delegation_tokens.delete_ended()
+            await self.context.access.delegation_tokens.delete_ended()
 
     def close_metrics(self) -> None:
         """Stop serving metrics."""
@@ -144,43 +144,41 @@ class BrokerParts:
             self.metrics_server.close_nowait()
 
 
-def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
+def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
     """Make the parts of a broker; `tasks` runs handlers and replica fetchers.
 
     Raises `ConfigError`: a setting names something that does not exist here.
     """
-    config, clock = foundation.config, foundation.clock
+    config, clock = context.config, context.clock
     timer, purgatories = _build_purgatories(clock)
     cache = MetadataCache()
-    replication = build_replication(foundation, cache, purgatories, tasks)
+    replication = build_replication(context, cache, purgatories, tasks)
     replicas = replication.replica_manager
-    control = _build_control(foundation, cache, replicas)
-    topic_admin = _build_topic_admin(foundation, cache, purgatories["topic"], control.controller)
+    control = _build_control(context, cache, replicas)
+    topic_admin = _build_topic_admin(context, cache, purgatories["topic"], control.controller)
     internal_topics = InternalTopics(config, clock, cache, replicas, topic_admin)
-    groups = build_group_coordinator(foundation, cache, internal_topics)
-    ids = ProducerIds(foundation.broker_id, foundation.cluster_store)
-    transactions = build_transactions(
-        foundation, cache, replicas, purgatories["produce"], internal_topics, ids
-    )
+    groups = build_group_coordinator(context, cache, internal_topics)
+    ids = ProducerIds(context.broker_id, context.cluster_store)
+    transactions = build_transactions(context, cache, replicas, purgatories["produce"], internal_topics, ids)
     services = BrokerServices(
-        access=foundation.access,
+        access=context.access,
         api_versions=advertised_versions(shows_metrics=config.metrics_port is not None),
-        broker_id=foundation.broker_id,
-        client_metrics=build_client_metrics(config, foundation.config_store, clock, foundation.metrics),
-        cluster_id=foundation.cluster_id,
+        broker_id=context.broker_id,
+        client_metrics=build_client_metrics(config, context.config_store, clock, context.metrics),
+        cluster_id=context.cluster_id,
         config=config,
         clock=clock,
-        cluster_store=foundation.cluster_store,
-        config_store=foundation.config_store,
+        cluster_store=context.cluster_store,
+        config_store=context.config_store,
         consumer_groups=build_consumer_group_coordinator(config, groups),
         controller=control.controller,
         controller_requests=control.requests,
-        features=foundation.features,
-        fetch_sessions=_build_fetch_sessions(foundation),
+        features=context.features,
+        fetch_sessions=_build_fetch_sessions(context),
         group_coordinator=groups,
         internal_topics=internal_topics,
-        lease_grants=_build_lease_grants(foundation, replicas),
-        log_manager=foundation.log_manager,
+        lease_grants=_build_lease_grants(context, replicas),
+        log_manager=context.log_manager,
         marker_appends=transactions.marker_appends,
         metadata_cache=cache,
         produce_gate=transactions.gate,
@@ -194,43 +192,43 @@ def assemble(foundation: Foundation, tasks: asyncio.TaskGroup) -> BrokerParts:
         topic_responses=TopicResponses(cache),
         transaction_coordinator=transactions.coordinator,
     )
-    dispatcher = _build_dispatcher(services, foundation, tasks)
+    dispatcher = _build_dispatcher(services, context, tasks)
     served_early = frozenset(handler.key for handler in HANDLERS if handler.is_served_early)
     early_requests = EarlyRequests(services.releases.guarded(dispatcher.on_frame), served_early)
-    health = BrokerHealth(foundation.registration)
+    health = BrokerHealth(context.registration)
     parts = BrokerParts(
-        foundation=foundation,
+        context=context,
         services=services,
-        listeners=_build_listeners(foundation, services, dispatcher, early_requests),
+        listeners=_build_listeners(context, services, dispatcher, early_requests),
         dispatcher=dispatcher,
         early_requests=early_requests,
         timer=timer,
         controller_channel=control.channel,
         replication=replication,
         transactions=transactions,
-        remote_end_offsets=_build_remote_end_offsets(foundation, cache),
+        remote_end_offsets=_build_remote_end_offsets(context, cache),
         service_tasks=ServiceTasks(tasks),
         health=health,
-        metrics_server=_build_metrics_server(foundation, health),
+        metrics_server=_build_metrics_server(context, health),
     )
     _register_metrics(parts)
     return parts
 
 
 def _build_dispatcher(
-    services: BrokerServices, foundation: Foundation, tasks: asyncio.TaskGroup
+    services: BrokerServices, context: BrokerContext, tasks: asyncio.TaskGroup
 ) -> Dispatcher:
-    dispatcher = Dispatcher(services, HANDLERS, foundation.metrics, tasks)
-    if foundation.access.authorizer is not None:
+    dispatcher = Dispatcher(services, HANDLERS, context.metrics, tasks)
+    if context.access.authorizer is not None:
         # Imported only when needed: a broker without ACLs starts faster.
-        from kalda.broker.requests.access.request_access import RequestAccess
+        from kalda.broker.requests.checks.request_access import RequestAccess
 
-        dispatcher.set_access(RequestAccess(services, foundation.access.authorizer))
-    if foundation.access.authorizer is not None or any(
-        each.uses_tls or each.uses_sasl for each in foundation.config.listeners
+        dispatcher.set_access(RequestAccess(services, context.access.authorizer))
+    if context.access.authorizer is not None or any(
+        each.uses_tls or each.uses_sasl for each in context.config.listeners
     ):
-        dispatcher.set_audit(foundation.access.audit)
-    dispatcher.set_throttle(foundation.access.throttle)
+        dispatcher.set_audit(context.access.audit)
+    dispatcher.set_throttle(context.access.throttle)
     return dispatcher
 
 
@@ -251,106 +249,106 @@ class _Control:
     controller: ControllerDriver
 
 
-def _build_control(foundation: Foundation, cache: MetadataCache, replicas: ReplicaManager) -> _Control:
-    config, logs = foundation.config, foundation.log_manager
+def _build_control(context: BrokerContext, cache: MetadataCache, replicas: ReplicaManager) -> _Control:
+    config, logs = context.config, context.log_manager
     requests = ControllerRequests(
-        foundation.cluster_store,
-        foundation.config_store,
+        context.cluster_store,
+        context.config_store,
         replicas.roles,
         cache,
         has_log=lambda partition: logs.get(partition) is not None,
-        broker_epoch=lambda: foundation.registration.broker_epoch,
+        broker_epoch=lambda: context.registration.broker_epoch,
     )
-    routes = [ControllerRoute(config.inter_broker_listener_name, foundation.dialer)]
+    routes = [ControllerRoute(config.inter_broker_listener_name, context.dialer)]
     if config.control_plane_listener_name is not None:
-        assert foundation.control_plane_dialer is not None, "a control plane without a dialer"
-        routes.insert(0, ControllerRoute(config.control_plane_listener_name, foundation.control_plane_dialer))
+        assert context.control_plane_dialer is not None, "a control plane without a dialer"
+        routes.insert(0, ControllerRoute(config.control_plane_listener_name, context.control_plane_dialer))
     channel = ControllerChannel(
-        foundation.broker_id,
+        context.broker_id,
         requests,
         routes,
         timeout_ms=config.controller_socket_timeout_ms,
     )
-    return _Control(requests, channel, _build_controller(foundation, channel))
+    return _Control(requests, channel, _build_controller(context, channel))
 
 
 def _build_topic_admin(
-    foundation: Foundation,
+    context: BrokerContext,
     cache: MetadataCache,
     purgatory: DelayedOperationPurgatory,
     controller: ControllerDriver,
 ) -> TopicAdmin:
     admin = TopicAdmin(
-        foundation.broker_id,
-        foundation.config,
-        foundation.cluster_store,
+        context.broker_id,
+        context.config,
+        context.cluster_store,
         cache,
-        foundation.config_store,
+        context.config_store,
         purgatory,
-        foundation.clock,
+        context.clock,
         complete_deletions=controller.complete_deletions,
     )
-    admin.configs.add_check(foundation.access.validate)
+    admin.configs.add_check(context.access.validate)
     return admin
 
 
-def _build_remote_end_offsets(foundation: Foundation, cache: MetadataCache) -> RemoteEndOffsets:
+def _build_remote_end_offsets(context: BrokerContext, cache: MetadataCache) -> RemoteEndOffsets:
     return RemoteEndOffsets(
-        foundation.broker_id,
+        context.broker_id,
         cache,
-        foundation.clock,
-        foundation.dialer,
-        listener=foundation.config.inter_broker_listener_name,
-        timeout_ms=foundation.config.request_timeout_ms,
+        context.clock,
+        context.dialer,
+        listener=context.config.inter_broker_listener_name,
+        timeout_ms=context.config.request_timeout_ms,
     )
 
 
-def _build_fetch_sessions(foundation: Foundation) -> FetchSessionCache:
+def _build_fetch_sessions(context: BrokerContext) -> FetchSessionCache:
     chance = random.SystemRandom()
     return FetchSessionCache(
-        foundation.config.max_incremental_fetch_session_cache_slots,
-        foundation.clock,
+        context.config.max_incremental_fetch_session_cache_slots,
+        context.clock,
         lambda: chance.randint(1, _SESSION_ID_MAX),
     )
 
 
-def _build_lease_grants(foundation: Foundation, replicas: ReplicaManager) -> LeaseGrants | None:
+def _build_lease_grants(context: BrokerContext, replicas: ReplicaManager) -> LeaseGrants | None:
     """Make what grants read leases, and have deletion and the log cleaner ask it."""
-    config, resources = foundation.config, foundation.log_manager.resources
+    config, resources = context.config, context.log_manager.resources
     if not config.kalda_read_lease_enable:
         return None
     limits = LeaseLimits(
         config.kalda_read_lease_max, config.kalda_read_lease_ms, config.kalda_read_lease_lifetime_ms
     )
-    grants = LeaseGrants(replicas, resources.file_system, foundation.clock, limits)
+    grants = LeaseGrants(replicas, resources.file_system, context.clock, limits)
     resources.read_leases = grants
     return grants
 
 
 def build_controlled_shutdown(parts: BrokerParts) -> ControlledShutdown:
     """Make what hands the leaderships of a stopping broker over."""
-    foundation, services = parts.foundation, parts.services
+    context, services = parts.context, parts.services
     return ControlledShutdown(
-        foundation.broker_id,
-        foundation.config,
+        context.broker_id,
+        context.config,
         services.metadata_cache,
         services.controller,
-        foundation.dialer,
-        broker_epoch=lambda: foundation.registration.broker_epoch,
+        context.dialer,
+        broker_epoch=lambda: context.registration.broker_epoch,
         stop_following=lambda: services.controller_requests.stop_following(
             parts.replication.fetchers.unfollow
         ),
     )
 
 
-def _build_controller(foundation: Foundation, channel: ControllerChannel) -> ControllerDriver:
+def _build_controller(context: BrokerContext, channel: ControllerChannel) -> ControllerDriver:
     """Make the controller; it elects leaders again when unclean elections become allowed."""
-    config, store = foundation.config, foundation.config_store
+    config, store = context.config, context.config_store
     controller = ControllerDriver(
-        foundation.broker_id,
-        foundation.cluster_store,
+        context.broker_id,
+        context.cluster_store,
         channel,
-        foundation.clock,
+        context.clock,
         is_topic_deletion_enabled=config.delete_topic_enable,
         is_unclean_election_default=lambda: config.unclean_leader_election_enable,
         balance_check_seconds=(
@@ -369,39 +367,39 @@ def _build_controller(foundation: Foundation, channel: ControllerChannel) -> Con
 
 
 def _register_metrics(parts: BrokerParts) -> None:
-    foundation, services = parts.foundation, parts.services
-    metrics, replicas, cache = foundation.metrics, services.replica_manager, services.metadata_cache
+    context, services = parts.context, parts.services
+    metrics, replicas, cache = context.metrics, services.replica_manager, services.metadata_cache
     parts.server.register_metrics(metrics)
-    foundation.access.throttle.register_metrics(metrics)
+    context.access.throttle.register_metrics(metrics)
     for purgatory in services.purgatories.values():
         purgatory.register_metrics(metrics)
-    register_partition_metrics(metrics, foundation.broker_id, replicas, cache)
-    register_directory_metrics(metrics, foundation.log_manager)
+    register_partition_metrics(metrics, context.broker_id, replicas, cache)
+    register_directory_metrics(metrics, context.log_manager)
     register_cluster_metrics(metrics, cache, lambda: services.controller.is_active)
     register_consumer_group_metrics(metrics, services.group_coordinator, replicas, parts.remote_end_offsets)
     register_process_metrics(metrics)
     register_loop_metrics(metrics)
     register_replica_metrics(metrics, replicas, parts.replication.isr_changes)
     register_fetcher_metrics(metrics, parts.replication.fetchers)
-    register_alter_log_dirs_metrics(metrics, services.replica_alter_log_dirs, foundation.log_manager)
-    register_log_metrics(metrics, foundation.log_manager)
+    register_alter_log_dirs_metrics(metrics, services.replica_alter_log_dirs, context.log_manager)
+    register_log_metrics(metrics, context.log_manager)
     register_fetch_session_metrics(metrics, services.fetch_sessions)
     register_controller_metrics(metrics, services.controller)
-    register_session_metrics(metrics, foundation.registration)
+    register_session_metrics(metrics, context.registration)
     if services.lease_grants is not None:
         services.lease_grants.register_metrics(metrics)
 
 
-def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Server:
-    config = foundation.config
+def _build_server(context: BrokerContext, early_requests: EarlyRequests) -> Server:
+    config = context.config
 
     def reconfigure() -> None:
         server.reconfigure(_server_config(config, hosts))
 
     hosts = HostAddresses(reconfigure)
     server = Server(_server_config(config, hosts), early_requests.on_frame)
-    foundation.config_store.on_broker_change(lambda _: reconfigure())
-    throttle = foundation.access.throttle
+    context.config_store.on_broker_change(lambda _: reconfigure())
+    throttle = context.access.throttle
     throttle.on_ip_rate(server.rates.set_ip_rate)
 
     def measure_turns() -> None:
@@ -412,10 +410,10 @@ def _build_server(foundation: Foundation, early_requests: EarlyRequests) -> Serv
 
 
 def _build_listeners(
-    foundation: Foundation, services: BrokerServices, dispatcher: Dispatcher, early_requests: EarlyRequests
+    context: BrokerContext, services: BrokerServices, dispatcher: Dispatcher, early_requests: EarlyRequests
 ) -> BrokerListeners:
-    config, access = foundation.config, foundation.access
-    server = _build_server(foundation, early_requests)
+    config, access = context.config, context.access
+    server = _build_server(context, early_requests)
     access.logins.attach(server)
     server.on_login = access.audit.login
     listeners = BrokerListeners(config, server, access, on_secured=lambda: dispatcher.set_audit(access.audit))
@@ -426,18 +424,18 @@ def _build_listeners(
         services.releases.update(config.kalda_as_version)
         listeners.wake()
 
-    foundation.config_store.on_broker_change(on_broker_change)
+    context.config_store.on_broker_change(on_broker_change)
     return listeners
 
 
-def _build_metrics_server(foundation: Foundation, health: BrokerHealth) -> "MetricsServer | None":
-    if foundation.config.metrics_port is None:
+def _build_metrics_server(context: BrokerContext, health: BrokerHealth) -> "MetricsServer | None":
+    if context.config.metrics_port is None:
         return None
     # Imported only when needed: a broker without `metrics.port` starts faster.
     from kalda.net.metrics_http import MetricsServer
 
-    health.register_metrics(foundation.metrics)
-    return MetricsServer(foundation.metrics, health.unready_reason, login=foundation.config.metrics_login)
+    health.register_metrics(context.metrics)
+    return MetricsServer(context.metrics, health.unready_reason, login=context.config.metrics_login)
 
 
 def _server_config(config: BrokerConfig, hosts: HostAddresses) -> ServerConfig:

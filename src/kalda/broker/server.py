@@ -13,18 +13,17 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from kalda.broker.access.broker_access import BrokerAccess
 from kalda.broker.assembly import BrokerParts, assemble, build_controlled_shutdown
-from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.config import ConfigStore
+from kalda.broker.context.broker_context import BrokerContext
+from kalda.broker.context.health import BrokerState
+from kalda.broker.context.service_tasks import RESIGN_SECONDS_MAX
+from kalda.broker.context.start_error import BrokerStartError
 from kalda.broker.control_plane.controlled_shutdown import (
     SILENCE_SECONDS_MAX,
     report_leaderships,
     wait_zookeeper_silent,
 )
-from kalda.broker.foundation.foundation import Foundation
-from kalda.broker.foundation.health import BrokerState
-from kalda.broker.foundation.service_tasks import RESIGN_SECONDS_MAX
-from kalda.broker.foundation.start_error import BrokerStartError
 from kalda.broker.logs.unknown_logs import warn_of_unknown_logs
 from kalda.broker.metadata.features import SUPPORTED, Features
 from kalda.broker.metadata.registration import (
@@ -37,11 +36,16 @@ from kalda.broker.metadata.registration import (
 from kalda.broker.metadata.session_file import SessionFile
 from kalda.broker.metrics.partitions import register_broker_info
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.broker_access import BrokerAccess
+from kalda.cluster import paths
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
 from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer, TcpDialer
+from kalda.settings import BrokerConfig
 from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.storage.conversions import ConversionPool
@@ -49,10 +53,7 @@ from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_manager import LogManager
-from kalda.zk.client import paths
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.port import SessionState, ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo
+from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
 logger: Final = logging.getLogger(__name__)
 
@@ -129,8 +130,8 @@ class BrokerServer:
 
     async def _start(self, tasks: asyncio.TaskGroup, undo: contextlib.AsyncExitStack) -> BrokerParts:
         """Start everything; `undo` releases what a failed start has taken: ports, files and locks."""
-        foundation = await self._lay_foundation(undo)
-        parts = self._parts = assemble(foundation, tasks)
+        context = await self._open_logs_and_settings(undo)
+        parts = self._parts = assemble(context, tasks)
         undo.push_async_callback(self._undo_assembly, parts)
         try:
             await parts.listeners.bind()
@@ -139,7 +140,7 @@ class BrokerServer:
         # From now on the controller can reach this broker; requests of clients wait.
         parts.server.start_accepting()
         await self._serve_metrics(parts)
-        await foundation.registration.start()
+        await context.registration.start()
         parts.run(self._file_system, self._executor)
         await wait_metadata(parts)
         return parts
@@ -161,7 +162,7 @@ class BrokerServer:
 
     async def _stop_in_order(self, hurried: asyncio.Event, silent: asyncio.Future[None]) -> None:
         parts = self.parts
-        foundation, services = parts.foundation, parts.services
+        context, services = parts.context, parts.services
         logger.info("broker %d shuts down", services.broker_id)
         parts.health.enter(BrokerState.PENDING_CONTROLLED_SHUTDOWN)
         await self._hand_over(hurried, silent)
@@ -177,13 +178,13 @@ class BrokerServer:
         await parts.server.close(0.0 if hurried.is_set() else drain_seconds)
         parts.dispatcher.close()
         await parts.replication.fetchers.close()
-        broker_epoch = foundation.registration.broker_epoch
+        broker_epoch = context.registration.broker_epoch
         await parts.service_tasks.end(silent)
         parts.controller_channel.close()
         await services.config_store.close()
         await services.access.close()
         if not silent.done():
-            await self._withdraw(foundation.registration)
+            await self._withdraw(context.registration)
         parts.timer.close()
         # It reads files of the logs.
         await asyncio.to_thread(conversions.join)
@@ -204,7 +205,7 @@ class BrokerServer:
 
     # Starting, in order.
 
-    async def _lay_foundation(self, undo: contextlib.AsyncExitStack) -> Foundation:
+    async def _open_logs_and_settings(self, undo: contextlib.AsyncExitStack) -> BrokerContext:
         """Determine the identity of this broker, read the settings and open the logs."""
         config, cluster_store = self._config, self._cluster_store
         try:
@@ -253,7 +254,7 @@ class BrokerServer:
                 write_meta_properties(self._file_system, directory, MetaProperties(cluster_id, broker_id))
         logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
         await warn_of_unknown_logs(cluster_store, log_manager.logs().keys(), config.log_dirs)
-        return Foundation(
+        return BrokerContext(
             broker_id=broker_id,
             cluster_id=cluster_id,
             config=config,
@@ -305,7 +306,7 @@ class BrokerServer:
         )
 
     async def _serve_metrics(self, parts: BrokerParts) -> None:
-        register_broker_info(parts.foundation.metrics, self.services.broker_id, self.bootstrap)
+        register_broker_info(parts.context.metrics, self.services.broker_id, self.bootstrap)
         if parts.metrics_server is None:
             return
         host, port = self._config.metrics_address, self._config.metrics_port
@@ -328,7 +329,7 @@ class BrokerServer:
         await parts.replication.fetchers.close()
         await parts.server.close(drain_seconds=0.0)
         parts.timer.close()
-        await self._withdraw(parts.foundation.registration)
+        await self._withdraw(parts.context.registration)
 
     # Stopping.
 

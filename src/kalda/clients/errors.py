@@ -4,7 +4,7 @@ All derive from `ClientError`. `code` is the broker's error code where a broker 
 whether the same call may succeed later. The exceptions of connections are those of `kalda.net.client`.
 """
 
-from kalda.clients.remedies import explained
+from kalda.clients.error_hints import explained
 from kalda.common.errors import ErrorCode
 from kalda.common.public import public
 from kalda.net.client.client_errors import (

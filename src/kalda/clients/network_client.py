@@ -23,11 +23,11 @@ from kalda.clients.errors import (
     UnsupportedApiError,
 )
 from kalda.clients.first_contact import FirstContact
-from kalda.clients.first_success import first_success
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metadata_refresher import MetadataRefresher
 from kalda.clients.metrics.network_metrics import ConnectionMetrics, NetworkMetrics
 from kalda.clients.node_connection import NodeConnection
+from kalda.clients.race import first_success
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock, SystemClock

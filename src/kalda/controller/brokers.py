@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import topic_deletion
@@ -17,7 +18,6 @@ from kalda.controller.partition_leadership import (
 )
 from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.controller.request_batch import RequestBatch
-from kalda.zk.client.schema import BrokerInfo
 
 
 def on_brokers_changed(

@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, StopReplica
 from kalda.controller.ports import BrokerChannel
-from kalda.zk.client.schema import BrokerInfo
 
 _BACKOFF: Final = ExponentialBackoff(100, 1_000)
 """The pauses between attempts to reach a broker; Kafka's are 100 ms each."""

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.types import TopicPartition
 from kalda.controller import partition_state_machine, replica_state_machine
 from kalda.controller.partition_state_machine import PartitionStatus
 from kalda.controller.replica_state_machine import ReplicaStatus
-from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 _NOWHERE: Final = ReplicaAssignment(())
 

@@ -16,6 +16,7 @@ that is not durable.
 from collections.abc import Iterable, Mapping
 from typing import assert_never
 
+from kalda.cluster.schema import PartitionState, TopicAssignment
 from kalda.common import invariants
 from kalda.common.types import TopicPartition, is_other_topic
 from kalda.controller import brokers, elections, reassignment, topic_deletion
@@ -56,7 +57,6 @@ from kalda.controller.partition_state_machine import ElectionStrategy, Partition
 from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.controller.request_batch import RequestBatch
 from kalda.controller.step_invariants import check_step
-from kalda.zk.client.schema import PartitionState, TopicAssignment
 
 
 def step(context: ControllerContext, event: Event) -> list[Effect]:

@@ -12,6 +12,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
 
+from kalda.cluster import paths
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.controller_store import ControllerMovedError, ControllerStore, elect
+from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, SchemaError
 from kalda.common import invariants
 from kalda.common.backoff import jittered
 from kalda.common.clock import Clock
@@ -29,17 +33,13 @@ from kalda.controller.statistics import ControllerStatistics, ElectionCounts
 from kalda.controller.term import Term
 from kalda.controller.term_session import TermSession
 from kalda.controller.znode_watches import ACTIVE_SIGNALS, Signal, ZnodeWatches
-from kalda.zk.client import paths
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
-from kalda.zk.client.port import SessionState
-from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, SchemaError
-from kalda.zk.client.zookeeper_errors import (
+from kalda.zookeeper.errors import (
     ConnectionLossError,
     NoNodeError,
     SessionExpiredError,
     ZooKeeperError,
 )
+from kalda.zookeeper.port import SessionState
 
 _FIRST_BALANCE_CHECK_SECONDS: Final = 5.0
 """From an election to the first leader imbalance check, as in Kafka."""

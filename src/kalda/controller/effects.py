@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment
 from kalda.common.types import TopicPartition
 from kalda.controller.partition_state_machine import ElectionStrategy
-from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeAlias
 
+from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.controller.partition_state_machine import ElectionStrategy
-from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 
 class ElectionType(IntEnum):

@@ -6,10 +6,10 @@ Kalda's leaders write theirs to ZooKeeper and do not use this.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from kalda.cluster.schema import PartitionState
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
-from kalda.zk.client.schema import PartitionState
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ recorded, decided once more, and announced in LeaderAndIsr and UpdateMetadata re
 from collections.abc import Collection, Iterable, Mapping, Set
 from typing import TypeAlias
 
+from kalda.cluster.schema import PartitionState, ReplicaAssignment
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import CreatePartitionStates, UpdatePartitionStates, WriteAssignments
@@ -22,7 +23,6 @@ from kalda.controller.partition_state_machine import (
 )
 from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.controller.request_batch import RequestBatch
-from kalda.zk.client.schema import PartitionState, ReplicaAssignment
 
 Write: TypeAlias = CreatePartitionStates | UpdatePartitionStates | WriteAssignments
 

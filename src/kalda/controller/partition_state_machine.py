@@ -12,7 +12,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from kalda.zk.client.schema import NO_LEADER, PartitionState
+from kalda.cluster.schema import NO_LEADER, PartitionState
 
 
 class PartitionStatus(Enum):

@@ -2,10 +2,10 @@
 
 from typing import Protocol
 
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest
-from kalda.zk.client.schema import BrokerInfo
 
 
 class BrokerChannel(Protocol):

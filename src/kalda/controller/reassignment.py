@@ -16,13 +16,13 @@ deletion does not wait for reassignments: it deletes replicas that are being add
 
 from collections.abc import Mapping
 
+from kalda.cluster.schema import ReplicaAssignment
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import WriteAssignments
 from kalda.controller.partition_leadership import Write, decide_states, record_assignments
 from kalda.controller.partition_state_machine import ElectionStrategy
-from kalda.zk.client.schema import ReplicaAssignment
 
 
 def validate_reassignments(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from kalda.cluster.schema import LEADER_DURING_DELETE, NO_LEADER, PartitionState
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import (
@@ -12,7 +13,6 @@ from kalda.controller.effects import (
     StopReplica,
     UpdateMetadata,
 )
-from kalda.zk.client.schema import LEADER_DURING_DELETE, NO_LEADER, PartitionState
 
 _NO_STATE = PartitionState(NO_LEADER, -1, (), -1)
 

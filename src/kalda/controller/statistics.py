@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
+from kalda.cluster.schema import NO_LEADER, PartitionState
 from kalda.controller import elections
 from kalda.controller.context import ControllerContext
 from kalda.controller.partition_state_machine import PartitionStatus
-from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 
 @dataclass(frozen=True, slots=True)

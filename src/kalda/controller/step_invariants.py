@@ -7,6 +7,7 @@ sends. Facts that an edit of a znode by hand could break are not asserted.
 from collections.abc import Iterable
 from typing import Final
 
+from kalda.cluster.schema import NO_LEADER, PartitionState
 from kalda.common.types import TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.effects import (
@@ -20,7 +21,6 @@ from kalda.controller.effects import (
     UpdatePartitionStates,
 )
 from kalda.controller.partition_state_machine import ElectionStrategy
-from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 _REPLICAS_PER_STEP: Final = 64
 """Replicas whose check one step may cost on average: a larger context is checked every few steps only."""

@@ -12,6 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final, assert_never
 
+from kalda.cluster import paths
+from kalda.cluster.controller_store import ControllerMovedError, ControllerStore
+from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import numbers_text
@@ -64,9 +67,6 @@ from kalda.controller.isr_requests import IsrRequest
 from kalda.controller.statistics import ControllerStatistics, ElectionCounts, statistics_of
 from kalda.controller.term_session import TermSession
 from kalda.controller.znode_watches import Signal, ZnodeWatches
-from kalda.zk.client import paths
-from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore
-from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 logger: Final = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from kalda.common.backoff import jittered
-from kalda.zk.client.port import SessionState, ZooKeeperClient
-from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError
+from kalda.zookeeper.errors import ConnectionLossError, SessionExpiredError
+from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
 RETRY_SECONDS: Final = 1.0
 """Pause before an operation that ZooKeeper failed is retried."""

@@ -8,6 +8,7 @@ replica that is gone is no error.
 
 from collections.abc import Collection, Iterable
 
+from kalda.cluster.schema import LEADER_DURING_DELETE
 from kalda.common.errors import ErrorCode
 from kalda.controller.context import ControllerContext, Replica
 from kalda.controller.effects import DeleteTopicZnodes, Effect, RejectTopicDeletion
@@ -15,7 +16,6 @@ from kalda.controller.events import StopReplicaResponseReceived
 from kalda.controller.partition_state_machine import PartitionStatus
 from kalda.controller.replica_state_machine import ReplicaStatus
 from kalda.controller.request_batch import RequestBatch
-from kalda.zk.client.schema import LEADER_DURING_DELETE
 
 _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Response codes after which a broker does not have the replica."""

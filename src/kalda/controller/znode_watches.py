@@ -11,12 +11,12 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, TypeVar
 
+from kalda.cluster import paths, schema
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import BrokerInfo, PartitionState, SchemaError, TopicAssignment
 from kalda.common.types import TopicPartition
-from kalda.zk.client import paths, schema
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.port import WatchEvent
-from kalda.zk.client.schema import BrokerInfo, PartitionState, SchemaError, TopicAssignment
-from kalda.zk.client.zookeeper_errors import NoNodeError
+from kalda.zookeeper.errors import NoNodeError
+from kalda.zookeeper.port import WatchEvent
 
 _UNCLEAN_ELECTION: Final = "unclean.leader.election.enable"
 

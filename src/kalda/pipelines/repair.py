@@ -16,9 +16,9 @@ from typing import Final
 from uuid import UUID
 
 from kalda.common.types import ZERO_UUID, TopicPartition
-from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.accounts import RangeAccount
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
-from kalda.pipelines.ledger.record import LedgerRecord
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.group_offsets import Committed, OffsetStore
 from kalda.spark.source.log_history import check_reincarnations

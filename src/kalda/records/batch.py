@@ -23,7 +23,7 @@ from kalda.records.errors import CorruptRecordError, InvalidRecordError, NeedMor
 from kalda.records.implementation import is_compiled
 
 if TYPE_CHECKING or is_compiled():
-    from kalda.records import _columns
+    from kalda.records import _records
 
 Buffer = bytes | bytearray | memoryview
 WritableBuffer = bytearray | memoryview
@@ -302,7 +302,7 @@ def read_plain_in_python(batch: Buffer, checksum: Checksum) -> tuple[int, int, i
     return None
 
 
-_read_plain = _columns.read_plain if is_compiled() else read_plain_in_python
+_read_plain = _records.read_plain if is_compiled() else read_plain_in_python
 
 
 def validate_produced(header: BatchHeader) -> None:

@@ -2,7 +2,7 @@
 
 One pass validates the records and fills the columns of numbers; a second one copies keys and values, once, to
 where Arrow wants them. Both release the GIL, so that a client's loop thread receives at the same time. This
-module allocates the buffers and puts the columns together; `_columns` fills them.
+module allocates the buffers and puts the columns together; `_records` fills them.
 
 What a maintainer must not break: the columns equal those of `columnar_numpy`, which also says what is an
 error: `decode` returns None for records that it does not accept.
@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kalda.records import _columns
+from kalda.records import _records
 from kalda.records.batch import Buffer, TimestampType
 from kalda.records.columnar_fields import HEADERS_TYPE, WantedFields, as_strings
 from kalda.records.columnar_selection import Selection
@@ -38,7 +38,7 @@ def decode(
     timestamp_types = pa.allocate_buffer(4 * count)
     keys, values = _Fields(count), _Fields(count)
     headers = _Fields(count if wanted.headers else 0)
-    totals = _columns.scan(
+    totals = _records.scan(
         data,
         _sections(selection),
         max(start_offset, _INT64_MIN),
@@ -93,7 +93,7 @@ class _Fields:
         if nulls == rows:
             return pa.nulls(rows, pa.binary())
         contents = pa.allocate_buffer(size)
-        _columns.copy_bytes(data, self.starts, self.ends, rows, contents)
+        _records.copy_bytes(data, self.starts, self.ends, rows, contents)
         return pa.Array.from_buffers(
             pa.binary(), rows, [self._validity(rows, nulls), self.ends, contents], nulls
         )
@@ -101,7 +101,7 @@ class _Fields:
     def views(self, data: Buffer, rows: int, nulls: int) -> pa.Array:
         """Return a ``binary_view`` array that points into `data`."""
         views = pa.allocate_buffer(16 * rows)
-        _columns.fill_views(data, self.starts, self.ends, rows, views)
+        _records.fill_views(data, self.starts, self.ends, rows, views)
         return pa.Array.from_buffers(
             pa.binary_view(), rows, [self._validity(rows, nulls), views, pa.py_buffer(data)], nulls
         )
@@ -110,12 +110,12 @@ class _Fields:
         if not nulls:
             return None
         bits = pa.allocate_buffer((rows + 7) // 8)
-        _columns.fill_validity(self.starts, rows, bits)
+        _records.fill_validity(self.starts, rows, bits)
         return bits
 
 
 def _sections(selection: Selection) -> bytes:
-    """Return the fields that `_columns.scan` reads of each section."""
+    """Return the fields that `_records.scan` reads of each section."""
     return np.array(
         [
             (
@@ -138,7 +138,7 @@ def _header_lists(data: Buffer, rows: int, headers: _Fields, totals: list[int]) 
     entries = _NO_HEADER_ENTRIES
     if count:
         keys, values = _Fields(count), _Fields(count)
-        _columns.fill_header_fields(
+        _records.fill_header_fields(
             data, headers.starts, headers.ends, rows, (keys.starts, keys.ends, values.starts, values.ends)
         )
         names = as_strings(keys.binary(data, count, key_size, 0))

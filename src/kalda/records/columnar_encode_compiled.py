@@ -1,6 +1,6 @@
 """Encodes Arrow columns to the records of a batch with compiled code.
 
-This module hands the buffers of Arrow columns to `_columns`, which writes record after record and copies keys
+This module hands the buffers of Arrow columns to `_records`, which writes record after record and copies keys
 and values once, without the GIL.
 
 What a maintainer must not break: the bytes equal those of `columnar_encode_numpy`, which also says what is an
@@ -9,7 +9,7 @@ error: both functions return None for columns that they do not accept.
 
 import pyarrow as pa
 
-from kalda.records import _columns
+from kalda.records import _records
 from kalda.records.columnar_binary import Integers, as_binary
 
 
@@ -20,7 +20,7 @@ def encode_records(
 
     Columns are ``binary``; `header_bytes` is what the function `header_bytes` returns.
     """
-    return _columns.encode_records(
+    return _records.encode_records(
         _buffers(keys), _buffers(values), _buffers(header_bytes), pa.py_buffer(times), len(values), prefix
     )
 
@@ -36,7 +36,7 @@ def header_bytes(headers: pa.Array) -> pa.Array | None:
     validity, list_ends = headers.buffers()[:2]
     if not count:
         return pa.array([], pa.binary())
-    contents = _columns.encode_headers(
+    contents = _records.encode_headers(
         (headers.offset, validity, list_ends, None),
         _buffers(keys),
         _buffers(values),
@@ -49,7 +49,7 @@ def header_bytes(headers: pa.Array) -> pa.Array | None:
     return pa.Array.from_buffers(pa.binary(), count, [None, ends, pa.py_buffer(contents)], 0)
 
 
-def _buffers(column: pa.Array | None) -> "_columns.BinaryColumn | None":
+def _buffers(column: pa.Array | None) -> "_records.BinaryColumn | None":
     """Return the buffers of a ``binary`` column, None without rows: those may have no buffers."""
     if column is None or not len(column):
         return None

@@ -51,7 +51,7 @@ from kalda.records.record import OFFSET_DELTA_MAX, Record, RecordBatchBuilder, i
 from kalda.records.varint import read_varint
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 _RUN_BYTES_MAX: Final = 1024 * 1024
 """Uncompressed messages in a row become one batch until it has this size."""
@@ -350,7 +350,7 @@ class _RecordsAsMessages:
     ) -> tuple[int, int, int, int, int, int]:
         header = self._header
         is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return _columns.append_records_as_messages(
+        return _records.append_records_as_messages(
             messages,
             data,
             at,

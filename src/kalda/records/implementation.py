@@ -1,6 +1,6 @@
 """Which implementation of the record format runs: compiled, or numpy and plain Python.
 
-The extension `kalda.records._columns` is built with the package where a C compiler exists. It needs neither
+The extension `kalda.records._records` is built with the package where a C compiler exists. It needs neither
 numpy nor pyarrow to be imported, so ``kalda --version`` may ask. Both implementations return the same and
 raise the same.
 """
@@ -10,11 +10,11 @@ from typing import Final
 from kalda.common.pure_python import is_pure_wanted
 
 try:
-    from kalda.records import _columns
+    from kalda.records import _records
 except ImportError:
     _extension_interface = None
 else:
-    _extension_interface = _columns.INTERFACE
+    _extension_interface = _records.INTERFACE
 
 INTERFACE: Final = 8
 """The version of the extension's functions; an editable install may have an older extension."""

@@ -40,7 +40,7 @@ from kalda.records.implementation import is_built, is_compiled
 from kalda.records.record import Record, RecordBatchBuilder
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 MESSAGE_OVERHEAD: Final = (26, 34)
 """Bytes of an entry without key and value, offset and size included, by magic."""
@@ -373,7 +373,7 @@ def _extend(
 ) -> tuple[int, int]:
     """Append messages in compiled code; return where the last one starts and ends."""
     return builder.extend(
-        lambda records, base, delta: _columns.append_messages(
+        lambda records, base, delta: _records.append_messages(
             records, buffer, position, magic, bytes_max, room, base, delta
         )
     )

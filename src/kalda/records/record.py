@@ -46,7 +46,7 @@ from kalda.records.varint import (
 )
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 Header = tuple[str, bytes | None]
 T = TypeVar("T")
@@ -132,7 +132,7 @@ def _iter_records(data: bytes, header: BatchHeader) -> Generator[Record, None, i
         while done < count:
             records: list[Record] = []
             wanted = min(count - done, _DECODED_AT_ONCE)
-            end = _columns.decode_records(data, at, wanted, Record, kind, *numbers, records)
+            end = _records.decode_records(data, at, wanted, Record, kind, *numbers, records)
             if end < 0:
                 break
             yield from records
@@ -545,7 +545,7 @@ def _append_in_python(
     value: Buffer | None,
     header_field: bytes,
 ) -> int:
-    """Append a record to `records`; return its bytes. `_columns.append_record` does the same."""
+    """Append a record to `records`; return its bytes. `_records.append_record` does the same."""
     offset_field = _VARINTS[delta] if delta < _VARINTS_SIZE else varint(delta)
     if key is None:
         key = b""
@@ -584,4 +584,4 @@ def _append_in_python(
     return len(record)
 
 
-_append_record = _columns.append_record if is_compiled() else _append_in_python
+_append_record = _records.append_record if is_compiled() else _append_in_python

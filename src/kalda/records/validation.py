@@ -33,7 +33,7 @@ from kalda.records.implementation import is_built, is_compiled
 from kalda.records.message_set import SLOW_MESSAGES_MAX, iter_messages
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 RECORD_ERRORS_MAX: Final = 10_000
 """The refused records that a response names at most: a compressed batch of 1 MB can hold millions."""
@@ -72,7 +72,7 @@ class RecordsCheck:
         low, high = timestamp_bounds or (-INT64_LIMIT, INT64_LIMIT - 1)
         is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
         # A bound beyond 64 bits bounds nothing.
-        self._scanner: Final = (_columns.RecordScanner if is_compiled() else _PythonScanner)(
+        self._scanner: Final = (_records.RecordScanner if is_compiled() else _PythonScanner)(
             header.record_count,
             header.base_timestamp,
             header.max_timestamp if is_appended else None,
@@ -206,7 +206,7 @@ def search_batch(
                 return record.timestamp, record.offset
         return None
     is_appended = header.timestamp_type is TimestampType.LOG_APPEND_TIME
-    scanner = (_columns.RecordScanner if is_compiled() else _PythonScanner)(
+    scanner = (_records.RecordScanner if is_compiled() else _PythonScanner)(
         header.record_count,
         header.base_timestamp,
         header.max_timestamp if is_appended else None,
@@ -238,7 +238,7 @@ class _FaultError(Exception):
 
 
 class _PythonScanner:
-    """Checks records that come in pieces; what `_columns.RecordScanner` does, in plain Python."""
+    """Checks records that come in pieces; what `_records.RecordScanner` does, in plain Python."""
 
     def __init__(
         self,

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 
 if TYPE_CHECKING:
     from kalda.records.decompression_buffer import DecompressionBuffer

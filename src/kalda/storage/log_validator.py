@@ -43,7 +43,6 @@ from kalda.records.compression import (
     memory_bytes,
 )
 from kalda.records.control import check_barrier
-from kalda.records.conversion import repack
 from kalda.records.errors import (
     CorruptRecordError,
     DecompressedSizeError,
@@ -54,6 +53,7 @@ from kalda.records.errors import (
 )
 from kalda.records.format_conversion import down_convert, is_message_set
 from kalda.records.message_set import append_plain_messages, append_wrapped_messages, iter_messages
+from kalda.records.recompression import repack
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.records.validation import RecordsCheck, TimestampBounds
 from kalda.storage.checked_batches import CheckedBatches, describe

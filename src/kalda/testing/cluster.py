@@ -14,16 +14,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.server import BrokerServer
 from kalda.common import invariants
 from kalda.common.public import public
+from kalda.settings import BrokerConfig
 from kalda.testing.cluster_network import COORDINATOR, Member, Network
 from kalda.testing.cluster_threads import BrokerThread, ClusterError, CoordinatorThread, MemberThread
 from kalda.testing.process import free_ports
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
-from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zookeeper.server.config import ZooKeeperConfig
 
 _SESSION_TIMEOUT_MS: Final = 3_000
 """With Kafka's 18 seconds, each test that kills a broker would wait that long. The members share one

@@ -11,19 +11,19 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
 from kalda.common.public import public
 from kalda.net.event_loop import new_event_loop
+from kalda.settings import BrokerConfig
 from kalda.storage.background import EventLoopExecutor
 from kalda.testing.cluster_files import CrashableFileSystem
 from kalda.testing.cluster_network import Endpoint, Network
 from kalda.testing.security import SecuredCluster
-from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
-from kalda.zk.server.config import ZooKeeperConfig
-from kalda.zk.server.embedded import EmbeddedServer
-from kalda.zk.server.listener import ZooKeeperListener
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
+from kalda.zookeeper.server.config import ZooKeeperConfig
+from kalda.zookeeper.server.embedded import EmbeddedServer
+from kalda.zookeeper.server.listener import ZooKeeperListener
 
 logger: Final = logging.getLogger(__name__)
 

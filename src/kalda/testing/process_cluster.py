@@ -21,7 +21,7 @@ from kalda.testing.process import (
     setting_arguments,
 )
 from kalda.testing.security import ClientConfigs, SecuredCluster, Security
-from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
 _SESSION_TIMEOUT_MS: Final = 10_000
 

@@ -25,13 +25,13 @@ from kalda.broker.process.secure import (
     properties_text,
     write_private,
 )
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.scram_users import set_scram_user
 from kalda.common.clock import SystemClock
 from kalda.common.public import public_in
 from kalda.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import CertificateAuthority
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.port import ZooKeeperClient
-from kalda.zk.client.scram_users import set_scram_user
+from kalda.zookeeper.port import ZooKeeperClient
 
 PropertiesLibrary: TypeAlias = Literal["kalda", "java", "confluent-kafka"]
 KeywordsLibrary: TypeAlias = Literal["kafka-python", "aiokafka"]

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.tables import Table
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolUsageError
+from kalda.command.tables import Table
 
 if TYPE_CHECKING:
     from kalda.clients.admin.acls import (

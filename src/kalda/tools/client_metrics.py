@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.option_types import Integer
-from kalda.tools.framework.output import Json
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolUsageError
+from kalda.command.option_types import Integer
+from kalda.command.output import Json
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin

@@ -8,6 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kalda.command.command import Tool, command, noun
+from kalda.command.option_types import INT32_MAX, Integer
+from kalda.command.output import Json, json_line
+from kalda.command.results import raise_for
+from kalda.command.tables import Table
 from kalda.tools.cluster_health import (
     RESPONSE_TIMEOUT_MS,
     PartitionHealth,
@@ -16,11 +21,6 @@ from kalda.tools.cluster_health import (
     problems,
     spoken_release,
 )
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.option_types import INT32_MAX, Integer
-from kalda.tools.framework.output import Json, json_line
-from kalda.tools.framework.results import raise_for
-from kalda.tools.framework.tables import Table
 
 if TYPE_CHECKING:
     from kalda.clients.admin.clusters import BrokerApiVersions

@@ -8,7 +8,7 @@ answer at every comma and so cuts descriptions off; this module has its own.
 import click
 from click.shell_completion import get_completion_class
 
-from kalda.tools.framework.command import Tool, command
+from kalda.command.command import Tool, command
 
 _VARIABLE = "_KALDA_COMPLETE"
 """The name that click derives from the program's name."""

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.names import GroupName, TopicName
-from kalda.tools.framework.option_types import EnumType
-from kalda.tools.framework.output import Json
+from kalda.command.errors import ToolUsageError
+from kalda.command.names import GroupName, TopicName
+from kalda.command.option_types import EnumType
+from kalda.command.output import Json
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin

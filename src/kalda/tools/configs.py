@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolUsageError
+from kalda.command.output import Json
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import parse_settings, split_settings
+from kalda.command.zookeeper_security import zookeeper_security_option
 from kalda.tools.config_entities import Entities, EntityType, entity_json, entity_options, entity_text
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import parse_settings, split_settings
-from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 from kalda.tools.stored_configs import alter_in_zookeeper, describe_in_zookeeper
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.errors import ToolError
+from kalda.command.command import Tool
+from kalda.command.errors import ToolError
 from kalda.tools.reassign import (
     clear_throttles,
     read_current,

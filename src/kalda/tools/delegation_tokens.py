@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.option_types import Integer
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.tables import Table
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolUsageError
+from kalda.command.option_types import Integer
+from kalda.command.output import Json
+from kalda.command.tables import Table
 
 if TYPE_CHECKING:
     from kalda.clients.admin.delegation_tokens import DelegationToken

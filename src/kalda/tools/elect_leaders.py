@@ -5,14 +5,14 @@ from pathlib import Path
 
 import click
 
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolUsageError
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT32_MAX, EnumType, Integer
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import read_json
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import read_json
 from kalda.tools.group_offsets import partitions_of
 from kalda.tools.partition_files import parse_partitions
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import parse_settings
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolUsageError
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import parse_settings
 
 if TYPE_CHECKING:
     from kalda.clients.admin.clusters import FeatureUpdate, UpgradeType

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from kalda.command.command import SettingOption, Tool, command, noun
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.names import GroupName, TopicName
+from kalda.command.option_types import Integer
+from kalda.command.output import Json
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import distinct, parse_duration, parse_time_ms, parse_topic_partitions
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import SettingOption, Tool, command, noun
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.names import GroupName, TopicName
-from kalda.tools.framework.option_types import Integer
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import distinct, parse_duration, parse_time_ms, parse_topic_partitions
 from kalda.tools.offset_resets import (
     LogRange,
     NewOffset,

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from kalda.command.output import Json
+from kalda.command.tables import Cell, Table
 from kalda.common.types import BrokerEndpoint, TopicPartition, by_topic
 from kalda.net.connect import address_text
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.tables import Cell, Table
 
 if TYPE_CHECKING:
     from kalda.clients.admin.groups import (
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
         ConsumerGroupDescription,
         MemberDescription,
     )
-    from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+    from kalda.clients.values import OffsetAndMetadata
 
     GroupDescription = ConsumerGroupDescription | ClassicGroupDescription
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolUsageError
+from kalda.command.names import GroupName
+from kalda.command.option_types import one_of
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import distinct
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.names import GroupName
-from kalda.tools.framework.option_types import one_of
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import distinct
 from kalda.tools.group_offsets import GROUP_SETTINGS, chosen_groups, group_arguments, groups
 from kalda.tools.group_views import (
     GroupView,

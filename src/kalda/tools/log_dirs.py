@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 import click
 
+from kalda.command.command import Tool, command, noun
+from kalda.command.names import TopicName
+from kalda.command.output import Json
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import parse_ids
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import parse_ids
 from kalda.tools.group_offsets import partitions_of
 
 log_dirs = noun("Describe the directories of brokers and the logs in them.")

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.values import partitions_text
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.values import partitions_text
 
 _FIELDS: Final = 3
 

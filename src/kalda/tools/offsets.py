@@ -4,13 +4,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.output import Json
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import parse_partitions, parse_time_ms
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import parse_partitions, parse_time_ms
 from kalda.tools.partition_rules import PartitionRule, parse_rules
 from kalda.tools.topic_selection import existing_topics, topic_arguments
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
+from kalda.command.errors import ToolUsageError
+from kalda.command.output import Json
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.output import Json
 
 _VERSION = 1
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.option_types import INT32_MAX
+from kalda.command.errors import ToolUsageError
+from kalda.command.option_types import INT32_MAX
 
 _RULE: Final = re.compile(r"(?P<topic>[^:,]*)(?::(?:(?P<one>\d+)|(?P<first>\d*)-(?P<end>\d*))?)?")
 

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.tables import Table
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolUsageError
+from kalda.command.output import Json
+from kalda.command.tables import Table
 
 if TYPE_CHECKING:
     from kalda.clients.admin.quotas import QuotaEntity

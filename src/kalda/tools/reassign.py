@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT32_MAX, Integer
+from kalda.command.output import Json, json_line
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.values import distinct, parse_ids, partitions_text, read_json
 from kalda.common.types import TopicPartition
 from kalda.tools.cluster_health import RESPONSE_TIMEOUT_MS
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT32_MAX, Integer
-from kalda.tools.framework.output import Json, json_line
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.values import distinct, parse_ids, partitions_text, read_json
 from kalda.tools.reassignment_plan import (
     BROKER_THROTTLES,
     TOPIC_THROTTLES,

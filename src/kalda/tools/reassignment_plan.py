@@ -9,12 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.output import Json
+from kalda.command.values import partitions_text
 from kalda.common.errors import ApiError
 from kalda.common.replica_assignment import assign_replicas
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.values import partitions_text
 
 ANY_LOG_DIR: Final = "any"
 _VERSION: Final = 1

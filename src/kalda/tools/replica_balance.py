@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from kalda.command.errors import ToolError
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.reassignment_plan import Assignment
 
 Racks = Mapping[int, str | None]

@@ -7,14 +7,14 @@ encrypted, before the first start. Settings ``password.encoder.…`` say how; th
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.zookeeper_session import open_zookeeper
 from kalda.tools.config_entities import Entities, EntityType
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.zookeeper_session import open_zookeeper
 
 if TYPE_CHECKING:
-    from kalda.broker.config.stored_passwords import StoredPasswords
     from kalda.clients.admin.configs import AlterConfigOp
-    from kalda.zk.client.cluster_store import ClusterStore
+    from kalda.cluster.cluster_store import ClusterStore
+    from kalda.settings.stored_passwords import StoredPasswords
 
 _ENCODER_PREFIX: Final = "password.encoder."
 _TIMEOUT_MS: Final = 10_000
@@ -27,7 +27,7 @@ async def describe_in_zookeeper(servers: str, wanted: Entities) -> dict[str, dic
         ToolUsageError: settings of others than brokers are wanted.
         ToolError: a broker runs, or ZooKeeper fails.
     """
-    from kalda.broker.config.stored_passwords import is_password
+    from kalda.settings.stored_passwords import is_password
 
     names = _broker_names(wanted)
     found: dict[str, dict[str, str | None]] = {}
@@ -65,9 +65,9 @@ async def alter_in_zookeeper(
 
 
 def _store(client: object) -> "ClusterStore":
+    from kalda.cluster.cluster_store import ClusterStore
     from kalda.common.clock import SystemClock
-    from kalda.zk.client.cluster_store import ClusterStore
-    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
+    from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
     assert isinstance(client, EnsembleClient)
     return ClusterStore(client, SystemClock())
@@ -87,13 +87,13 @@ def _broker_names(wanted: Entities) -> list[str]:
 
 
 def _entity(name: str) -> str:
-    from kalda.zk.client import paths
+    from kalda.cluster import paths
 
     return name or paths.DEFAULT_ENTITY
 
 
 async def _require_stopped(store: "ClusterStore", names: Sequence[str]) -> None:
-    from kalda.zk.client import paths
+    from kalda.cluster import paths
 
     if await store.zookeeper.exists(paths.BROKER_IDS) is None:
         return
@@ -111,9 +111,10 @@ def _split_encoder(
     changes: "Sequence[AlterConfigOp]",
 ) -> "tuple[StoredPasswords, list[AlterConfigOp]]":
     """Take the settings of the encryption out of the changes."""
-    from kalda.broker.config import BrokerConfig, ConfigError
-    from kalda.broker.config.stored_passwords import StoredPasswords
+    from kalda.common.config_def import ConfigError
     from kalda.common.config_values import AlterConfigOpType
+    from kalda.settings import BrokerConfig
+    from kalda.settings.stored_passwords import StoredPasswords
 
     rest, encoder = [], {}
     for change in changes:
@@ -138,13 +139,13 @@ def _changed(
     *,
     is_default: bool,
 ) -> dict[str, str]:
-    from kalda.broker.config import ConfigError
-    from kalda.broker.config.broker_config import find_key
-    from kalda.broker.config.change_rules import ConfigChangeRequest, changed_settings, require_dynamic
-    from kalda.broker.config.definitions import BROKER_CONFIG
-    from kalda.broker.config.stored_passwords import SECRET, is_password
+    from kalda.common.config_def import ConfigError
     from kalda.common.config_values import AlterConfigOpType
     from kalda.common.errors import ApiError
+    from kalda.settings.broker_config import find_key
+    from kalda.settings.change_rules import ConfigChangeRequest, changed_settings, require_dynamic
+    from kalda.settings.definitions import BROKER_CONFIG
+    from kalda.settings.stored_passwords import SECRET, is_password
 
     missing = [
         each.name for each in changes if each.type is AlterConfigOpType.DELETE and each.name not in stored

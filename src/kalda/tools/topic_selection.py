@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.names import TopicName
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.names import TopicName
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.tables import Table
+from kalda.command.errors import ToolUsageError
+from kalda.command.output import Json
+from kalda.command.tables import Table
 
 if TYPE_CHECKING:
     from kalda.clients.admin.configs import ConfigEntry

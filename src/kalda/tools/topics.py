@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.option_types import INT16_MAX, INT32_MAX, Integer
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.values import distinct, parse_settings
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolUsageError
+from kalda.command.option_types import INT16_MAX, INT32_MAX, Integer
+from kalda.command.output import Json
+from kalda.command.results import error_json, raise_for
+from kalda.command.values import distinct, parse_settings
 from kalda.tools.topic_selection import existing_topics, names_of_ids, select, topic_arguments
 from kalda.tools.topic_views import (
     is_of_kind,

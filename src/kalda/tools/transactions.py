@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT16_MAX, INT32_MAX, Integer, one_of
+from kalda.command.output import Json
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Cell, Table
+from kalda.command.values import distinct, partitions_text
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT16_MAX, INT32_MAX, Integer, one_of
-from kalda.tools.framework.output import Json
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Cell, Table
-from kalda.tools.framework.values import distinct, partitions_text
 from kalda.tools.group_offsets import partitions_of
 from kalda.tools.group_views import assignment_text
 from kalda.tools.hanging_transactions import OpenTransaction, candidates, hanging

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.option_types import Integer
-from kalda.tools.framework.results import error_json, raise_for
-from kalda.tools.framework.tables import Table
-from kalda.tools.framework.zookeeper_security import zookeeper_security_option
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolUsageError
+from kalda.command.option_types import Integer
+from kalda.command.results import error_json, raise_for
+from kalda.command.tables import Table
+from kalda.command.zookeeper_security import zookeeper_security_option
 
 if TYPE_CHECKING:
     from kalda.clients.admin.outcomes import Outcomes
@@ -173,10 +173,10 @@ async def _set_by_broker(
 async def _set_in_zookeeper(
     zookeeper: str, user: str, mechanisms: tuple[str, ...], iterations: int, password: str
 ) -> None:
+    from kalda.cluster.cluster_store import ClusterStore
+    from kalda.cluster.scram_users import set_scram_user
+    from kalda.command.zookeeper_session import open_zookeeper
     from kalda.common.clock import SystemClock
-    from kalda.tools.framework.zookeeper_session import open_zookeeper
-    from kalda.zk.client.cluster_store import ClusterStore
-    from kalda.zk.client.scram_users import set_scram_user
 
     async with open_zookeeper(
         "--zookeeper", zookeeper, _ZOOKEEPER_TIMEOUT_MS, restricts_access=True

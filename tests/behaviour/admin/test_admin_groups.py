@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from kalda import Admin, GroupState, GroupType, MemberToRemove, NewTopic, Outcomes, TopicPartition
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 

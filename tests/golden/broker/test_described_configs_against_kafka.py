@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.config.definitions import BROKER_CONFIG
 from kalda.broker.config.describe import ConfigEntry, describe_broker, describe_topic
+from kalda.settings import BrokerConfig
+from kalda.settings.definitions import BROKER_CONFIG
 
 GOLDEN = Path(__file__).with_name("kafka-3.9.1-described-configs.tsv")
 STATIC = {

@@ -27,13 +27,13 @@ from typing import Any, cast
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.rebalancer import ConsumerRebalanceFailedError, Rebalancer
 from kalda.clients.legacy.consumer.topic_count import Blacklist, ThreadId, TopicCount, Whitelist, by_filter
+from kalda.cluster.cluster_store import ClusterStore, NewTopic
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment, TopicAssignment
 from kalda.common.types import TopicPartition
-from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.port import Create, Operation, OperationResult, Stat, WatchCallback, ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment, TopicAssignment
-from kalda.zk.client.zookeeper_errors import NodeExistsError
-from kalda.zk.server.embedded import EmbeddedClient
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from kalda.zookeeper.errors import NodeExistsError
+from kalda.zookeeper.port import Create, Operation, OperationResult, Stat, WatchCallback, ZooKeeperClient
+from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 from tests.virtual_time import LoopClock, VirtualTimeLoop
 
 GROUP = "/consumers/g/"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.clients.consumer.classic_member import ClassicMember, Generation
+from kalda.clients.consumer.group.classic_member import ClassicMember, Generation
 from kalda.clients.errors import ClientError
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.join_group import JoinGroupResponse

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from kalda.clients.consumer.consumer_member import (
+from kalda.clients.consumer.group.consumer_member import (
     ConsumerMember,
     LocalAssignment,
     MemberOptions,

@@ -8,7 +8,6 @@ flight.
 
 from dataclasses import dataclass, field
 
-from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import ClientError, RequestTimedOutError, UnsupportedApiError, error_for
 from kalda.clients.producer.producer_identity import NO_PRODUCER, PreparedTxnState, ProducerIdAndEpoch
 from kalda.clients.producer.transaction_manager import TransactionManager
@@ -22,6 +21,7 @@ from kalda.clients.producer.transaction_requests import (
     TxnOffsetCommit,
 )
 from kalda.clients.producer.txn_partition_map import last_sequence
+from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kalda.cluster.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import (
@@ -28,7 +29,6 @@ from kalda.controller.effects import (
 )
 from kalda.controller.events import BrokerFellBehind, DeletionCompletionRequested, ElectionType
 from kalda.controller.partition_state_machine import ElectionStrategy
-from kalda.zk.client.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from tests.golden.transcripts import replay
 from tests.unit.controller.simulated_cluster import Simulation, broker
 

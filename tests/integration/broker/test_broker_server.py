@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from kalda.broker.foundation.start_error import BrokerStartError
+from kalda.broker.context.start_error import BrokerStartError
 from kalda.broker.process.config import started_config
 from kalda.broker.server import BrokerServer
 from kalda.common.api_keys import ApiKey
@@ -31,7 +31,7 @@ from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.log_manager import LogManager
-from kalda.zk.server.embedded import EmbeddedServer
+from kalda.zookeeper.server.embedded import EmbeddedServer
 
 M = TypeVar("M", bound=Message)
 TOPIC = "events"

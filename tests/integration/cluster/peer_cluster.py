@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import started_properties
 from kalda.broker.server import BrokerServer
 from kalda.common.clock import SystemClock
@@ -20,9 +19,10 @@ from kalda.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from kalda.protocol.schema import Message
+from kalda.settings import BrokerConfig
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
-from kalda.zk.server.embedded import EmbeddedClient, EmbeddedServer
+from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
 
 M = TypeVar("M", bound=Message)
 WAIT_SECONDS = 20

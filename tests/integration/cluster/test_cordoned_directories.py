@@ -11,11 +11,11 @@ from kazoo.exceptions import NoNodeError
 from kalda import Admin, AlterConfigOp, ConfigResource, NewTopic, Producer
 from kalda.clients.admin.log_dirs import TopicPartitionReplica
 from kalda.clients.errors import BrokerResponseError
+from kalda.cluster import paths
+from kalda.cluster.schema import decode_broker
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.testing import Cluster
-from kalda.zk.client import paths
-from kalda.zk.client.schema import decode_broker
 from tests.integration.cluster.helpers import wait_until
 
 SETTING = "cordoned.log.dirs"

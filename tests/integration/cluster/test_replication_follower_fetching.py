@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.replicas.follower.replica_fetcher_manager import ReplicaFetcherManager
 from kalda.broker.replicas.in_sync import FollowerState
 from kalda.broker.replicas.partition import Partition
@@ -16,6 +15,7 @@ from kalda.common.clock import SystemClock
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.net.peer.dialer import TcpDialer
+from kalda.settings import BrokerConfig
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import FetchIsolation

@@ -145,7 +145,7 @@ async def run_aiokafka(options: dict[str, Any]) -> None:
 
 def run_kalda(options: dict[str, Any]) -> None:
     from kalda.clients.consumer.consumer import Consumer
-    from kalda.clients.consumer.group_errors import (
+    from kalda.clients.consumer.group.errors import (
         CommitFailedError,
         FencedInstanceIdError,
         RebalanceInProgressError,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kalda.pipelines.batch import BatchAccount, RangeAccount
-from kalda.pipelines.ledger.record import records_of
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
+from kalda.pipelines.ledger.audit_record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file

@@ -13,9 +13,9 @@ from kalda.cli import app
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
 from kalda.clients.consumer.consumer import Consumer
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import ProducerFencedError
 from kalda.clients.producer.producer import Producer
+from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 from kalda.formats import DecodeFailure
 from kalda.pipelines.dlq.letters import DECODE, Letter, read_letter

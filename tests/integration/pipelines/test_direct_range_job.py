@@ -14,7 +14,7 @@ import pytest
 
 from kalda.common.types import TopicPartition
 from kalda.formats import FormatSpec, open_decoder
-from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.accounts import RangeAccount
 from kalda.pipelines.direct import range_job
 from kalda.pipelines.direct.columns_job import ColumnsJob
 from kalda.pipelines.direct.range_job import BadRecordError, LostRowsError, RangeJob

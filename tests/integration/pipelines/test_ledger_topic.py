@@ -4,8 +4,8 @@ import uuid
 
 import confluent_kafka
 
-from kalda.pipelines.batch import RangeAccount
-from kalda.pipelines.ledger.record import LEDGER_TOPIC, LedgerRecord
+from kalda.pipelines.accounts import RangeAccount
+from kalda.pipelines.ledger.audit_record import LEDGER_TOPIC, LedgerRecord
 from kalda.pipelines.ledger.topic import LedgerTopic, create_ledger_topic, read_ledger
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from kalda import Producer
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.checkpoint import Checkpoint
 from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog
 from kalda.pipelines.engine.batch_runner import BatchRunner
 from kalda.pipelines.engine.errors import ProgressLostError
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.engine.topic_target import TopicOutput
-from kalda.pipelines.ledger.record import records_of
+from kalda.pipelines.ledger.audit_record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic, read_ledger
 from kalda.pipelines.spec.model import PipelineFile, TableSpec, TopicTarget
 from kalda.pipelines.spec.parser import read_pipeline_file

@@ -7,10 +7,10 @@ from uuid import UUID
 import pyarrow as pa
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.checkpoint import Checkpoint
 from kalda.pipelines.engine.run_lock import RunLock
-from kalda.pipelines.ledger.record import records_of
+from kalda.pipelines.ledger.audit_record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.spec.parser import read_pipeline_file

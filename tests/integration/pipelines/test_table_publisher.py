@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from kalda.formats import FormatSpec, open_encoder
-from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.publish import table_publisher
 from kalda.pipelines.publish.position import PositionError
 from kalda.pipelines.publish.table_publisher import PublishedTable, PublishOptions, TablePublisher

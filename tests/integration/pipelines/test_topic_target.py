@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 from kalda import Admin, NewTopic
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.direct.rows_target import Written
 from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget

@@ -20,8 +20,8 @@ import pytest
 from kalda import Admin, Producer
 from kalda.clients.admin.configs import AlterConfigOp, ConfigResource
 from kalda.clients.admin.topics import NewTopic
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.net.metrics_text import render
 from kalda.records.columnar import decode_batches

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from kalda import Admin, NewTopic
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.types import TopicPartition
 from kalda.spark.sink.batch_commit import BatchCommit, read_decision
 from kalda.spark.sink.decisions import BarrierLostError, TaskResult

@@ -10,9 +10,9 @@ import click
 import pytest
 
 from kalda.cli import app
+from kalda.cli_tools import SECTIONS, TOOLS, load_tool
+from kalda.command.examples import EXAMPLES, UNTRIED
 from kalda.testing import KaldaProcess
-from kalda.tools.framework.examples import EXAMPLES, UNTRIED
-from kalda.tools.framework.registry import SECTIONS, TOOLS, load_tool
 from tests.integration.tools.commands import KALDA
 
 OF_ANOTHER_TIME = {

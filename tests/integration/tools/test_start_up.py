@@ -38,8 +38,8 @@ HEAVY = (
 """Each of these costs as much as the whole command may, or a good part of it."""
 
 GROUP_PROTOCOLS = (
-    "kalda.clients.consumer.consumer_coordinator",
-    "kalda.clients.consumer.consumer_membership",
+    "kalda.clients.consumer.group.classic_membership",
+    "kalda.clients.consumer.group.consumer_membership",
 )
 """The modules that bring all others of the classic protocol and of KIP-848."""
 

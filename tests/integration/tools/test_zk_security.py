@@ -8,7 +8,7 @@ import pytest
 
 from kalda.testing.process_cluster import ZooKeeperProcess
 from tests.integration.tools.commands import Commands
-from tests.integration.zk.tls_files import TlsFiles
+from tests.integration.zookeeper.tls_files import TlsFiles
 
 kalda = Commands("")
 

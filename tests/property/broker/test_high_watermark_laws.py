@@ -14,12 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from kalda.broker.replicas.in_sync import IsrChange, ReplicationRules
 from kalda.broker.replicas.partition import Partition
+from kalda.cluster.schema import PartitionState
 from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
-from kalda.zk.client.schema import PartitionState
 from tests.unit.storage.log_fixtures import batch
 
 NAME = TopicPartition("orders", 0)

@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalda.broker.config import ConfigError, PropertiesError, parse_properties
-from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
-from kalda.common.config_def import ConfigKey, ConfigType
+from kalda.common.config_def import ConfigError, ConfigKey, ConfigType
+from kalda.common.properties import PropertiesError, parse_properties
+from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
 
 KEYS = [*BROKER_CONFIG, *TOPIC_CONFIG]
 latin_1 = st.text(st.characters(max_codepoint=255))

@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from kalda.clients.consumer.arrow_poll import ARROW_SCHEMA, ArrowPoll
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
-from kalda.clients.consumer.fetch_position import FetchPosition
 from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.clients.fetch_position import FetchPosition
 from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.record_decoder import Deserializers
+from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 from kalda.records.batch import TimestampType, iter_headers
 from kalda.records.compression import Compression

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 from kalda.clients.consumer.assignors.assignor_names import common_protocol, find_assignors
 from kalda.clients.consumer.assignors.partition_assignor import GroupTopics, RebalanceProtocol, Subscription
-from kalda.clients.consumer.classic_member import ClassicMember, Generation, MemberState, Next
-from kalda.clients.consumer.consumer_member import (
+from kalda.clients.consumer.group.classic_leader import read_members, read_own_assignment, run_assignor
+from kalda.clients.consumer.group.classic_member import ClassicMember, Generation, MemberState, Next
+from kalda.clients.consumer.group.classic_subscription import write_assignment, write_subscription
+from kalda.clients.consumer.group.consumer_member import (
     ConsumerMember,
     HeartbeatResult,
     MemberOptions,
     Reconciliation,
     SubscribedTopics,
 )
-from kalda.clients.consumer.consumer_member import MemberState as ConsumerState
-from kalda.clients.consumer.consumer_protocol import write_assignment, write_subscription
-from kalda.clients.consumer.group_leader import read_members, read_own_assignment, run_assignor
+from kalda.clients.consumer.group.consumer_member import MemberState as ConsumerState
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
 from kalda.coordinator.group.classic.join import Requester

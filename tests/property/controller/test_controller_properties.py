@@ -4,13 +4,13 @@ changes of the controller, told late or soon."""
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from kalda.cluster.schema import NO_LEADER, BrokerInfo
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.context import Replica
 from kalda.controller.effects import LeaderAndIsr, StopReplica
 from kalda.controller.events import DeletionCompletionRequested, ElectionType
 from kalda.controller.partition_state_machine import PartitionStatus
-from kalda.zk.client.schema import NO_LEADER, BrokerInfo
 from tests.unit.controller.simulated_cluster import Simulation, broker
 
 BROKERS = (1, 2, 3, 4)

@@ -16,7 +16,7 @@ from kalda.records.record import Header, RecordBatchBuilder
 from tests.record_implementations import needs_compiled, using
 
 if implementation.is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 pytestmark = needs_compiled
 
@@ -133,7 +133,7 @@ def test_a_count_beyond_the_bytes_takes_no_memory() -> None:
     struct.pack_into(">i", data, 57, 0x7FFFFFFF)
     columns = [bytearray(8)] * 9
     section = struct.pack("=7q", HEADER_SIZE, len(data), 0x7FFFFFFF, 0, 0, 0, 0)
-    assert _columns.scan(data, section, 0, 2**62, True, columns) is None
+    assert _records.scan(data, section, 0, 2**62, True, columns) is None
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -150,16 +150,16 @@ def test_random_bytes_never_pass_their_buffers(seed: int) -> None:
         count = source.randrange(0, end - start + 1)
         section = struct.pack("=7q", start, end, count, source.randrange(-5, 5), 0, 0, 0)
         columns = [bytearray(8 * count + 8) for _ in range(9)]
-        totals = _columns.scan(data, section, -(2**62), 2**62, True, columns)
+        totals = _records.scan(data, section, -(2**62), 2**62, True, columns)
         if totals is None:
             continue
         rows, key_size, _, value_size, _, slots, *_ = totals
         fields = [bytearray(4 * slots + 4) for _ in range(4)]
-        _columns.copy_bytes(data, columns[3], columns[4], rows, bytearray(key_size))
-        _columns.copy_bytes(data, columns[5], columns[6], rows, bytearray(value_size))
-        _columns.fill_views(data, columns[5], columns[6], rows, bytearray(16 * rows))
-        _columns.fill_validity(columns[3], rows, bytearray(rows))
-        _columns.fill_header_fields(data, columns[7], columns[8], rows, fields)
+        _records.copy_bytes(data, columns[3], columns[4], rows, bytearray(key_size))
+        _records.copy_bytes(data, columns[5], columns[6], rows, bytearray(value_size))
+        _records.fill_views(data, columns[5], columns[6], rows, bytearray(16 * rows))
+        _records.fill_validity(columns[3], rows, bytearray(rows))
+        _records.fill_header_fields(data, columns[7], columns[8], rows, fields)
 
 
 def test_columns_that_are_too_small_are_refused() -> None:
@@ -170,4 +170,4 @@ def test_columns_that_are_too_small_are_refused() -> None:
         columns = [bytearray(24) for _ in range(9)]
         columns[index] = bytearray(size - 1)
         with pytest.raises(ValueError, match="are needed"):
-            _columns.scan(data, section, 0, 10, True, columns)
+            _records.scan(data, section, 0, 10, True, columns)

@@ -13,7 +13,7 @@ from kalda.records.record import RecordBatchBuilder
 from tests.record_implementations import needs_compiled, using
 
 if implementation.is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 pytestmark = needs_compiled
 
@@ -81,18 +81,18 @@ def test_lists_that_are_null_over_entries_have_none_of_them() -> None:
 def test_offsets_outside_the_data_are_not_followed(ends: tuple[int, int, int]) -> None:
     column = (0, None, b"".join(end.to_bytes(4, "little", signed=True) for end in ends), b"abc")
     times = bytes(16)
-    assert _columns.encode_records(None, column, None, times, 2, 0) is None
+    assert _records.encode_records(None, column, None, times, 2, 0) is None
     lists = (0, None, bytes(4) + (1).to_bytes(4, "little") + (2).to_bytes(4, "little"), None)
-    assert _columns.encode_headers(lists, column, None, 2, 2, bytearray(12)) is None
+    assert _records.encode_headers(lists, column, None, 2, 2, bytearray(12)) is None
 
 
 def test_columns_with_fewer_rows_than_asked_are_refused() -> None:
     """Our own mistake in a count must be an exception, not a read behind a buffer."""
     column = (1, None, bytes(12), b"abc")
-    assert _columns.encode_records(None, column, None, bytes(8), 1, 0) is not None
+    assert _records.encode_records(None, column, None, bytes(8), 1, 0) is not None
     with pytest.raises(ValueError, match="are needed"):
-        _columns.encode_records(None, column, None, bytes(16), 2, 0)
+        _records.encode_records(None, column, None, bytes(16), 2, 0)
     with pytest.raises(ValueError, match="are needed"):
-        _columns.encode_records(None, (0, b"", bytes(12), b"abc"), None, bytes(16), 2, 0)
+        _records.encode_records(None, (0, b"", bytes(12), b"abc"), None, bytes(16), 2, 0)
     with pytest.raises(ValueError, match="are needed"):
-        _columns.encode_records(None, None, None, bytes(15), 2, 0)
+        _records.encode_records(None, None, None, bytes(15), 2, 0)

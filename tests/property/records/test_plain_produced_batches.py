@@ -21,7 +21,7 @@ from kalda.records.record import RecordBatchBuilder
 from tests.record_implementations import needs_compiled
 
 if implementation.is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 CRC_POSITION: Final = 17
 FIELDS: Final = (
@@ -71,7 +71,7 @@ def test_what_is_plain_passes_the_general_checks_and_needs_no_correction(batch: 
 @given(batches(), st.integers(0, 70))
 def test_compiled_code_finds_the_same(batch: bytearray, size: int) -> None:
     for data in (batch, batch[:size]):
-        assert read_plain_in_python(data, crc32c) == _columns.read_plain(memoryview(data), crc32c)
+        assert read_plain_in_python(data, crc32c) == _records.read_plain(memoryview(data), crc32c)
 
 
 @given(st.integers(1, 5), st.sampled_from([-1, 7]))

@@ -19,9 +19,9 @@ from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.records.columnar_encode import encode_batches
 from kalda.records.columnar_fields import HEADERS_TYPE, read_varints, read_varlongs
 from kalda.records.compression import Compression, compress, decompress
-from kalda.records.conversion import repack
 from kalda.records.crc import crc32c
 from kalda.records.errors import RecordsError
+from kalda.records.recompression import repack
 from kalda.records.record import Header, Record, RecordBatchBuilder, iter_records, record_bytes
 from kalda.records.validation import validate_records
 from kalda.records.varint import read_varint, read_varlong

@@ -30,7 +30,7 @@ from tests.cleaner_notes import Notes
 from tests.record_implementations import needs_compiled, using
 
 if implementation.is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 pytestmark = needs_compiled
 
@@ -222,7 +222,7 @@ def test_places_that_are_wrong_copy_nothing(data: bytes, places: list[int], choi
     """No place and no length leads out of the bytes, nor to more bytes than there are."""
     start = choice.draw(st.integers(-3, len(data) + 3))
     end = choice.draw(st.integers(-3, len(data) + 3))
-    copied = _columns.copy_records(data, start, end, array("q", places), 0, 2**62)
+    copied = _records.copy_records(data, start, end, array("q", places), 0, 2**62)
     if copied is not None:
         assert 0 <= start <= end <= len(data)
         assert len(copied[0]) <= end - start
@@ -239,8 +239,8 @@ def test_random_bytes_never_pass_their_buffers(seed: int) -> None:
         chunk = bytes(with_crc(data)[: chance.randint(0, len(data))])
         tombstones: list[int] = []
         position = chance.randint(-5, 5)
-        _columns.map_batches({}, chunk, position, 0, 50, 30, bytes, tombstones, crc32c)
-        _columns.filter_batches(chunk, position, array("q", [1, 2]), chance.randint(0, 4), 0, 99, (), ())
+        _records.map_batches({}, chunk, position, 0, 50, 30, bytes, tombstones, crc32c)
+        _records.filter_batches(chunk, position, array("q", [1, 2]), chance.randint(0, 4), 0, 99, (), ())
 
 
 def with_crc(data: bytearray) -> bytearray:

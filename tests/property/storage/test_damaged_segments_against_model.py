@@ -11,9 +11,9 @@ from hypothesis import given, settings
 
 from kalda.records.batch import iter_headers
 from kalda.records.errors import RecordsError
-from kalda.storage.gap_filler import GapFiller
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation
+from kalda.storage.missing_filler import GapFiller
 from kalda.storage.unified_log import UnifiedLog
 from tests.unit.storage.faulty_file_system import FaultyFileSystem, Node
 from tests.unit.storage.log_fixtures import DIRECTORY, NOW_MS, Broker, append, batch, read_all

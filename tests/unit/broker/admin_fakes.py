@@ -6,11 +6,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.config import ConfigStore
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
+from kalda.cluster.cluster_store import ClusterStore, NewTopic
+from kalda.cluster.schema import (
+    LEADER_DURING_DELETE,
+    BrokerInfo,
+    ListenerEndpoint,
+    ReplicaAssignment,
+    TopicAssignment,
+)
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -18,15 +26,8 @@ from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import random_uuid
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.net.connection import Connection
-from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.schema import (
-    LEADER_DURING_DELETE,
-    BrokerInfo,
-    ListenerEndpoint,
-    ReplicaAssignment,
-    TopicAssignment,
-)
-from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, ZooKeeperError
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from tests.unit.broker.partial_services import services_with
 
 LISTENER = "PLAINTEXT"

@@ -17,6 +17,7 @@ from kalda.broker.requests.handlers.fetch import handle_fetch
 from kalda.broker.requests.handlers.produce import handle_produce
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.transactions.marker_appends import MarkerAppends
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -45,7 +46,6 @@ from kalda.storage.file_records import FileSlice
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 from tests.unit.broker.partial_services import services_with
 
 BROKER_ID = 1

@@ -8,16 +8,16 @@ from typing import Any, Self
 from kalda.broker.replicas.in_sync import IsrChange
 from kalda.broker.replicas.isr_changes import IsrChanges
 from kalda.broker.replicas.partition import Partition
+from kalda.cluster import paths, schema
+from kalda.cluster.isr_store import IsrStore
+from kalda.cluster.schema import PartitionState
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import PartitionLeadership
-from kalda.zk.client import paths, schema
-from kalda.zk.client.isr_store import IsrStore
-from kalda.zk.client.port import ZooKeeperClient
-from kalda.zk.client.schema import PartitionState
+from kalda.zookeeper.port import ZooKeeperClient
 from tests.unit.broker.data_path_fakes import BROKER_ID, TOPIC, DataPath, leadership
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 LAG_SECONDS = 30.0
 

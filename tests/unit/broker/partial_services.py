@@ -3,12 +3,13 @@
 from types import GeneratorType
 from typing import Any, TypeVar, cast
 
-from kalda.broker.access.broker_access import BrokerAccess
-from kalda.broker.access.client_throttle import ClientThrottle
-from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.config import ConfigStore
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.broker_access import BrokerAccess
+from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.common.clock import ManualClock
 from kalda.common.turns import Steps, first_turn
+from kalda.settings import BrokerConfig
 
 T = TypeVar("T")
 

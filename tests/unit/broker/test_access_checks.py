@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.requests.access import groups, topics, transactions
-from kalda.broker.requests.access.check import Call, Check
-from kalda.broker.requests.access.request_access import RequestAccess
+from kalda.broker.requests.checks import groups, topics, transactions
+from kalda.broker.requests.checks.check import Call, Check
+from kalda.broker.requests.checks.request_access import RequestAccess
 from kalda.broker.requests.handlers import HANDLERS, describe_configs
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -19,7 +19,7 @@ from kalda.security.acl.model import (
     ResourcePattern,
     ResourceType,
 )
-from kalda.zk.client.zookeeper_errors import (
+from kalda.zookeeper.errors import (
     BadArgumentsError,
     ConnectionLossError,
     SessionExpiredError,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.access.broker_audit import BrokerAudit
+from kalda.broker.security.broker_audit import BrokerAudit
 from kalda.common.api_keys import ApiKey
 from kalda.common.logging import LINE_CHARACTERS_MAX
 from kalda.common.types import uuid_to_text

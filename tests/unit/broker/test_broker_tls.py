@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.access.broker_tls import BrokerTls
-from kalda.broker.config import BrokerConfig
+from kalda.broker.security.broker_tls import BrokerTls
 from kalda.common.config_def import ConfigError
+from kalda.settings import BrokerConfig
 from kalda.storage.background import InlineExecutor
 from tests.unit.security.authorities import NOW, VALID, authority
 

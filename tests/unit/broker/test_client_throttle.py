@@ -3,11 +3,12 @@
 from types import SimpleNamespace
 from typing import cast
 
-from kalda.broker.access.client_throttle import ClientThrottle
-from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.config import ConfigStore
+from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.common.clock import ManualClock
 from kalda.net.connection import Connection
 from kalda.security.principal import KafkaPrincipal
+from kalda.settings import BrokerConfig
 
 _CONFIG = BrokerConfig.from_properties({"broker.id": "0"})
 _PERCENT = 1.0

@@ -6,9 +6,9 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import ConfigStore
-from kalda.broker.config.change_rules import ConfigChangeRequest, changed_settings
-from kalda.broker.config.definitions import TOPIC_CONFIG
 from kalda.broker.requests.handlers import alter_configs, describe_configs, incremental_alter_configs
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import SchemaError
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol import codec
@@ -20,8 +20,8 @@ from kalda.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.schema import SchemaError
+from kalda.settings.change_rules import ConfigChangeRequest, changed_settings
+from kalda.settings.definitions import TOPIC_CONFIG
 from tests.unit.broker.admin_fakes import AdminHarness, context
 from tests.unit.broker.partial_services import finished
 

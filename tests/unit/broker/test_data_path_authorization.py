@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.access.authorizer import DECISIONS_MAX, NAME_LENGTH_MAX, Authorizer
-from kalda.broker.config import BrokerConfig
 from kalda.broker.requests.handlers.fetch import handle_fetch
 from kalda.broker.requests.handlers.produce import handle_produce
+from kalda.broker.security.authorizer import DECISIONS_MAX, NAME_LENGTH_MAX, Authorizer
+from kalda.cluster.acl_store import AclStore, OnEntries
 from kalda.common.errors import ErrorCode
 from kalda.net.connection import Connection
 from kalda.protocol import codec
@@ -27,7 +27,7 @@ from kalda.security.acl.model import (
     ResourceType,
 )
 from kalda.security.principal import ANONYMOUS, KafkaPrincipal
-from kalda.zk.client.acl_store import AclStore, OnEntries
+from kalda.settings import BrokerConfig
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, FakeConnection, batch, leadership
 
 OTHER_ID = uuid.UUID(int=8)
@@ -209,7 +209,7 @@ def test_what_is_remembered_of_all_clients_is_bounded(
     broker: DataPath, acls: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client may come from many addresses, each with decisions of its own."""
-    monkeypatch.setattr("kalda.broker.access.authorizer.DECISIONS_OF_ALL_MAX", 10)
+    monkeypatch.setattr("kalda.broker.security.authorizer.DECISIONS_OF_ALL_MAX", 10)
     authorizer = broker.services.access.authorizer
     assert authorizer is not None
     acls.allow(AclOperation.READ, "*")

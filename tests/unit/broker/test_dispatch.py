@@ -25,7 +25,7 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
     TopicProduceResponse,
 )
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
+from kalda.zookeeper.errors import ConnectionLossError
 from tests.unit.broker.partial_services import services_with
 from tests.unit.net.fakes import Harness, framed
 

@@ -15,9 +15,9 @@ from kalda.broker.metadata.features import (
     encode_features,
     updated,
 )
+from kalda.cluster import paths
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.zk.client import paths
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 
 @pytest.mark.parametrize(

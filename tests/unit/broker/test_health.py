@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.foundation.health import BrokerHealth, BrokerState
+from kalda.broker.context.health import BrokerHealth, BrokerState
 from kalda.broker.metadata.registration import RegistrationState
 
 

@@ -7,7 +7,6 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
@@ -18,6 +17,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
 from kalda.coordinator.runtime.coordinator_shard import Result
+from kalda.settings import BrokerConfig
 from tests.unit.broker.data_path_fakes import BROKER_ID, TOPIC_ID, DataPath, leadership
 from tests.unit.coordinator.fakes import FakeLoop, TableShard, record
 

@@ -5,7 +5,6 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.metadata.features import Features
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.handlers import advertised_versions, api_versions
@@ -15,6 +14,7 @@ from kalda.common.config_def import ConfigError
 from kalda.common.errors import ErrorCode
 from kalda.net.connection import Connection
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kalda.settings import BrokerConfig
 from tests.unit.broker.partial_services import services_with
 
 

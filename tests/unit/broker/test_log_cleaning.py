@@ -1,8 +1,8 @@
 """The cleaner in a broker: what its settings become, and what is published of it."""
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.logs.log_cleaning import cleaner_config, register_cleaner_metrics
 from kalda.common.metrics import Metrics
+from kalda.settings import BrokerConfig
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from tests.unit.storage.cleaning_fixtures import CompactedBroker
 

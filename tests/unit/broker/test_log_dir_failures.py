@@ -9,12 +9,12 @@ import pytest
 
 from kalda.broker.replicas.log_dir_failures import LogDirFailures
 from kalda.broker.replicas.partition import Partition
+from kalda.cluster import paths, schema
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
 from kalda.storage.errors import LogDirectoryError
-from kalda.zk.client import paths, schema
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
+from kalda.zookeeper.errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
 from tests.unit.storage.faulty_file_system import FaultyFileSystem

@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.context.service_tasks import ServiceTasks
 from kalda.broker.logs.log_maintenance import run_log_maintenance
+from kalda.settings import BrokerConfig
 
 
 class Recorder:
@@ -36,7 +36,7 @@ async def test_tasks_that_wait_for_coordination_end_when_it_falls_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The controller resigns on its way out; a coordination server that ends meanwhile never answers."""
-    monkeypatch.setattr("kalda.broker.foundation.service_tasks.RESIGN_SECONDS_MAX", 3600.0)
+    monkeypatch.setattr("kalda.broker.context.service_tasks.RESIGN_SECONDS_MAX", 3600.0)
     silent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     resigning = asyncio.Event()
 

@@ -7,10 +7,10 @@ import pytest
 
 from kalda.broker.groups.assembly import DeletedTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.cluster.schema import LEADER_DURING_DELETE
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
-from kalda.zk.client.schema import LEADER_DURING_DELETE
 from tests.unit.broker.admin_fakes import broker
 
 ONE, TWO = uuid.UUID(int=1), uuid.UUID(int=2)

@@ -15,6 +15,7 @@ from kalda.broker.requests.handlers import (
     offset_for_leader_epoch,
 )
 from kalda.broker.transactions.producer_ids import ProducerIds
+from kalda.cluster.schema import ProducerIdBlock
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -39,8 +40,7 @@ from kalda.records.batch import set_max_timestamp
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
 from kalda.storage.log_config import CleanupPolicy
-from kalda.zk.client.schema import ProducerIdBlock
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
+from kalda.zookeeper.errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import DataPath, HeldConversions, batch, leadership
 from tests.unit.broker.partial_services import finished, provide
 

@@ -15,15 +15,15 @@ from kalda.broker.metadata.registration import (
     read_stored_identities,
 )
 from kalda.broker.metadata.session_file import SESSION_FILE, SessionFile
+from kalda.cluster import paths
+from kalda.cluster.cluster_store import BrokerIdInUseError, ClusterStore
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
-from kalda.zk.client import paths
-from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore
-from kalda.zk.client.port import SessionKey
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
-from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError
-from kalda.zk.server.embedded import EmbeddedClient
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
-from tests.unit.zk.memory_files import MemoryFileSystem
+from kalda.zookeeper.errors import ConnectionLossError, SessionExpiredError
+from kalda.zookeeper.port import SessionKey
+from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
+from tests.unit.zookeeper.memory_files import MemoryFileSystem
 
 SESSION_TIMEOUT_MS = 18_000
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.access import sasl_authenticator
-from kalda.broker.access.sasl_authenticator import SaslAuthenticator
+from kalda.broker.security import sasl_authenticator
+from kalda.broker.security.sasl_authenticator import SaslAuthenticator
 from kalda.protocol import framing
 from kalda.security.principal import USER, KafkaPrincipal
 from tests.login_parsers import LoginRules, plain_server, scram_server

@@ -6,10 +6,10 @@ import pytest
 
 from kalda.broker.logs import unknown_logs
 from kalda.broker.logs.unknown_logs import warn_of_unknown_logs
+from kalda.cluster.cluster_store import NewTopic
+from kalda.cluster.schema import ReplicaAssignment
 from kalda.common.types import TopicPartition
-from kalda.zk.client.cluster_store import NewTopic
-from kalda.zk.client.schema import ReplicaAssignment
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 
 async def test_topics_that_older_data_of_zookeeper_lacks_are_named_once(

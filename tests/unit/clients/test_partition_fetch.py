@@ -5,9 +5,9 @@ from uuid import UUID
 import pytest
 
 from kalda.clients.errors import BrokerResponseError, ClientError, UnknownTopicOrPartitionError
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
-from kalda.clients.log_reader.partition_fetch import PartitionFetch
 from kalda.clients.metadata import ClusterMetadata, Metadata, PartitionMetadata, TopicMetadata
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.partition_fetch import PartitionFetch
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kalda.clients.log_reader.cluster_lookup import ClusterLookup
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
-from kalda.clients.log_reader.partition_fetch import PartitionFetch
 from kalda.clients.metadata import Metadata
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.range_reader.cluster_lookup import ClusterLookup
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.partition_fetch import PartitionFetch
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition

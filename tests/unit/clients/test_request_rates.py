@@ -14,9 +14,9 @@ import pytest
 from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.consumer.async_consumer import AsyncConsumer
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError, UnknownTopicOrPartitionError
 from kalda.clients.producer.async_producer import AsyncProducer
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition

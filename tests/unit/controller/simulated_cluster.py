@@ -10,6 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import assert_never
 
+from kalda.cluster.schema import (
+    BrokerInfo,
+    ListenerEndpoint,
+    PartitionState,
+    ReplicaAssignment,
+    TopicAssignment,
+)
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import elections, reassignment
@@ -51,13 +58,6 @@ from kalda.controller.events import (
     TopicsChanged,
     TopicsDeleted,
     UncleanElectionChanged,
-)
-from kalda.zk.client.schema import (
-    BrokerInfo,
-    ListenerEndpoint,
-    PartitionState,
-    ReplicaAssignment,
-    TopicAssignment,
 )
 
 

@@ -7,17 +7,17 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import cast
 
+from kalda.cluster.cluster_store import ClusterStore, NewTopic
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.port import SessionState, StateListener, ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
-from kalda.zk.server.embedded import EmbeddedClient
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from kalda.zookeeper.errors import ConnectionLossError
+from kalda.zookeeper.port import SessionState, StateListener, ZooKeeperClient
+from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 
 class Brokers:

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from kalda.cluster import paths, schema
+from kalda.cluster.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import driver as driver_module
@@ -14,9 +16,7 @@ from kalda.controller.effects import LeaderAndIsr, UpdateMetadata
 from kalda.controller.events import ElectionType
 from kalda.controller.isr_requests import IsrRequest
 from kalda.controller.statistics import ControllerStatistics
-from kalda.zk.client import paths, schema
-from kalda.zk.client.port import Delete, SetData
-from kalda.zk.client.schema import ListenerEndpoint, PartitionState, ReplicaAssignment
+from kalda.zookeeper.port import Delete, SetData
 from tests.unit.controller.stage import Node, Stage, registration, topic, until, until_empty
 
 P0 = TopicPartition("t", 0)

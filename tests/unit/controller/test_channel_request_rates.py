@@ -2,11 +2,11 @@
 
 import asyncio
 
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.effects import BrokerRequest, StopReplica
-from kalda.zk.client.schema import BrokerInfo
 from tests.virtual_time import run_virtual
 
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
+from kalda.cluster import paths
+from kalda.cluster.schema import PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import channel_manager
 from kalda.controller.effects import LeaderAndIsr, StopReplica, UpdateMetadata
-from kalda.zk.client import paths
-from kalda.zk.client.schema import PartitionState, ReplicaAssignment, TopicAssignment
 from tests.unit.controller.stage import Stage, registration, topic, until, until_empty
 
 P0 = TopicPartition("t", 0)

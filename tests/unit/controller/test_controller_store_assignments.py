@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
+from kalda.cluster import paths, schema
+from kalda.cluster.cluster_store import ClusterStore, NewTopic
+from kalda.cluster.controller_store import ControllerMovedError, ControllerStore, elect
+from kalda.cluster.schema import ReplicaAssignment, TopicAssignment
 from kalda.common.types import ZERO_UUID, TopicPartition
-from kalda.zk.client import paths, schema
-from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.controller_store import ControllerMovedError, ControllerStore, elect
-from kalda.zk.client.schema import ReplicaAssignment, TopicAssignment
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 from tests.unit.controller.stage import Stage, until
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
 
 P0 = TopicPartition("t", 0)
 MOVING = ReplicaAssignment((2, 1), (2,), (1,))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.controller.context import ControllerContext
 from kalda.controller.isr_requests import IsrRequest, decide, outcomes
-from kalda.zk.client.schema import BrokerInfo, PartitionState, ReplicaAssignment, TopicAssignment
 
 P = TopicPartition("t", 0)
 STORED = PartitionState(1, 5, (1, 2), 3, version=9)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from kalda.cluster.schema import NO_LEADER, PartitionState
 from kalda.controller.partition_state_machine import (
     first_state,
     next_state,
@@ -9,7 +10,6 @@ from kalda.controller.partition_state_machine import (
     reassigned_state,
     renewed_state,
 )
-from kalda.zk.client.schema import NO_LEADER, PartitionState
 
 Ids = tuple[int, ...]
 

@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from kalda.controller.term_session import TermSession
-from kalda.zk.client.port import ZooKeeperClient
+from kalda.zookeeper.port import ZooKeeperClient
 
 
 @pytest.mark.parametrize("turns", range(5))

@@ -10,11 +10,11 @@ import pytest
 pytest.importorskip("sqlglot")
 
 from kalda.cli import main
-from kalda.pipelines.cli.arguments import file_error
+from kalda.command.command import Tool
+from kalda.command.output import Form, Output
 from kalda.pipelines.spec.errors import Fault, PipelineFileError
 from kalda.pipelines.spec.model import Place
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.output import Form, Output
+from kalda.tools.pipeline.arguments import file_error
 
 
 def test_json_has_the_faults_of_a_file() -> None:

@@ -10,7 +10,7 @@ import pytest
 from kalda.clients.errors import BrokerResponseError
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.accounts import RangeAccount
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.repair import (
     RestartPoint,

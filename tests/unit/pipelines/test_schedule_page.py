@@ -20,13 +20,13 @@ import yaml
 
 pytest.importorskip("sqlglot")
 
+from kalda.command import errors
 from kalda.common.types import TopicPartition
-from kalda.pipelines.cli.audit import _json as audit_json
-from kalda.pipelines.cli.group import pipeline
 from kalda.pipelines.engine.status import PipelineStatus, RunState
 from kalda.pipelines.ledger.audit import AuditReport, PartitionAudit
 from kalda.pipelines.spec.reference import page as reference_page
-from kalda.tools.framework import errors
+from kalda.tools.pipeline.audit import _json as audit_json
+from kalda.tools.pipeline.group import pipeline
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs/how-to/schedule-pipelines.md").read_text(encoding="utf-8")
 KALDA = "/opt/kalda/bin/kalda"

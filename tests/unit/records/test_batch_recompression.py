@@ -4,7 +4,7 @@ import pytest
 
 from kalda.records.batch import read_header, validate
 from kalda.records.compression import Compression, compress
-from kalda.records.conversion import repack
+from kalda.records.recompression import repack
 from kalda.records.record import RecordBatchBuilder, iter_records, record_bytes
 
 

@@ -6,17 +6,17 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kalda.broker.access.delegation_tokens import DelegationTokens
-from kalda.broker.config import BrokerConfig
+from kalda.broker.security.delegation_tokens import DelegationTokens
+from kalda.cluster.delegation_token_store import DelegationTokenStore, OnToken
 from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.security.principal import USER, KafkaPrincipal
 from kalda.security.sasl.delegation_token import DelegationToken, password_of
 from kalda.security.sasl.mechanism import SCRAM_SHA_256
 from kalda.security.sasl.scram import ScramClient, ScramServer
-from kalda.zk.client.delegation_token_store import DelegationTokenStore, OnToken
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.errors import ConnectionLossError
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 ALICE, BOB, EVE = (KafkaPrincipal(USER, name) for name in ("alice", "bob", "eve"))
 HOUR_MS = 3_600_000

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.spark import worker
 from kalda.spark.worker import READERS_MAX, close_readers, pooled_reader, prepare_planner, prepare_worker
 

@@ -7,9 +7,9 @@ import pytest
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
 from kalda.storage.errors import RecordsMissingError, UnexpectedAppendOffsetError
-from kalda.storage.gap_filler import GapFiller
 from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_types import FetchIsolation
+from kalda.storage.missing_filler import GapFiller
 from kalda.storage.missing_offsets import MissingOffsets, OffsetRange
 from kalda.storage.producer_state_manager import AppendOrigin
 from tests.unit.storage.faulty_file_system import FaultyFileSystem

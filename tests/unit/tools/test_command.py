@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from kalda.command.command import Tool, default_address, exit_code_of, given_properties
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.output import Form, Output
 from kalda.common.config_def import ConfigError
 from kalda.net.client.client_errors import BrokerConnectionError
-from kalda.tools.framework.command import Tool, default_address, exit_code_of, given_properties
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.output import Form, Output
 
 
 def test_options_win_over_properties_and_these_over_the_file(tmp_path: Path) -> None:

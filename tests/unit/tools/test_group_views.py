@@ -9,9 +9,9 @@ from kalda.clients.admin.groups import (
     GroupType,
     MemberDescription,
 )
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.values import OffsetAndMetadata
+from kalda.command.tables import plain_lines
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.tools.framework.tables import plain_lines
 from kalda.tools.group_views import (
     GroupView,
     assignment_text,

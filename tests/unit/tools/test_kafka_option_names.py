@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 import pytest
 
+from kalda.cli_tools import load_tool
+from kalda.command.errors import ToolUsageError
+from kalda.command.values import read_settings
 from kalda.tools.console.consume import consume
 from kalda.tools.console.produce import produce
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.registry import load_tool
-from kalda.tools.framework.values import read_settings
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kalda.command.errors import ToolError, ToolUsageError
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.offset_resets import (
     LogRange,
     NewOffset,

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from kalda.tools.framework.output import Form, Output, ProgressLines, escape_unencodable
-from kalda.tools.framework.tables import Table
+from kalda.command.output import Form, Output, ProgressLines, escape_unencodable
+from kalda.command.tables import Table
 
 
 class Terminal(io.StringIO):

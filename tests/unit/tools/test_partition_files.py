@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kalda.command.errors import ToolUsageError
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolUsageError
 from kalda.tools.partition_files import parse_offsets, parse_partitions
 
 ENTRY: Any = {"topic": "foo", "partition": 1, "offset": 7}

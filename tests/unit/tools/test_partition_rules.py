@@ -2,8 +2,8 @@
 
 import pytest
 
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.option_types import INT32_MAX
+from kalda.command.errors import ToolUsageError
+from kalda.command.option_types import INT32_MAX
 from kalda.tools.partition_rules import PartitionRule, parse_rules
 
 

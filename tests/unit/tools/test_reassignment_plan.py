@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from kalda.command.errors import ToolError, ToolUsageError
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolError, ToolUsageError
 from kalda.tools.reassignment_plan import (
     Move,
     OngoingReassignment,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kalda.command.errors import ToolError
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.reassignment_plan import Assignment
 from kalda.tools.replica_balance import drain, moved_replicas, rebalance
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kalda.tools.framework.tables import Cell, Table, cell_text, plain_lines
+from kalda.command.tables import Cell, Table, cell_text, plain_lines
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.values import (
+from kalda.command.errors import ToolUsageError
+from kalda.command.values import (
     distinct,
     parse_duration,
     parse_ids,

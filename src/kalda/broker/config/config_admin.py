@@ -17,9 +17,25 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, Protocol, TypeAlias, TypeVar
 
-from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
+from kalda.broker.config import ConfigStore
 from kalda.broker.config.broker_loggers import check_level, set_level
-from kalda.broker.config.change_rules import (
+from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
+from kalda.broker.config.client_metrics import ClientMetricsConfig
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.cluster import paths
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import SchemaError
+from kalda.common.config_def import (
+    ConfigDef,
+    ConfigError,
+    MissingFeatureError,
+)
+from kalda.common.config_values import AlterConfigOpType
+from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.sanitizer import desanitize, sanitize
+from kalda.common.turns import between
+from kalda.settings import BrokerConfig
+from kalda.settings.change_rules import (
     ConfigChangeRequest,
     changed_settings,
     check_cleaner_threads,
@@ -27,21 +43,7 @@ from kalda.broker.config.change_rules import (
     require_dynamic,
     require_values,
 )
-from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
-from kalda.broker.config.client_metrics import ClientMetricsConfig
-from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
-from kalda.broker.metadata.metadata_cache import MetadataCache
-from kalda.common.config_def import (
-    ConfigDef,
-    MissingFeatureError,
-)
-from kalda.common.config_values import AlterConfigOpType
-from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.sanitizer import desanitize, sanitize
-from kalda.common.turns import between
-from kalda.zk.client import paths
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.schema import SchemaError
+from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
 
 logger: Final = logging.getLogger(__name__)
 

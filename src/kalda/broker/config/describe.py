@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from kalda.broker.config.broker_config import BrokerConfig, base_name, find_key
-from kalda.broker.config.definitions import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
 from kalda.common.config_def import ConfigError, ConfigKey, ConfigValue, UpdateMode
 from kalda.common.config_values import ConfigSource, ConfigSynonym
+from kalda.settings.broker_config import BrokerConfig, base_name, find_key
+from kalda.settings.definitions import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
 
 
 @dataclass(frozen=True, slots=True)

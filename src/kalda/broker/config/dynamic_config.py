@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from kalda.broker.config.broker_config import BrokerConfig, has_effect
-from kalda.broker.config.definitions import TOPIC_SYNONYMS
-from kalda.broker.config.stored_passwords import StoredPasswords
+from kalda.cluster import paths
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.config_changes import ConfigChange, ConfigChanges
+from kalda.cluster.schema import SchemaError
 from kalda.common.config_def import ConfigError
+from kalda.settings.broker_config import BrokerConfig, has_effect
+from kalda.settings.definitions import TOPIC_SYNONYMS
+from kalda.settings.stored_passwords import StoredPasswords
 from kalda.storage.log_config import LogConfig
-from kalda.zk.client import paths
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.config_changes import ConfigChange, ConfigChanges
-from kalda.zk.client.schema import SchemaError
 
 logger: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})

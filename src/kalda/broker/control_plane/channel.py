@@ -10,14 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple, assert_never
 
-from kalda.broker.control_plane.requests import ControllerRequests
-from kalda.broker.control_plane.wire import (
+from kalda.broker.control_plane.request_builders import (
     leader_and_isr_request,
     read_leader_and_isr_response,
     read_stop_replica_response,
     stop_replica_request,
     update_metadata_request,
 )
+from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -28,7 +29,6 @@ from kalda.protocol.messages.leader_and_isr import LeaderAndIsrResponse
 from kalda.protocol.messages.stop_replica import StopReplicaResponse
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
 from kalda.protocol.schema import Message
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 
 logger: Final = logging.getLogger(__name__)
 

@@ -10,18 +10,18 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.cluster import paths
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.controller.driver import ControllerDriver
 from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
-from kalda.zk.client import paths
-from kalda.zk.client.port import ZooKeeperClient
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.errors import ZooKeeperError
+from kalda.zookeeper.port import ZooKeeperClient
 
 logger: Final = logging.getLogger(__name__)
 

@@ -16,6 +16,7 @@ from kalda.broker.config import ConfigStore
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.broker.topics.topic_names import topic_name_problem
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, Turns
 from kalda.common.types import TopicPartition
@@ -26,8 +27,7 @@ from kalda.controller.effects import (
     StopReplica,
     UpdateMetadata,
 )
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

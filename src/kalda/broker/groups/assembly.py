@@ -3,8 +3,7 @@
 import uuid
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.foundation.foundation import Foundation
+from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.groups.cached_topics import CachedTopics
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
@@ -22,6 +21,7 @@ from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.records.compression import Compression
+from kalda.settings import BrokerConfig
 
 
 def consumer_group_config(config: BrokerConfig) -> ConsumerGroupConfig:
@@ -46,10 +46,10 @@ def check_consumer_groups(trial: BrokerConfig) -> None:
 
 
 def build_group_coordinator(
-    foundation: Foundation, cache: MetadataCache, internal_topics: InternalTopics
+    context: BrokerContext, cache: MetadataCache, internal_topics: InternalTopics
 ) -> GroupCoordinator:
     """Make the group coordinator and its runtime for ``__consumer_offsets``."""
-    config, metrics = foundation.config, foundation.metrics
+    config, metrics = context.config, context.metrics
     settings, consumer_settings = config.part(GroupConfig), consumer_group_config(config)
     statistics, topics = GroupStatistics(), CachedTopics(cache)
 

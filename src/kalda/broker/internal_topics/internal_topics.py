@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.internal_topics.replica_log import ReplicaLog
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.partition import Partition
@@ -25,7 +24,8 @@ from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.coordinator.partitioning import partition_of
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
 from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, Loop
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ The cleaner itself is `kalda.storage.cleaner`.
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.foundation.foundation import Foundation
-from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.context.broker_context import BrokerContext
+from kalda.broker.context.service_tasks import ServiceTasks
 from kalda.common.clock import Clock
 from kalda.common.metrics import Column, Metrics, metric_name
+from kalda.settings import BrokerConfig
 from kalda.storage.cleaner.cleaner_config import UNLIMITED, CleanerConfig
 from kalda.storage.cleaner.job import CleaningResult
 from kalda.storage.cleaner.log_cleaner import LogCleaner
@@ -24,9 +24,9 @@ _RATE_MAX: Final = 1e15
 _SETTINGS_PREFIX: Final = "log.cleaner."
 
 
-def run_log_cleaner(tasks: ServiceTasks, foundation: Foundation, file_system: FileSystem) -> None:
+def run_log_cleaner(tasks: ServiceTasks, context: BrokerContext, file_system: FileSystem) -> None:
     """Start the log cleaner unless ``log.cleaner.enable`` is false."""
-    config = foundation.config
+    config = context.config
     if not config.log_cleaner_enable:
         return
 
@@ -34,14 +34,14 @@ def run_log_cleaner(tasks: ServiceTasks, foundation: Foundation, file_system: Fi
         # Another process sees the real files only.
         return ProcessRunner() if isinstance(file_system, OsFileSystem) else InlineRunner(file_system)
 
-    cleaner = LogCleaner(foundation.log_manager, lambda: cleaner_config(config), new_runner)
+    cleaner = LogCleaner(context.log_manager, lambda: cleaner_config(config), new_runner)
 
     def on_change(names: frozenset[str]) -> None:
         if any(name.startswith(_SETTINGS_PREFIX) for name in names):
             cleaner.reconfigure()
 
-    foundation.config_store.on_broker_change(on_change)
-    register_cleaner_metrics(foundation.metrics, cleaner, foundation.log_manager, foundation.clock)
+    context.config_store.on_broker_change(on_change)
+    register_cleaner_metrics(context.metrics, cleaner, context.log_manager, context.clock)
     tasks.run("log cleaner", cleaner.run())
 
 

@@ -3,9 +3,9 @@
 import asyncio
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.context.service_tasks import ServiceTasks
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.settings import BrokerConfig
 from kalda.storage.log_manager import LogManager
 
 _STEP_MS_MAX: Final = 1_000

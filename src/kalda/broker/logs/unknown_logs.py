@@ -8,8 +8,8 @@ import logging
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.types import TopicPartition
-from kalda.zk.client.cluster_store import ClusterStore
 
 _NAMED_MAX: Final = 50
 """Topics that the log line names."""

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
+from kalda.cluster import paths
 from kalda.common.backoff import jittered
 from kalda.common.error_text import error_text
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
-from kalda.zk.client import paths
-from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
-from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
+from kalda.zookeeper.errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
+from kalda.zookeeper.port import SessionState, WatchEvent, ZooKeeperClient
 
 logger: Final = logging.getLogger(__name__)
 

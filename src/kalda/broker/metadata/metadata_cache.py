@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo
 from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import (
@@ -21,7 +22,6 @@ from kalda.common.types import (
     is_other_topic,
 )
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
-from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo
 
 ChangeListener = Callable[[frozenset[str]], None]
 

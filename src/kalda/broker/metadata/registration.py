@@ -19,16 +19,16 @@ from enum import Enum
 from typing import Final
 
 from kalda.broker.metadata.session_file import SessionFile
+from kalda.cluster import paths, schema
+from kalda.cluster.cluster_store import BrokerIdInUseError, ClusterStore
+from kalda.cluster.schema import BrokerInfo
 from kalda.common import invariants
 from kalda.common.backoff import jittered
 from kalda.common.clock import Clock
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties
 from kalda.storage.filesystem import FileSystem
-from kalda.zk.client import paths, schema
-from kalda.zk.client.cluster_store import BrokerIdInUseError, ClusterStore
-from kalda.zk.client.port import SessionState, WatchEvent
-from kalda.zk.client.schema import BrokerInfo
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
+from kalda.zookeeper.port import SessionState, WatchEvent
 
 logger: Final = logging.getLogger(__name__)
 

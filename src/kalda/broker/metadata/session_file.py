@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kalda.storage.filesystem import FileSystem
-from kalda.zk.client.port import SessionKey
+from kalda.zookeeper.port import SessionKey
 
 logger: Final = logging.getLogger(__name__)
 

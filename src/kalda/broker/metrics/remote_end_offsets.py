@@ -9,6 +9,7 @@ scrape interval and `REFRESH_SECONDS` old.
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.cluster.schema import NO_LEADER
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
@@ -22,7 +23,6 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kalda.zk.client.schema import NO_LEADER
 
 REFRESH_SECONDS: Final = 10.0
 """Less than the usual scrape interval of 15 s, so that each scrape has the values of the previous one."""

@@ -5,9 +5,6 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.config.summary import differing_settings, settings_without_effect
-from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import (
     ORPHAN_SECONDS_MAX,
@@ -18,19 +15,22 @@ from kalda.broker.process.lifecycle import (
 )
 from kalda.broker.process.ports import ports_of
 from kalda.broker.process.secure import write_bootstrap
+from kalda.broker.process.start_log import Announcement
 from kalda.broker.server import BrokerServer
+from kalda.cluster.znode_audit import close_open_znodes
 from kalda.common.clock import SystemClock
 from kalda.net.event_loop import poll_busily
 from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import read_client_security
+from kalda.settings import BrokerConfig
+from kalda.settings.summary import differing_settings, settings_without_effect
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
-from kalda.zk.client.port import SessionState, ZooKeeperClient
-from kalda.zk.client.znode_audit import close_open_znodes
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
+from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
 if TYPE_CHECKING:
-    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
+    from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
 logger: Final = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ async def connect(config: BrokerConfig) -> "EnsembleClient":
         ProcessError: the ensemble does not answer in time, or a setting is not valid.
     """
     # Imported here: a broker with the embedded engine needs no client.
-    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
+    from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
     hosts = config.zookeeper_connect or ""
     session_timeout_ms = config.zookeeper_session_timeout_ms

@@ -9,12 +9,12 @@ import secrets
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.process.errors import ProcessError
 from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import read_client_security
 from kalda.security.zookeeper.login_file import DIGEST_MODULE, LOGIN_FILE
-from kalda.zk.client.znode_access import ALL_BITS, READ_BIT, Acl, ZnodeAccess, access_of
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.znode_access import ALL_BITS, READ_BIT, Acl, ZnodeAccess, access_of
 
 USER: Final = "kalda"
 """The brokers' user, unless the operator's JAAS file names another; never changed: access lists name it."""

@@ -11,11 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.config.broker_config import refuse_kraft
-from kalda.broker.config.summary import settings_without_effect
 from kalda.common.config_def import ConfigError
-from kalda.zk.server.config import ZooKeeperConfig
+from kalda.settings import BrokerConfig
+from kalda.settings.broker_config import refuse_kraft
+from kalda.settings.summary import settings_without_effect
+from kalda.zookeeper.server.config import ZooKeeperConfig
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 9092

@@ -6,15 +6,15 @@ The coordination server's process imports this module too, so it imports nothing
 import logging
 from typing import Final
 
-from kalda.broker.foundation.start_error import BrokerStartError
+from kalda.broker.context.start_error import BrokerStartError
+from kalda.cluster.cluster_store import BrokerIdInUseError
+from kalda.cluster.schema import SchemaError
 from kalda.common.config_def import ConfigError
 from kalda.common.error_text import error_text
 from kalda.common.logging import report_failure
 from kalda.storage.errors import StorageError
-from kalda.zk.client.cluster_store import BrokerIdInUseError
-from kalda.zk.client.schema import SchemaError
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
-from kalda.zk.server.data_directory_errors import CorruptionError, DirectoryInUseError
+from kalda.zookeeper.errors import ZooKeeperError
+from kalda.zookeeper.server.data_directory_errors import CorruptionError, DirectoryInUseError
 
 logger: Final = logging.getLogger(__name__)
 

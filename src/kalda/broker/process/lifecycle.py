@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.errors import ProcessError, report_end
 from kalda.broker.process.garbage import collecting_in_steps
-from kalda.broker.process.memory import keep_freed_memory
+from kalda.broker.process.malloc_tuning import keep_freed_memory
 from kalda.broker.process.ports import WantedPort, require_free
-from kalda.broker.process.undo import StartUndo
+from kalda.broker.process.start_log import Announcement
+from kalda.broker.process.start_rollback import StartUndo
 from kalda.net.event_loop import new_event_loop
 from kalda.storage.filesystem import DirectoryLock, OsFileSystem
 

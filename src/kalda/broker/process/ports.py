@@ -8,10 +8,10 @@ takes the port in between, the start fails later with the same message.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.process.errors import ProcessError
 from kalda.net.bound_socket import probe
 from kalda.net.connect import address_text
+from kalda.settings import BrokerConfig
 
 
 @dataclass(frozen=True, slots=True)

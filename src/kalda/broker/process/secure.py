@@ -24,14 +24,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.process.config import DEFAULT_HOST
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.scram_users import USERS, set_scram_user
 from kalda.common.sanitizer import sanitize
 from kalda.security.sasl.mechanism import SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.tls.certificates import identity_of
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.scram_users import USERS, set_scram_user
+from kalda.settings import BrokerConfig
 
 logger: Final = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ Layout of the directory::
     broker-0/             the broker's log directory, unless `log.dirs` names another
 
 The broker's session is in-process; tools and further brokers connect to the coordination server's port.
-`kalda start --brokers N` is `kalda.broker.process.group`, with the same layout.
+`kalda start --brokers N` is `kalda.broker.process.broker_processes`, with the same layout.
 """
 
 import asyncio
@@ -17,20 +17,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.config.summary import differing_settings
-from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.broker import close_session, make_broker, serve
 from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST, without_effect_in_start
 from kalda.broker.process.lifecycle import ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of
 from kalda.broker.process.secure import ensure_users, open_doors
+from kalda.broker.process.start_log import Announcement
 from kalda.broker.process.zookeeper import coordination_server
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.clock import SystemClock
+from kalda.settings import BrokerConfig
+from kalda.settings.summary import differing_settings
 from kalda.storage.background import EventLoopExecutor
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zookeeper.server.config import ZooKeeperConfig
 
 logger: Final = logging.getLogger(__name__)
 

@@ -10,21 +10,21 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from kalda.broker.config.summary import differing
-from kalda.broker.process.announcement import Announcement
 from kalda.broker.process.brokers_login import OwnAcl
 from kalda.broker.process.config import DEFAULT_HOST
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort
+from kalda.broker.process.start_log import Announcement
+from kalda.cluster.znode_audit import close_open_znodes
 from kalda.common.clock import SystemClock
 from kalda.net.connect import address_text
+from kalda.settings.summary import differing
 from kalda.storage.background import EventLoopExecutor
 from kalda.storage.filesystem import OsFileSystem
-from kalda.zk.client.znode_audit import close_open_znodes
-from kalda.zk.server.config import WITHOUT_EFFECT, ZOOKEEPER_CONFIG, ZooKeeperConfig
-from kalda.zk.server.embedded import EmbeddedServer
-from kalda.zk.server.listener import ZooKeeperListener
+from kalda.zookeeper.server.config import WITHOUT_EFFECT, ZOOKEEPER_CONFIG, ZooKeeperConfig
+from kalda.zookeeper.server.embedded import EmbeddedServer
+from kalda.zookeeper.server.listener import ZooKeeperListener
 
 logger: Final = logging.getLogger(__name__)
 

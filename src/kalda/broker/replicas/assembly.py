@@ -3,8 +3,8 @@
 import asyncio
 from dataclasses import dataclass
 
-from kalda.broker.foundation.foundation import Foundation
-from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.context.broker_context import BrokerContext
+from kalda.broker.context.service_tasks import ServiceTasks
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.follower.replica_fetcher_manager import ReplicaFetcherManager
 from kalda.broker.replicas.isr_changes import ANNOUNCE_CHECK_MS, IsrChanges
@@ -22,9 +22,9 @@ from kalda.broker.replicas.replication_quota import (
     RateQuota,
     ReplicationQuota,
 )
+from kalda.cluster.isr_store import IsrStore
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import BrokerEndpoint
-from kalda.zk.client.isr_store import IsrStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,16 +37,14 @@ class Replication:
     alter_log_dirs: ReplicaAlterLogDirs
     missing_records: MissingRecords
 
-    def run(self, tasks: ServiceTasks, foundation: Foundation) -> None:
+    def run(self, tasks: ServiceTasks, context: BrokerContext) -> None:
         """Start the work that keeps ISRs current, handles failed directories and restores missing records."""
-        replicas, zookeeper = self.replica_manager, foundation.cluster_store.zookeeper
-        failures = LogDirFailures(
-            foundation.broker_id, foundation.log_manager, replicas.roles, IsrStore(zookeeper)
-        )
+        replicas, zookeeper = self.replica_manager, context.cluster_store.zookeeper
+        failures = LogDirFailures(context.broker_id, context.log_manager, replicas.roles, IsrStore(zookeeper))
         replicas.watch_recovery(failures.announce_recovery)
         check = LeadershipCheck(replicas, self.isr_changes)
         zookeeper.add_state_listener(check.on_session)
-        shrink_interval_ms = max(foundation.config.replica_lag_time_max_ms // 2, 1)
+        shrink_interval_ms = max(context.config.replica_lag_time_max_ms // 2, 1)
         tasks.every("ISR expiration", shrink_interval_ms, replicas.shrink_isrs)
         tasks.every("ISR change notices", ANNOUNCE_CHECK_MS, self.isr_changes.announce)
         tasks.run("ISR changes", self.isr_changes.run(replicas))
@@ -57,7 +55,7 @@ class Replication:
 
 
 def build_replication(
-    foundation: Foundation,
+    context: BrokerContext,
     cache: MetadataCache,
     purgatories: dict[str, DelayedOperationPurgatory],
     tasks: asyncio.TaskGroup,
@@ -67,33 +65,31 @@ def build_replication(
     Raises:
         ConfigError: `replica.selector.class` names a class that does not exist here.
     """
-    broker_id, config, clock = foundation.broker_id, foundation.config, foundation.clock
+    broker_id, config, clock = context.broker_id, context.config, context.clock
 
     def find_broker(broker_id: int) -> BrokerEndpoint | None:
         return cache.endpoint(broker_id, config.inter_broker_listener_name)
 
-    missing = MissingRecords(
-        broker_id, foundation.log_manager.resources, foundation.dialer, find_broker, clock
-    )
-    isr_changes = IsrChanges(IsrStore(foundation.cluster_store.zookeeper), clock)
+    missing = MissingRecords(broker_id, context.log_manager.resources, context.dialer, find_broker, clock)
+    isr_changes = IsrChanges(IsrStore(context.cluster_store.zookeeper), clock)
     fetchers = ReplicaFetcherManager(
         broker_id,
         config,
-        dialer=foundation.dialer,
+        dialer=context.dialer,
         find_broker=find_broker,
-        quota=_quota(foundation, FOLLOWER_REPLICAS),
+        quota=_quota(context, FOLLOWER_REPLICAS),
         wake=lambda partition: replicas.wake(partition),
-        broker_epoch=lambda: foundation.registration.broker_epoch,
+        broker_epoch=lambda: context.registration.broker_epoch,
         clock=clock,
         tasks=tasks,
     )
-    foundation.config_store.on_broker_change(fetchers.on_settings_change)
+    context.config_store.on_broker_change(fetchers.on_settings_change)
     cache.on_change(fetchers.on_cluster_change)
     alter_log_dirs = ReplicaAlterLogDirs(
-        foundation.log_manager,
+        context.log_manager,
         clock,
-        _log_dir_quota(foundation),
-        config.num_replica_alter_log_dirs_threads or len(foundation.log_manager.directories),
+        _log_dir_quota(context),
+        config.num_replica_alter_log_dirs_threads or len(context.log_manager.directories),
         find=lambda partition: replicas.partitions.get(partition),
         absence_error=lambda partition: replicas.absence_error(partition),
         is_repaired=missing.is_searching,
@@ -101,7 +97,7 @@ def build_replication(
     )
     replicas = ReplicaManager(
         broker_id,
-        foundation.log_manager,
+        context.log_manager,
         clock,
         purgatories["fetch"],
         purgatories["produce"],
@@ -113,7 +109,7 @@ def build_replication(
         is_alive=lambda broker_id: broker_id in cache.brokers,
         lag_seconds=config.replica_lag_time_max_ms / 1000,
         selector=make_replica_selector(config.replica_selector_class, cache.endpoint),
-        leader_quota=_leader_quota(foundation),
+        leader_quota=_leader_quota(context),
         missing=missing,
         on_hosted=alter_log_dirs.begin,
     )
@@ -126,24 +122,24 @@ def build_replication(
     )
 
 
-def _leader_quota(foundation: Foundation) -> ReplicationQuota:
+def _leader_quota(context: BrokerContext) -> ReplicationQuota:
     """Make the throttle of the bytes that followers fetch, kept at the configured rate."""
-    config, quota = foundation.config, _quota(foundation, LEADER_REPLICAS)
+    config, quota = context.config, _quota(context, LEADER_REPLICAS)
     quota.set_rate(config.leader_replication_throttled_rate)
 
     def on_settings_change(names: frozenset[str]) -> None:
         if LEADER_RATE in names:
             quota.set_rate(config.leader_replication_throttled_rate)
 
-    foundation.config_store.on_broker_change(on_settings_change)
+    context.config_store.on_broker_change(on_settings_change)
     return quota
 
 
-def _log_dir_quota(foundation: Foundation) -> RateQuota:
+def _log_dir_quota(context: BrokerContext) -> RateQuota:
     """Make the throttle of moves between log directories, kept at the configured rate."""
-    config = foundation.config
+    config = context.config
     quota = RateQuota(
-        foundation.clock,
+        context.clock,
         sample_count=config.alter_log_dirs_replication_quota_window_num,
         sample_seconds=config.alter_log_dirs_replication_quota_window_size_seconds,
     )
@@ -153,17 +149,17 @@ def _log_dir_quota(foundation: Foundation) -> RateQuota:
         if LOG_DIR_RATE in names:
             quota.set_rate(config.replica_alter_log_dirs_io_max_bytes_per_second)
 
-    foundation.config_store.on_broker_change(on_settings_change)
+    context.config_store.on_broker_change(on_settings_change)
     return quota
 
 
-def _quota(foundation: Foundation, setting: str) -> ReplicationQuota:
-    config, store = foundation.config, foundation.config_store
+def _quota(context: BrokerContext, setting: str) -> ReplicationQuota:
+    config, store = context.config, context.config_store
     quota = ReplicationQuota(
         setting,
-        foundation.broker_id,
+        context.broker_id,
         store.topic_overrides,
-        foundation.clock,
+        context.clock,
         sample_count=config.replication_quota_window_num,
         sample_seconds=config.replication_quota_window_size_seconds,
     )

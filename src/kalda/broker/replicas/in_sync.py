@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kalda.cluster.schema import PartitionState
 from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
-from kalda.zk.client.schema import PartitionState
 
 NEVER: Final = -math.inf
 """A moment before all others, in monotonic seconds."""

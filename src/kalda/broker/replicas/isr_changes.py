@@ -16,13 +16,13 @@ from typing import Final, Protocol, TypeAlias
 
 from kalda.broker.replicas.in_sync import IsrChange
 from kalda.broker.replicas.partition import Partition
+from kalda.cluster.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
+from kalda.cluster.schema import PartitionState
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.clock import Clock
 from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
-from kalda.zk.client.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
-from kalda.zk.client.schema import PartitionState
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

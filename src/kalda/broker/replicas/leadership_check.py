@@ -7,8 +7,8 @@ from typing import Final
 from kalda.broker.replicas.isr_changes import IsrChanges
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.backoff import jittered
-from kalda.zk.client.port import SessionState
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
+from kalda.zookeeper.port import SessionState
 
 logger: Final = logging.getLogger(__name__)
 

@@ -17,13 +17,13 @@ from functools import partial
 from typing import Final
 
 from kalda.broker.replicas.role_changes import RoleChanges
+from kalda.cluster.isr_store import IsrStore
 from kalda.storage.background import run_in_background
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
 from kalda.storage.space_probe import check_room
 from kalda.storage.volume import volume_bytes
-from kalda.zk.client.isr_store import IsrStore
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

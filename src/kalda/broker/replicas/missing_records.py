@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.replicas.follower.ports import LeaderConnection, LeaderDialer
-from kalda.broker.replicas.gap_search import (
+from kalda.broker.replicas.missing_search import (
     LATE_PAUSE_SECONDS,
     PATIENCE_SECONDS,
     Answer,
@@ -40,8 +40,8 @@ from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.messages.fetch import FetchResponse, PartitionData
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
-from kalda.storage.gap_filler import GapFiller
 from kalda.storage.log_resources import LogResources
+from kalda.storage.missing_filler import GapFiller
 from kalda.storage.missing_offsets import OffsetRange
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from typing import Final
 from kalda.broker.replicas.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
 from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
 from kalda.broker.topics.topic_names import is_internal_topic
+from kalda.cluster.schema import PartitionState
 from kalda.common import invariants
 from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
@@ -30,7 +31,6 @@ from kalda.storage.log_config import INT64_MAX
 from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import LogAppendInfo, UnifiedLog
-from kalda.zk.client.schema import PartitionState
 
 ACKS_ALL: Final = -1
 NO_EPOCH: Final = -1

@@ -19,6 +19,7 @@ from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, NO_EPOCH, Part
 from kalda.broker.replicas.replica_selector import RackAwareReplicaSelector
 from kalda.broker.replicas.replication_quota import ReplicationQuota
 from kalda.broker.replicas.role_changes import RoleChanges
+from kalda.cluster.schema import PartitionState
 from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
@@ -30,7 +31,6 @@ from kalda.storage.log_manager import LogManager
 from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
 from kalda.storage.unified_log import FetchIsolation, LogAppendInfo
-from kalda.zk.client.schema import PartitionState
 
 logger: Final = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from kalda.broker.replicas.hosted_replicas import HostedReplicas
 from kalda.broker.replicas.in_sync import ReplicationRules
 from kalda.broker.replicas.missing_records import MissingRecords
 from kalda.broker.replicas.partition import Partition
+from kalda.cluster.schema import LEADER_DURING_DELETE, PartitionState
 from kalda.common import invariants
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition, is_other_topic
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.log_manager import LogManager
-from kalda.zk.client.schema import LEADER_DURING_DELETE, PartitionState
 
 logger: Final = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from kalda.security.acl.model import (
     ResourcePattern,
     ResourceType,
 )
-from kalda.zk.client.zookeeper_errors import ConnectionLossError, SessionExpiredError, ZooKeeperError
+from kalda.zookeeper.errors import ConnectionLossError, SessionExpiredError, ZooKeeperError
 
 DISABLED: Final = "No Authorizer is configured on the broker"
 _CONCRETE_PATTERNS: Final = (PatternType.LITERAL, PatternType.PREFIXED)

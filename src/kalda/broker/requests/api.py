@@ -164,7 +164,7 @@ Returns None where the protocol has no reply (Produce with acks=0): the connecti
 
 
 AccessCheck = Callable[[Any], Any]
-"""Checks one request: a `Check` of the package `access`, which is above this module."""
+"""Checks one request: a `Check` of the package `checks`, which is above this module."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,13 +49,13 @@ from kalda.protocol.headers import response_header
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import Struct
 from kalda.protocol.wire_format import skip_tagged_fields
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 if TYPE_CHECKING:
-    from kalda.broker.access.broker_audit import BrokerAudit
-    from kalda.broker.access.client_throttle import ClientThrottle
-    from kalda.broker.requests.access.request_access import RequestAccess
+    from kalda.broker.requests.checks.request_access import RequestAccess
     from kalda.broker.requests.services import BrokerServices
+    from kalda.broker.security.broker_audit import BrokerAudit
+    from kalda.broker.security.client_throttle import ClientThrottle
 
 logger: Final = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ Metadata v6, LISTENER_NOT_FOUND if the leader is alive without the client's list
 from collections.abc import Mapping
 from typing import TypeVar
 
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.errors import ErrorCode
 from kalda.common.types import NO_PARTITION_LEADER
 from kalda.controller.effects import PartitionLeadership
 from kalda.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsResponsePartition
 from kalda.protocol.messages.metadata import MetadataResponsePartition
-from kalda.zk.client.schema import BrokerInfo
 
 Response = TypeVar("Response", MetadataResponsePartition, DescribeTopicPartitionsResponsePartition)
 

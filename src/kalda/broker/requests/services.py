@@ -6,8 +6,7 @@ afterwards. Only the dispatcher and the handlers hold it: every other class take
 
 from dataclasses import dataclass
 
-from kalda.broker.access.broker_access import BrokerAccess
-from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.config import ConfigStore
 from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.fetching.fetch_session import FetchSessionCache
 from kalda.broker.internal_topics.internal_topics import InternalTopics
@@ -19,11 +18,13 @@ from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.listener_releases import ListenerReleases
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.topic_responses import TopicResponses
+from kalda.broker.security.broker_access import BrokerAccess
 from kalda.broker.telemetry.client_metrics_manager import ClientMetricsManager
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.broker.transactions.producer_ids import ProducerIds
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.clock import Clock
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.controller.driver import ControllerDriver
@@ -31,8 +32,8 @@ from kalda.coordinator.group.consumer.consumer_group_coordinator import Consumer
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.protocol.messages.api_versions import ApiVersion
+from kalda.settings import BrokerConfig
 from kalda.storage.log_manager import LogManager
-from kalda.zk.client.cluster_store import ClusterStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,8 +17,8 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps
 
 if TYPE_CHECKING:
-    from kalda.broker.access.client_throttle import ClientThrottle
     from kalda.broker.requests.services import BrokerServices
+    from kalda.broker.security.client_throttle import ClientThrottle
 
 T = TypeVar("T")
 

@@ -1,10 +1,11 @@
 """Builds the client metrics of one broker and publishes them."""
 
-from kalda.broker.config import BrokerConfig, ConfigStore
+from kalda.broker.config import ConfigStore
 from kalda.broker.telemetry.client_metrics_manager import ClientMetricsManager
 from kalda.broker.telemetry.received_metrics import ReceivedMetrics
 from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics, metric_name
+from kalda.settings import BrokerConfig
 
 EXPIRY_CHECK_INTERVAL_MS = 10_000
 """How often silent clients are looked for; what a client pushed stays so much longer at most."""

@@ -6,9 +6,9 @@ compacted, because they keep state by key, and its segments are small, so that i
 
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig
+from kalda.settings import BrokerConfig
 
 BROKER_DEFAULT: Final = -1
 """The number of partitions or replicas that stands for the broker's default (KIP-464)."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
-from kalda.broker.config import BrokerConfig, ConfigError, ConfigStore
+from kalda.broker.config import ConfigStore
 from kalda.broker.config.config_admin import ConfigAdmin
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.auto_created_topics import BROKER_DEFAULT, auto_created_topic
@@ -35,7 +35,10 @@ from kalda.broker.topics.topic_rules import (
     validate_partition_count,
 )
 from kalda.broker.topics.topic_wait import TopicWait
+from kalda.cluster.cluster_store import ClusterStore, NewTopic
+from kalda.cluster.schema import ReplicaAssignment, TopicAssignment
 from kalda.common.clock import Clock
+from kalda.common.config_def import ConfigError
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.replica_assignment import assign_replicas
@@ -43,10 +46,9 @@ from kalda.common.turns import between
 from kalda.common.types import ZERO_UUID, is_other_topic, random_uuid, uuid_to_text
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
-from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.port import WatchEvent
-from kalda.zk.client.schema import ReplicaAssignment, TopicAssignment
-from kalda.zk.client.zookeeper_errors import BadVersionError, NodeExistsError, ZooKeeperError
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
+from kalda.zookeeper.port import WatchEvent
 
 logger: Final = logging.getLogger(__name__)
 

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.foundation.foundation import Foundation
-from kalda.broker.foundation.service_tasks import ServiceTasks
+from kalda.broker.context.broker_context import BrokerContext
+from kalda.broker.context.service_tasks import ServiceTasks
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
@@ -22,7 +21,8 @@ from kalda.common.metrics import Metrics, metric_name
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.coordinator.transaction.transaction_coordinator import TransactionConfig, TransactionCoordinator
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Transactions:
 
 
 def build_transactions(
-    foundation: Foundation,
+    context: BrokerContext,
     cache: MetadataCache,
     replicas: ReplicaManager,
     produce_purgatory: DelayedOperationPurgatory,
@@ -64,20 +64,20 @@ def build_transactions(
     producer_ids: ProducerIds,
 ) -> Transactions:
     """Make the parts of transactions and the runtime for ``__transaction_state``."""
-    config, features = foundation.config, foundation.features
+    config, features = context.config, context.features
     listener, timeout_ms = config.inter_broker_listener_name, config.request_timeout_ms
     marker_appends = MarkerAppends(
-        replicas, internal_topics, produce_purgatory, foundation.clock, timeout_ms=timeout_ms
+        replicas, internal_topics, produce_purgatory, context.clock, timeout_ms=timeout_ms
     )
     markers = TransactionMarkers(
-        foundation.broker_id,
+        context.broker_id,
         cache,
         marker_appends,
-        foundation.clock,
-        foundation.dialer,
+        context.clock,
+        context.dialer,
         listener=listener,
         timeout_ms=timeout_ms,
-        deleted_topics=foundation.cluster_store.deleted_topics,
+        deleted_topics=context.cluster_store.deleted_topics,
     )
     runtime_config = RuntimeConfig(
         name=TRANSACTION_STATE_TOPIC, load_buffer_bytes=config.transaction_state_log_load_buffer_size
@@ -90,20 +90,20 @@ def build_transactions(
             two_phase_commit_enable=config.transaction_two_phase_commit_enable,
             request_timeout_ms=timeout_ms,
         ),
-        foundation.clock,
+        context.clock,
         markers,
         ids,
-        lambda make_shard: internal_topics.add(make_shard, runtime_config, foundation.metrics),
+        lambda make_shard: internal_topics.add(make_shard, runtime_config, context.metrics),
         partition_for=lambda name: internal_topics.partition_for(TRANSACTION_STATE_TOPIC, name),
         transaction_version=lambda: features.transaction_version,
     )
     verification = TransactionVerification(
-        foundation.broker_id, cache, coordinator, foundation.dialer, listener=listener, timeout_ms=timeout_ms
+        context.broker_id, cache, coordinator, context.dialer, listener=listener, timeout_ms=timeout_ms
     )
     gate = ProduceGate(
         replicas, verification, is_verifying=lambda: config.transaction_partition_verification_enable
     )
-    _register_metrics(foundation.metrics, coordinator, markers, gate)
+    _register_metrics(context.metrics, coordinator, markers, gate)
     return Transactions(
         coordinator=coordinator,
         markers=markers,

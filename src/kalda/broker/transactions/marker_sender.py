@@ -28,7 +28,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

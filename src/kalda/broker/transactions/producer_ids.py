@@ -7,8 +7,8 @@ broker that stops never uses the rest of its block; there are 2^63 ids.
 import asyncio
 from typing import Final
 
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.schema import ProducerIdBlock
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import ProducerIdBlock
 
 
 class ProducerIds:

@@ -16,7 +16,7 @@ from kalda.clients.admin.groups import (
 )
 from kalda.clients.admin.outcomes import Listing, Outcomes
 from kalda.clients.argument_checks import check_collection
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 
 

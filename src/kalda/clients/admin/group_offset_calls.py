@@ -7,8 +7,8 @@ from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers
 from kalda.clients.admin.group_calls import COORDINATOR_OF_GROUP
 from kalda.clients.admin.groups import FetchedOffsets, PartitionOutcomes
 from kalda.clients.admin.outcomes import Outcomes
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError, UnsupportedApiError, error_for
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic

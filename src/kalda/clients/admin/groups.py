@@ -6,8 +6,8 @@ from typing import Final, TypeAlias
 
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.outcomes import Outcomes
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.reprs import fields_html
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 

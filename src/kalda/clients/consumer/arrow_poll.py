@@ -19,8 +19,8 @@ from kalda.clients.consumer.completed_fetch import (
 )
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
-from kalda.clients.consumer.fetch_position import FetchPosition
 from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.clients.fetch_position import FetchPosition
 from kalda.common.types import TopicPartition
 from kalda.records.batch import iter_headers
 from kalda.records.columnar import ColumnarBatch, decode_batches

@@ -35,7 +35,6 @@ from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptio
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
 from kalda.clients.consumer.consumer_queries import ConsumerQueries
-from kalda.clients.consumer.consumer_record import ConsumerRecord, OffsetAndMetadata
 from kalda.clients.consumer.consumer_setup import (
     ConsumerSetup,
     OffsetLike,
@@ -45,7 +44,7 @@ from kalda.clients.consumer.consumer_setup import (
     read_offsets,
 )
 from kalda.clients.consumer.deserializers import Deserializer
-from kalda.clients.consumer.group_port import Offsets, OnCommit
+from kalda.clients.consumer.group.port import Offsets, OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.offset_reset import EARLIEST, LATEST, to_time
 from kalda.clients.consumer.rebalance_listener import (
@@ -59,6 +58,7 @@ from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
+from kalda.clients.values import ConsumerRecord, OffsetAndMetadata
 from kalda.common.extras import check_pandas, missing_package
 from kalda.common.public import public
 from kalda.common.types import TopicPartition

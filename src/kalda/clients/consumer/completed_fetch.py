@@ -14,10 +14,10 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError, RecordDeserializationError
-from kalda.clients.consumer.consumer_record import ConsumerRecord
-from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH
 from kalda.clients.consumer.record_decoder import BatchDecoder, Deserializers
+from kalda.clients.fetch_position import NO_LEADER_EPOCH
 from kalda.clients.metrics.consumer_metrics import ResponseMetrics
+from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.batch import LOG_OVERHEAD, MAGIC, BatchHeader, read_header, validate

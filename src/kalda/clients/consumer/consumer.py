@@ -22,12 +22,6 @@ from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, 
 from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
-from kalda.clients.consumer.consumer_record import (
-    ConsumerGroupMetadata,
-    ConsumerRecord,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
-)
 from kalda.clients.consumer.consumer_setup import (
     ConsumerSetup,
     OffsetLike,
@@ -35,9 +29,9 @@ from kalda.clients.consumer.consumer_setup import (
     option_names,
 )
 from kalda.clients.consumer.deserializers import Deserializer
-from kalda.clients.consumer.group_port import OnCommit
+from kalda.clients.consumer.group.port import OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
-from kalda.clients.consumer.loop_side import LoopSide
+from kalda.clients.consumer.loop_consumer import LoopConsumer
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
@@ -52,6 +46,12 @@ from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
+from kalda.clients.values import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+)
 from kalda.common.clock import monotonic
 from kalda.common.extras import check_pandas
 from kalda.common.public import public
@@ -386,8 +386,8 @@ class Consumer(Generic[K, V]):
 
     # Internals
 
-    async def _make(self, listener: ConsumerRebalanceListener | None) -> LoopSide:
-        return LoopSide(self._setup, listener, self._signal, self._queue)
+    async def _make(self, listener: ConsumerRebalanceListener | None) -> LoopConsumer:
+        return LoopConsumer(self._setup, listener, self._signal, self._queue)
 
     def _run(
         self,
@@ -511,6 +511,6 @@ class Consumer(Generic[K, V]):
         raise WakeupError("wakeup() was called")
 
 
-def _abandon(inner: LoopSide, thread: LoopThread) -> None:
+def _abandon(inner: LoopConsumer, thread: LoopThread) -> None:
     """Leave the group and end the thread of a consumer that was not closed, without waiting for it."""
     thread.close_soon(inner.abandon())

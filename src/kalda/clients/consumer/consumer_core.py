@@ -23,12 +23,10 @@ from kalda.clients.consumer.consumer_errors import (
     NoOffsetForPartitionError,
     OffsetsOutOfRangeError,
 )
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata, OffsetAndTimestamp
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
 from kalda.clients.consumer.fetch_planner import leader_of
-from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.fetcher import Fetcher
-from kalda.clients.consumer.group_port import GroupPort
+from kalda.clients.consumer.group.port import GroupPort
 from kalda.clients.consumer.offset_fetcher import OffsetFetcher
 from kalda.clients.consumer.offset_reset import OffsetReset
 from kalda.clients.consumer.subscription_state import (
@@ -37,6 +35,7 @@ from kalda.clients.consumer.subscription_state import (
     SubscriptionType,
 )
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError, error_for
+from kalda.clients.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.consumer_metrics import FetchMetrics, PollMetrics
@@ -47,6 +46,7 @@ from kalda.clients.missing_topics import MissingPartitions
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
+from kalda.clients.values import OffsetAndMetadata, OffsetAndTimestamp
 from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import SerializationError
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 from kalda.net.client.client_errors import ClientError, OffsetOutOfRangeError

@@ -14,13 +14,13 @@ from kalda.clients.argument_checks import (
 )
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_core import ConsumerCore
-from kalda.clients.consumer.consumer_record import (
+from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from kalda.clients.metrics.registry import MetricValues
+from kalda.clients.values import (
     ConsumerGroupMetadata,
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
-from kalda.clients.metrics.registry import MetricValues
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse

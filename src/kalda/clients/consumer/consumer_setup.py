@@ -10,14 +10,14 @@ from kalda.clients.consumer.assignors.assignor_names import common_protocol, fin
 from kalda.clients.consumer.assignors.partition_assignor import PartitionAssignor
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_core import ConsumerCore
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.consumer.deserializers import DeserializerOption
-from kalda.clients.consumer.group_membership import GroupOptions
-from kalda.clients.consumer.group_port import GroupPort, Offsets
+from kalda.clients.consumer.group.membership import GroupOptions
+from kalda.clients.consumer.group.port import GroupPort, Offsets
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, RebalanceCallbacks
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
 
 OffsetLike = int | OffsetAndMetadata
@@ -112,7 +112,7 @@ def create_group(
     )
     # Each protocol is a dozen modules: a consumer loads the one that it speaks, or neither.
     if config.is_consumer_protocol:
-        from kalda.clients.consumer.consumer_membership import ConsumerMembership
+        from kalda.clients.consumer.group.consumer_membership import ConsumerMembership
 
         return ConsumerMembership(
             core.network,
@@ -122,9 +122,9 @@ def create_group(
             member_id=uuid_to_text(random_uuid()),
             server_assignor=config.group_remote_assignor,
         )
-    from kalda.clients.consumer.consumer_coordinator import ConsumerCoordinator
+    from kalda.clients.consumer.group.classic_membership import ClassicMembership
 
-    return ConsumerCoordinator(
+    return ClassicMembership(
         core.network,
         core.subscription,
         callbacks,

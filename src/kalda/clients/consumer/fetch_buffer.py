@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kalda.clients.consumer.completed_fetch import CompletedFetch, DecodeBound
-from kalda.clients.consumer.consumer_record import ConsumerRecord
-from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import ClientError, IllegalStateError
+from kalda.clients.fetch_position import NO_LEADER_EPOCH, FetchPosition
 from kalda.clients.metrics.consumer_metrics import FetchMetrics
+from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 
 

@@ -16,9 +16,9 @@ from typing import Final
 
 from kalda.clients.consumer.completed_fetch import OFFSET_MAX, scan_batches
 from kalda.clients.consumer.consumer_config import ConsumerConfig
-from kalda.clients.consumer.fetch_position import NO_LEADER, LeaderAndEpoch
 from kalda.clients.consumer.fetch_session import FetchTarget
 from kalda.clients.consumer.subscription_state import Fetchable, SubscriptionState
+from kalda.clients.fetch_position import NO_LEADER, LeaderAndEpoch
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kalda.clients.consumer.consumer_record import ConsumerRecord, OffsetAndMetadata
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor
+from kalda.clients.values import ConsumerRecord, OffsetAndMetadata
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
 

@@ -10,10 +10,19 @@ from typing import Final
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_errors import LogTruncationError
-from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
 from kalda.clients.consumer.fetch_planner import leader_of
-from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition
-from kalda.clients.consumer.offset_lookup import (
+from kalda.clients.consumer.subscription_state import LogTruncation, SubscriptionState
+from kalda.clients.errors import (
+    ClientError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+    UnsupportedApiError,
+    error_for,
+)
+from kalda.clients.fetch_position import NO_LEADER_EPOCH, FetchPosition
+from kalda.clients.missing_topics import CREATION_SECONDS, absent_partition
+from kalda.clients.network_client import NetworkClient
+from kalda.clients.offset_lookup import (
     EPOCHS_VERSION_MIN,
     Offsets,
     by_leader,
@@ -23,16 +32,7 @@ from kalda.clients.consumer.offset_lookup import (
     read_epochs,
     read_list_offsets,
 )
-from kalda.clients.consumer.subscription_state import LogTruncation, SubscriptionState
-from kalda.clients.errors import (
-    ClientError,
-    RequestTimedOutError,
-    UnknownTopicOrPartitionError,
-    UnsupportedApiError,
-    error_for,
-)
-from kalda.clients.missing_topics import CREATION_SECONDS, absent_partition
-from kalda.clients.network_client import NetworkClient
+from kalda.clients.values import OffsetAndTimestamp
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.error_hints import explained
 from kalda.clients.errors import (
     BrokerResponseError,
     ClientError,
     UnknownTopicOrPartitionError,
     error_for,
 )
-from kalda.clients.remedies import explained
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition, by_topic
 from kalda.protocol.messages.offset_commit import (

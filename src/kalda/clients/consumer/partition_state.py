@@ -20,8 +20,8 @@ from enum import Enum
 from typing import Final
 from uuid import UUID
 
-from kalda.clients.consumer.fetch_position import NO_LEADER, NO_LEADER_EPOCH, FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
+from kalda.clients.fetch_position import NO_LEADER, NO_LEADER_EPOCH, FetchPosition, LeaderAndEpoch
 from kalda.common.types import ZERO_UUID
 
 _FORMER_POSITIONS_MAX: Final = 4

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from kalda.clients.consumer.consumer_record import ConsumerRecord, OffsetAndMetadata
+from kalda.clients.values import ConsumerRecord, OffsetAndMetadata
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kalda.clients.consumer.consumer_errors import RecordDeserializationError
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.deserializers import DeserializerOption, needs_headers, resolve
+from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 from kalda.records.batch import BatchHeader, TimestampType
 from kalda.records.errors import CorruptRecordError, NeedMoreBytes
@@ -23,7 +23,7 @@ from kalda.records.record import Header, read_headers
 from kalda.records.varint import read_raw_varint, read_raw_varlong, read_varint, read_varlong
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 NO_HEADERS: Final[tuple[Header, ...]] = ()
 PART_BYTES: Final = 16 * 1024 * 1024
@@ -181,7 +181,7 @@ class BatchDecoder:
         if is_compiled() and not (deserializers.key_needs_headers or deserializers.value_needs_headers):
             base_offset, base_timestamp, append_time, kind, epoch = self._constants
             try:
-                end = _columns.decode_rows(
+                end = _records.decode_rows(
                     self._data,
                     self._at,
                     count,

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from operator import length_hint
 from typing import Any, Final
 
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.fetch_buffer import Chunk, FetchBuffer
 from kalda.clients.consumer.record_decoder import Deserializers
+from kalda.clients.values import ConsumerRecord
 
 
 class RecordIteration:

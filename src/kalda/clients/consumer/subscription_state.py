@@ -16,12 +16,12 @@ from typing import Final, cast
 from uuid import UUID
 
 from kalda.clients.consumer.consumer_errors import NoOffsetForPartitionError
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
-from kalda.clients.consumer.fetch_position import NO_LEADER_EPOCH, FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.consumer.partition_state import FetchState, PartitionState
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.fetch_position import NO_LEADER_EPOCH, FetchPosition, LeaderAndEpoch
 from kalda.clients.held_lock import Reentrant, check_not_held
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.public import public
 from kalda.common.types import ZERO_UUID, TopicPartition
 

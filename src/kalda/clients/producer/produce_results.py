@@ -12,6 +12,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from kalda.clients.error_hints import explained
 from kalda.clients.errors import (
     BrokerConnectionError,
     BrokerResponseError,
@@ -25,7 +26,6 @@ from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.producer.producer_batch import ProducerBatch
 from kalda.clients.producer.record_accumulator import RecordAccumulator
 from kalda.clients.producer.transaction_manager import TransactionManager
-from kalda.clients.remedies import explained
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.loop_logger import loop_logger

@@ -30,11 +30,11 @@ from kalda.clients.metadata import PartitionMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.flush import wait_for_results
+from kalda.clients.producer.java_classes import split_properties
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
 from kalda.clients.producer.producer_core import NO_HEADERS, ProducerCore, ProducerObjects
 from kalda.clients.producer.producer_interceptor import ProducerInterceptor
-from kalda.clients.producer.producer_objects import split_properties
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
 from kalda.clients.producer.sender import Sender

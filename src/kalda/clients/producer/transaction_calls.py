@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Final
 
-from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError, TransactionError
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.producer.flush import await_results
@@ -18,6 +17,7 @@ from kalda.clients.producer.sender import Sender
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import TransactionResult
 from kalda.clients.producer.transaction_state import TransactionState
+from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.common.types import TopicPartition
 
 Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, cast
 
-from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import (
     ClientError,
     FatalTransactionError,
@@ -51,6 +50,7 @@ from kalda.clients.producer.transaction_requests import (
     TxnOffsetCommit,
 )
 from kalda.clients.producer.transaction_state import TransactionState
+from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import ClassVar, Final
 
-from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.producer.producer_identity import NO_PRODUCER, ProducerIdAndEpoch
+from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.common.types import TopicPartition, by_topic
 from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kalda.protocol.messages.add_partitions_to_txn import (

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
-from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata
 from kalda.clients.producer.producer_identity import PreparedTxnState
 from kalda.clients.producer.transaction_calls import Offsets, TransactionCalls
+from kalda.clients.values import ConsumerGroupMetadata
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from kalda.common.types import TopicPartition
 from kalda.formats.decoded import DecodeFailure as FormatFailure
-from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.accounts import RangeAccount
 from kalda.pipelines.direct.range_records import (
     OffsetCount,
     RangeReader,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader import LogReader
 from kalda.records.columnar import ColumnarBatch
 from kalda.records.columnar_fields import WantedFields
 from kalda.spark.source.options import SourceOptions

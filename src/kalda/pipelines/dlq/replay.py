@@ -15,7 +15,6 @@ from typing import Final
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.consumer.consumer import Consumer
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import (
     BrokerResponseError,
     ProducerFencedError,
@@ -23,6 +22,7 @@ from kalda.clients.errors import (
     TransactionError,
 )
 from kalda.clients.producer.producer import Producer
+from kalda.clients.values import ConsumerRecord
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.pipelines.dlq.letters import Letter, read_letter

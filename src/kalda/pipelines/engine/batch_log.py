@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import AccountError, BatchAccount
+from kalda.pipelines.accounts import AccountError, BatchAccount
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.spark.source.plan import OffsetRange
 

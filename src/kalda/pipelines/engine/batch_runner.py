@@ -17,7 +17,7 @@ import pyarrow as pa
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.formats import FormatError
 from kalda.formats.merging import extended, merged_all, settled
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.checkpoint import Checkpoint, CheckpointError
 from kalda.pipelines.direct.columns_job import ColumnsJob
 from kalda.pipelines.direct.range_job import RangeJob
@@ -26,9 +26,9 @@ from kalda.pipelines.direct.row_steps import StepError
 from kalda.pipelines.direct.rows_target import DeadLetterTarget, RowsTarget, SkipTarget
 from kalda.pipelines.direct.spark_job import account_of, run_ranges
 from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog, PlannedBatch
-from kalda.pipelines.engine.breaker import check_breaker
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
 from kalda.pipelines.engine.decision import DecisionFile
+from kalda.pipelines.engine.error_limit import check_breaker
 from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.passed import PassedRecords
 from kalda.pipelines.engine.planner import TopicPlan
@@ -39,8 +39,8 @@ from kalda.pipelines.engine.table_rows import TableFiles
 from kalda.pipelines.engine.targets import TableTarget, Target
 from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.expectations import Expectations
+from kalda.pipelines.ledger.audit_record import records_of
 from kalda.pipelines.ledger.continuity import Break, Continuity
-from kalda.pipelines.ledger.record import records_of
 from kalda.pipelines.ledger.topic import LedgerTopic
 from kalda.pipelines.spec.model import OnError, PipelineFile, TableSpec, TopicTarget
 from kalda.pipelines.sql.nodes import SqlError

@@ -29,7 +29,7 @@ from kalda.pipelines.dlq.letters import (
     without_record,
 )
 from kalda.pipelines.dlq.replay import REQUEST_BYTES_MAX, create_topics
-from kalda.pipelines.engine.published import publish_once
+from kalda.pipelines.engine.exactly_once_publish import publish_once
 from kalda.pipelines.engine.topic_fit import read_limits, record_sizes
 from kalda.pipelines.spec.model import Cluster, retry_topic
 from kalda.pipelines.tables.storage import errors_that_name

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from kalda.formats.decoded import DecodeFailure
 from kalda.formats.merging import ColumnsChangedError
-from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.accounts import RangeAccount
 from kalda.pipelines.direct.range_job import (
     PASSED,
     BadRecordError,

@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kalda.pipelines.engine.batch_runner import BatchOutcome
-from kalda.pipelines.engine.copies import CopyRun
 from kalda.pipelines.engine.errors import PipelineStoppedError, SparkEndedError
 from kalda.pipelines.engine.lag import lag_of
-from kalda.pipelines.engine.once_order import writers_before
 from kalda.pipelines.engine.pipeline_run import PipelineRun
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.engine.restarts import Restarts, first_line
+from kalda.pipelines.engine.run_order import writers_before
 from kalda.pipelines.engine.status import PipelineStatus, RunState, StatusFiles
+from kalda.pipelines.engine.unstreamed_runs import CopyRun
 from kalda.pipelines.engine.user_modules import ship_modules
 from kalda.pipelines.spec.model import Execution, PipelineFile, PipelineSpec, TopicSource, TriggerKind
 from kalda.spark.session import exit_code_of_java

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 import pyarrow as pa
 
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.direct.rows_target import RowsTarget, Written
 from kalda.pipelines.direct.upsert_marks import UpsertMarks
 from kalda.pipelines.engine.decision import DecisionFile

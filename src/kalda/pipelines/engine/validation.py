@@ -7,13 +7,13 @@ from typing import Final
 import pyarrow as pa
 
 from kalda.clients.errors import ClientError
-from kalda.pipelines.engine.once_order import writes_for
 from kalda.pipelines.engine.planner import (
     TopicPlan,
     each_or_all_faults,
     named_columns,
     plan_topic_pipeline,
 )
+from kalda.pipelines.engine.run_order import writes_for
 from kalda.pipelines.engine.source_settings import quick_discovery
 from kalda.pipelines.engine.targets import source_table
 from kalda.pipelines.spec.model import (

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.common.types import TopicPartition
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 from kalda.pipelines.ledger.completeness import Completeness, estimate
 from kalda.pipelines.ledger.continuity import find_breaks, of_newest_topics
-from kalda.pipelines.ledger.record import LedgerRecord
 from kalda.pipelines.value_totals import Totals, added
 
 COUNTS: Final = ("records", "rows_out", "dlq", "filtered", "gaps", "late")

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.ledger.record import LedgerRecord
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 
 DEFAULT_SHARE: Final = 0.999
 _DELAY_STEPS: Final = 64

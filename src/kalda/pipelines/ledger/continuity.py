@@ -11,8 +11,8 @@ from enum import StrEnum
 from typing import Final
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import BatchAccount, RangeAccount
-from kalda.pipelines.ledger.record import LedgerRecord
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 
 REFILL_PREFIX: Final = "refill-"
 """Begins the query id of replays and backfills."""

@@ -12,8 +12,8 @@ from kalda.clients.errors import UnknownTopicOrPartitionError
 from kalda.common.types import TopicPartition
 from kalda.pipelines.direct.range_records import OffsetCount, ReadMeter, read_columns
 from kalda.pipelines.ledger.audit import AuditReport, LogBounds, audit
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 from kalda.pipelines.ledger.continuity import of_newest_topics
-from kalda.pipelines.ledger.record import LedgerRecord
 from kalda.pipelines.ledger.topic import LedgerContents
 from kalda.pipelines.spec.model import PipelineSpec, SqlStep, TableSpec, TopicSource, TopicTarget, WriteMode
 from kalda.pipelines.sql.steps import BatchSql, parse_step

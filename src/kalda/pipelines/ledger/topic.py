@@ -16,7 +16,7 @@ from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.errors import BrokerResponseError, RequestTimedOutError
 from kalda.clients.producer.producer import Producer
 from kalda.common.errors import ErrorCode
-from kalda.pipelines.ledger.record import LEDGER_TOPIC, LedgerRecord, LedgerRecordError
+from kalda.pipelines.ledger.audit_record import LEDGER_TOPIC, LedgerRecord, LedgerRecordError
 
 logger: Final = logging.getLogger(__name__)
 

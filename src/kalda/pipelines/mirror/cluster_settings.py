@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.consumer.consumer_config import ConsumerConfig
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.producer_config import ProducerConfig
-from kalda.tools.framework.client_settings import settings_for
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.shared_properties import settings_for
 
 
 @dataclass(frozen=True, slots=True)

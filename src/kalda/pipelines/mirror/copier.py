@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import OffsetOutOfRangeError
-from kalda.clients.log_reader.log_reader import LogReader, PartitionFetcher
-from kalda.clients.log_reader.partition_fetch import FetchedRecords
 from kalda.clients.producer.arrow_future import ArrowFuture
 from kalda.clients.producer.producer import Producer
+from kalda.clients.range_reader.log_reader import LogReader, PartitionFetcher
+from kalda.clients.range_reader.partition_fetch import FetchedRecords
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.pipelines.mirror.delivery import Delivery
 from kalda.pipelines.mirror.offset_syncs import Run, Sync, runs_of, sync_key, sync_value

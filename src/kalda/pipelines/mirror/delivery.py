@@ -13,9 +13,9 @@ from enum import Enum
 from typing import Final, Protocol
 
 from kalda.clients.admin.admin import Admin
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError, ProducerFencedError
 from kalda.clients.producer.producer import Producer
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 
 logger: Final = logging.getLogger(__name__)

@@ -17,12 +17,12 @@ from typing import Final, Self
 from kalda.clients.admin.acls import AclOperation
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.topics import NewTopic
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ProducerFencedError, UnsupportedApiError
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 from kalda.pipelines.mirror.acl_sync import OPERATIONS, AclSync
 from kalda.pipelines.mirror.checkpoints import CheckpointTopic

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.values import OffsetAndMetadata
 
 PASSED_MAX: Final = 64
 """Clusters that are named; 64 ids are 1.6 KB of the 4 KB that ``offset.metadata.max.bytes`` allows."""

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.clients.admin.admin import Admin
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.producer.producer import Producer
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 from kalda.pipelines.publish.position import Position, PositionError, Step
 from kalda.pipelines.topic_rows import TopicRows

@@ -19,10 +19,10 @@ from deltalake import Schema as DeltaSchema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.spec.model import Evolve, TableFormat, TableSpec
 from kalda.pipelines.sql.row_query import RowCondition
-from kalda.pipelines.tables.accounts import commit_metadata, event_time_max
+from kalda.pipelines.tables.commit_metadata import commit_metadata, event_time_max
 from kalda.pipelines.tables.compaction import BINS_PER_COMMIT, Candidate, plan_bins
 from kalda.pipelines.tables.delta_changes import version_changes
 from kalda.pipelines.tables.delta_features import (

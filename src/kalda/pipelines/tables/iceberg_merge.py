@@ -16,7 +16,7 @@ from pyiceberg.expressions import And, GreaterThanOrEqual, LessThanOrEqual, Refe
 from pyiceberg.manifest import DataFile as IcebergFile
 from pyiceberg.table import FileScanTask, Table
 
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.tables.iceberg_reading import read_task
 from kalda.pipelines.tables.model import DataFile, TaskId

@@ -34,9 +34,9 @@ from pyiceberg.table.update.snapshot import _SnapshotProducer
 from sqlalchemy.exc import ArgumentError, OperationalError
 
 from kalda.common.backoff import jittered
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.spec.model import TableFormat, TableSpec
-from kalda.pipelines.tables.accounts import commit_metadata, event_time_max
+from kalda.pipelines.tables.commit_metadata import commit_metadata, event_time_max
 from kalda.pipelines.tables.compaction import BINS_PER_COMMIT, Candidate, plan_bins
 from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError
 from kalda.pipelines.tables.fitting import RowFit, with_required

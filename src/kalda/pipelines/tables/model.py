@@ -11,7 +11,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from kalda.common.public import public_in
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.spec.model import TableSpec
 from kalda.pipelines.tables.fitting import RowFit
 

@@ -15,9 +15,9 @@ from typing import Final
 
 import pyarrow as pa
 
-from kalda.pipelines.batch import BatchAccount
+from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.spec.model import TableFormat, TableSpec
-from kalda.pipelines.tables.accounts import event_time_max
+from kalda.pipelines.tables.commit_metadata import event_time_max
 from kalda.pipelines.tables.compaction import BINS_PER_COMMIT, Candidate, plan_bins
 from kalda.pipelines.tables.errors import CommitConflictError, TableError, TableSpecError, UpsertRefusedError
 from kalda.pipelines.tables.fitting import RowFit

@@ -1,4 +1,5 @@
 """Security of coordination: SASL DIGEST-MD5 as ZooKeeper speaks it, and the files that name users and stores.
 
-Both sides use it: our ZooKeeper server (`kalda.zk.server`) and the brokers and tools as its clients. Sans-IO.
+Both sides use it: our ZooKeeper server (`kalda.zookeeper.server`) and the brokers and tools as its clients.
+Sans-IO.
 """

@@ -14,9 +14,9 @@ from typing import Final
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.topics import NewTopic
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.murmur2 import partition_for_key
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.spark.sink.options import settings_of

@@ -10,9 +10,9 @@ reached now may be back when the tasks send.
 from typing import Final
 
 from kalda.clients.errors import RequestTimedOutError
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.errors import ErrorCode
 from kalda.spark.sink.options import SinkOptions, settings_of
 from kalda.spark.source.option_values import OptionError

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeVar
 
-from kalda.clients.consumer.offset_lookup import by_leader
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import (
     BrokerConnectionError,
@@ -22,13 +21,14 @@ from kalda.clients.errors import (
     RequestTimedOutError,
     error_for,
 )
-from kalda.clients.log_reader.cluster_lookup import ClusterLookup
-from kalda.clients.log_reader.leaders import missing_leader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import Metadata
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.offset_lookup import by_leader
 from kalda.clients.producer.transaction_requests import TIMEOUT_NEVER_MS, TWO_PHASE_COMMIT_VERSION_MIN
+from kalda.clients.range_reader.cluster_lookup import ClusterLookup
+from kalda.clients.range_reader.leaders import missing_leader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import ExponentialBackoff, Pacer

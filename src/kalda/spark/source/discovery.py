@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Final, TypeVar, assert_never
 from uuid import UUID
 
 from kalda.clients.config.isolation_level import IsolationLevel
-from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
 from kalda.clients.errors import BrokerConnectionError, RequestTimedOutError, UnknownTopicOrPartitionError
-from kalda.clients.log_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.values import OffsetAndTimestamp
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.list_offsets import LATEST_TIMESTAMP

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import ZERO_UUID, TopicPartition
 
 if TYPE_CHECKING:

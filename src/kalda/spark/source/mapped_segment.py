@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.clients.log_reader.read_lease import LeasedFile
+from kalda.clients.range_reader.read_lease import LeasedFile
 from kalda.common.regular_file import open_regular
 from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, iter_headers, read_header, validate
 from kalda.records.errors import RecordsError

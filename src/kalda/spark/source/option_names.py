@@ -10,7 +10,7 @@ from typing import Final
 
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.consumer.consumer_config import ConsumerConfig
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.spark.source.option_values import OptionError
 
 SOURCE_OPTIONS: Final = (

@@ -17,7 +17,7 @@ from typing import Final
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.errors import ClientConfigError
-from kalda.clients.log_reader.log_reader_config import WITHOUT_EFFECT, LogReaderConfig
+from kalda.clients.range_reader.log_reader_config import WITHOUT_EFFECT, LogReaderConfig
 from kalda.common.config_def import ConfigError
 from kalda.common.types import TopicPartition
 from kalda.spark.source.java_regex import UnsupportedPatternError, translate_java_regex

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from kalda.clients.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.partition_fetch import FetchedRecords
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.partition_fetch import FetchedRecords
 from kalda.records.aborted_transactions import AbortedTransactions
 from kalda.records.columnar import ColumnarBatch, decode_batches
 from kalda.records.columnar_fields import WantedFields

@@ -21,9 +21,9 @@ from kalda.clients.errors import (
     UnknownTopicOrPartitionError,
     UnsupportedApiError,
 )
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.partition_fetch import FetchedRecords
-from kalda.clients.log_reader.read_lease import LeasedFile, ReadLease
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.partition_fetch import FetchedRecords
+from kalda.clients.range_reader.read_lease import LeasedFile, ReadLease
 from kalda.common.errors import ErrorCode
 from kalda.common.host_identity import host_id
 from kalda.spark.source.mapped_segment import InPlaceError, MappedSegment, Window, open_leased

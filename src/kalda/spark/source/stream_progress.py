@@ -11,8 +11,8 @@ from uuid import UUID
 
 from kalda.clients.errors import ClientError
 from kalda.spark.source.discovery import Discovery, Found
+from kalda.spark.source.group_commits import LagCommits
 from kalda.spark.source.group_offsets import GroupOffsets, OffsetStore
-from kalda.spark.source.lag_commits import LagCommits
 from kalda.spark.source.log_history import LogHistory, check_reincarnations, check_truncations
 from kalda.spark.source.offsets import PartitionOffsets
 from kalda.spark.source.options import SourceOptions

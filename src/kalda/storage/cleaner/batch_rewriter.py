@@ -24,7 +24,7 @@ from kalda.storage.cleaner.offset_map import PLACES_PER_OFFSET, Places
 from kalda.storage.cleaner.record_fields import record_end, timestamp_delta
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 Spans = Sequence[tuple[int, int]]
 """Start and end of each run of neighbouring records that stay."""
@@ -68,7 +68,7 @@ def keep_places(header: BatchHeader, data: bytes, start: int, end: int, places: 
     """Return the batch with the records at `places`; its records lie between `start` and `end` in `data`."""
     if is_compiled() and isinstance(places, array):
         base, highest = header.base_timestamp, header.max_timestamp
-        copied = _columns.copy_records(data, start, end, places, base, highest)
+        copied = _records.copy_records(data, start, end, places, base, highest)
         if copied is not None:
             records, found = copied
             max_timestamp = highest if header.attributes & LOG_APPEND_TIME_FLAG else found

@@ -21,7 +21,7 @@ from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 _WRITE_BYTES: Final = 1024 * 1024
 """Bytes collected for one write; larger writes are not faster."""
@@ -84,7 +84,7 @@ class CleanedSegment:
     def note_batches(self, chunk: bytes, spans: list[tuple[int, int]]) -> None:
         """Do what `note` does for each of the plain batches in `spans`, in compiled code."""
         self._position, self._last_entry, self._largest_timestamp, self._largest_offset, entries = (
-            _columns.index_batches(
+            _records.index_batches(
                 chunk,
                 spans,
                 self._position,

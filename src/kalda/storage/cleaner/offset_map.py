@@ -16,7 +16,7 @@ from typing import Final
 from kalda.records.implementation import is_built, is_compiled
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 Places = Sequence[int]
 """Ascending places: an array where compiled code reads them, else a list."""
@@ -102,7 +102,7 @@ class OffsetMap:
         """Sort the survivors; no batch may be added afterwards."""
         if is_compiled():
             numbers = array("q", [0]) * len(self.places)
-            if _columns.sort_values(self.places, numbers):
+            if _records.sort_values(self.places, numbers):
                 self._survivors = numbers
                 return
         self._survivors = sorted(self.places.values())

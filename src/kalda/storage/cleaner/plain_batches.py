@@ -35,7 +35,7 @@ from kalda.storage.cleaner.offset_map import (
 from kalda.storage.cleaner.record_fields import NULL, RAW_KEY_SIZE_MAX, note_keys, note_one
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 _NOT_PLAIN: Final = COMPRESSION_MASK | CONTROL_FLAG | TRANSACTIONAL_FLAG
 _BODY_SIZE_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
@@ -74,7 +74,7 @@ def map_plain(table: OffsetMap, chunk: bytes, position: int, first_dirty: int) -
         CorruptRecordError: a batch with the right CRC has invalid records.
     """
     if is_compiled():
-        position, keyless, last_offset, is_decided = _columns.map_batches(
+        position, keyless, last_offset, is_decided = _records.map_batches(
             table.places,
             chunk,
             position,
@@ -188,7 +188,7 @@ class PlainBatchFilter:
         """
         survivors = self._survivors
         if is_compiled() and isinstance(survivors.places, array):
-            position, survivors.at, read, written, spans = _columns.filter_batches(
+            position, survivors.at, read, written, spans = _records.filter_batches(
                 chunk,
                 position,
                 survivors.places,

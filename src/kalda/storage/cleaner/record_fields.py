@@ -19,7 +19,7 @@ from kalda.records.varint import read_raw_varint, read_varint, read_varlong
 from kalda.storage.cleaner.offset_map import KEY_BYTES_MAX, PLACES_PER_OFFSET, shorten
 
 if is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 NULL: Final = 1
 """The length -1 as a zigzag varint, one byte."""
@@ -48,7 +48,7 @@ def scan_keys(data: bytes, position: int, end: int, count: int) -> ScannedRecord
         CorruptRecordError: the bytes are not such records.
     """
     if is_compiled():
-        scanned = _columns.scan_keys(data, position, end, count)
+        scanned = _records.scan_keys(data, position, end, count)
         if scanned is not None:
             return ScannedRecords(*scanned)
     keys: list[bytes | None] = []
@@ -93,7 +93,7 @@ def note_keys(
         CorruptRecordError: the bytes are not such records; some keys may have been set.
     """
     if is_compiled():
-        noted = _columns.note_keys(places, data, position, end, count, place, KEY_BYTES_MAX, shorten)
+        noted = _records.note_keys(places, data, position, end, count, place, KEY_BYTES_MAX, shorten)
         if noted is not None:
             return NotedKeys(*noted)
     has_tombstones = False

@@ -7,14 +7,14 @@ from typing import Final
 
 import click
 
+from kalda.command.command import CONSUMER_ALIASES, Tool, command
+from kalda.command.errors import ToolUsageError
+from kalda.command.names import GroupName, TopicName
+from kalda.command.option_types import INT32_MAX, EnumType, Integer
+from kalda.command.values import parse_settings, read_settings
 from kalda.tools.console.byte_formats import ByteFormat, ByteFormatError, of_java_class
 from kalda.tools.console.consume_plan import ConsumePlan, Start, StartKind, parse_start
 from kalda.tools.console.record_lines import FORMATTER_PROPERTIES, LineForm
-from kalda.tools.framework.command import CONSUMER_ALIASES, Tool, command
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.names import GroupName, TopicName
-from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
-from kalda.tools.framework.values import parse_settings, read_settings
 
 _PRINTED: Final = ("key", "offset", "partition", "timestamp", "headers", "epoch")
 
@@ -161,7 +161,7 @@ def _time_ms(text: str) -> int:
     """Return a time in milliseconds since the epoch: a number, a date and time, or a duration before now."""
     import time
 
-    from kalda.tools.framework.values import parse_duration, parse_time_ms
+    from kalda.command.values import parse_duration, parse_time_ms
 
     if text.isascii() and text.isdecimal():
         return int(text)

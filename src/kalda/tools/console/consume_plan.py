@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from kalda.tools.framework.errors import ToolUsageError
+from kalda.command.errors import ToolUsageError
 
 
 class StartKind(Enum):

@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_config import ConsumerConfig
-from kalda.clients.consumer.consumer_record import ConsumerRecord
+from kalda.clients.values import ConsumerRecord
+from kalda.command.command import Tool
+from kalda.command.errors import ToolError
+from kalda.command.output import Form
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
 from kalda.common.types import TopicPartition
 from kalda.tools.console.byte_formats import ByteFormatError
 from kalda.tools.console.consume_plan import ConsumePlan, StartKind
 from kalda.tools.console.record_lines import LineForm, record_json_line, record_line
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.output import Form
 
 _POLL_S: Final = 0.1
 """How long a poll waits before the end is looked at; also the longest delay of Ctrl-C."""

@@ -9,6 +9,12 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
+from kalda.command.command import PRODUCER_ALIASES, SettingOption, Tool, command
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT32_MAX, EnumType, Integer
+from kalda.command.output import Form
+from kalda.command.values import parse_settings, read_settings
 from kalda.tools.console.byte_formats import ByteFormat, ByteFormatError, of_java_class, to_bytes
 from kalda.tools.console.line_reader import (
     READER_PROPERTIES,
@@ -19,12 +25,6 @@ from kalda.tools.console.line_reader import (
     read_json_line,
     read_text_line,
 )
-from kalda.tools.framework.command import PRODUCER_ALIASES, SettingOption, Tool, command
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT32_MAX, EnumType, Integer
-from kalda.tools.framework.output import Form
-from kalda.tools.framework.values import parse_settings, read_settings
 
 if TYPE_CHECKING:
     from kalda.clients.producer.producer import Producer

@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.option_types import Integer
-from kalda.tools.framework.output import Form
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.option_types import Integer
+from kalda.command.output import Form
 
 if TYPE_CHECKING:
     from kalda.tools.dump_log.dump import DumpOptions

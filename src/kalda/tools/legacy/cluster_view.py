@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from kalda.command.errors import ToolError
+from kalda.command.zookeeper_session import open_zookeeper
 from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.net.connect import address_text
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.zookeeper_session import open_zookeeper
 
 if TYPE_CHECKING:
     from kalda.clients.consumer.async_consumer import AsyncConsumer
-    from kalda.zk.client.port import ZooKeeperClient
+    from kalda.zookeeper.port import ZooKeeperClient
 
 _CONNECTION_TIMEOUT_MS: Final = 10_000
 
@@ -21,7 +21,7 @@ class ClusterView:
     """What a tool reads in one session; `open_cluster` makes it."""
 
     def __init__(self, zookeeper: "ZooKeeperClient") -> None:
-        from kalda.zk.client.cluster_store import ClusterStore
+        from kalda.cluster.cluster_store import ClusterStore
 
         self.zookeeper: Final = zookeeper
         self._store: Final = ClusterStore(zookeeper, SystemClock())
@@ -59,7 +59,7 @@ class ClusterView:
 
     async def children(self, path: str) -> list[str]:
         """Return the names of a znode's children; none if it does not exist."""
-        from kalda.zk.client.zookeeper_errors import NoNodeError
+        from kalda.zookeeper.errors import NoNodeError
 
         try:
             return await self.zookeeper.children(path)
@@ -68,7 +68,7 @@ class ClusterView:
 
     async def data(self, path: str) -> str | None:
         """Return a znode's data as text; None if it does not exist."""
-        from kalda.zk.client.zookeeper_errors import NoNodeError
+        from kalda.zookeeper.errors import NoNodeError
 
         try:
             return (await self.zookeeper.get(path))[0].decode("utf-8", "replace")

@@ -4,12 +4,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError
+from kalda.command.option_types import INT32_MAX, Integer
+from kalda.command.output import Form, Json
+from kalda.command.zookeeper_security import zookeeper_security_option
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.option_types import INT32_MAX, Integer
-from kalda.tools.framework.output import Form, Json
-from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 from kalda.tools.legacy.group import legacy
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT32_MAX, Integer
-from kalda.tools.framework.zookeeper_security import zookeeper_security_option
+from kalda.command.command import Tool, command
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT32_MAX, Integer
+from kalda.command.zookeeper_security import zookeeper_security_option
 from kalda.tools.legacy.consumption_report import ConsumptionReport, Lines
 from kalda.tools.legacy.group import legacy
 from kalda.tools.legacy.performance_options import output_options

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import Integer
+from kalda.command.command import Tool, command
+from kalda.command.names import TopicName
+from kalda.command.option_types import Integer
 from kalda.tools.legacy.group import legacy
 
 if TYPE_CHECKING:

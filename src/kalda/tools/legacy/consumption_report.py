@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.output import Form
+from kalda.command.command import Tool
+from kalda.command.output import Form
 from kalda.tools.legacy.simple_date_format import SimpleDateFormat
 
 _COLUMNS: Final = "fetch.size, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.option_types import INT32_MAX, Integer
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.option_types import INT32_MAX, Integer
 from kalda.tools.legacy.group import legacy
 
 if TYPE_CHECKING:

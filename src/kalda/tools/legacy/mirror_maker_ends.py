@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from kalda.clients.consumer.consumer import Consumer
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.rebalance_listener import ConsumerRebalanceListener
 from kalda.clients.errors import ClientError
 from kalda.clients.legacy import (
@@ -26,6 +25,7 @@ from kalda.clients.legacy import (
     TopicFilter,
 )
 from kalda.clients.producer.producer import Producer as KaldaProducer
+from kalda.clients.values import ConsumerRecord
 from kalda.common.settings import INT_MAX, LONG_MAX
 from kalda.common.types import TopicPartition
 from kalda.tools.legacy.mirror_maker_run import Copied

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import click
 
-from kalda.tools.framework.option_types import INT32_MAX, Integer
+from kalda.command.option_types import INT32_MAX, Integer
 from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN
 
 C = TypeVar("C", bound=Callable[..., object])

@@ -8,10 +8,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.option_types import INT32_MAX, Integer
-from kalda.tools.framework.output import Form
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.option_types import INT32_MAX, Integer
+from kalda.command.output import Form
 from kalda.tools.legacy.group import legacy
 from kalda.tools.legacy.performance_options import output_options
 from kalda.tools.legacy.producer_performance_run import (

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from kalda.tools.framework.output import Json
+from kalda.command.output import Json
 from kalda.tools.legacy.simple_date_format import SimpleDateFormat
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import Final
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.names import TopicName
+from kalda.command.command import Tool, command
+from kalda.command.names import TopicName
 from kalda.tools.legacy.group import legacy
 
 _DEFAULTS: Final = {"serializer.class": "kafka.serializer.StringEncoder"}

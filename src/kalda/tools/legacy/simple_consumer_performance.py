@@ -5,10 +5,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT32_MAX, Integer
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT32_MAX, Integer
 from kalda.tools.legacy.consumption_report import ConsumptionReport, Lines
 from kalda.tools.legacy.group import legacy
 from kalda.tools.legacy.performance_options import output_options

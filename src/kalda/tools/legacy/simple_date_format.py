@@ -5,7 +5,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Final
 
-from kalda.tools.framework.errors import ToolUsageError
+from kalda.command.errors import ToolUsageError
 
 DEFAULT_PATTERN: Final = "yyyy-MM-dd HH:mm:ss:SSS"
 """The default of the old tools."""

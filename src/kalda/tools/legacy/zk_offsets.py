@@ -9,12 +9,12 @@ from typing import Final
 
 import click
 
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT32_MAX, INT64_MAX
+from kalda.command.zookeeper_security import zookeeper_security_option
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT32_MAX, INT64_MAX
-from kalda.tools.framework.zookeeper_security import zookeeper_security_option
 from kalda.tools.legacy.group import legacy
 
 _LINE: Final = re.compile(r"/consumers/([^/]+)/offsets/([^/]+)/([0-9]{1,10}):([0-9]{1,19})")
@@ -78,8 +78,8 @@ async def import_zk_offsets(tool: Tool, zookeeper: str, input_file: Path) -> Non
 
     The whole file is checked before the first offset is set.
     """
+    from kalda.cluster.consumer_offsets import write_offset
     from kalda.tools.legacy.cluster_view import open_cluster
-    from kalda.zk.client.consumer_offsets import write_offset
 
     offsets = _read(input_file)
     async with open_cluster("--zkconnect", zookeeper) as view:
@@ -100,8 +100,8 @@ async def update_offsets_in_zk(tool: Tool, where: str, consumer_properties: Path
     from kalda.clients.config.properties_source import properties_of
     from kalda.clients.errors import ClientError
     from kalda.clients.legacy import ConsumerConfig
+    from kalda.cluster.consumer_offsets import write_offset
     from kalda.tools.legacy.cluster_view import open_cluster
-    from kalda.zk.client.consumer_offsets import write_offset
 
     config = ConsumerConfig(properties_of(consumer_properties))
     assert config.zookeeper_connect is not None, "checked"
@@ -131,8 +131,8 @@ def _write(path: Path, lines: list[str]) -> None:
 
 def _fits(match: re.Match[str]) -> bool:
     """Return whether ZooKeeper and the protocol can carry what a line has."""
-    from kalda.zk.client.path_validation import check_path
-    from kalda.zk.client.zookeeper_errors import BadArgumentsError
+    from kalda.zookeeper.errors import BadArgumentsError
+    from kalda.zookeeper.path_validation import check_path
 
     try:
         check_path(match.string.rpartition(":")[0])

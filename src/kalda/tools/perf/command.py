@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from kalda.tools.framework.command import (
+from kalda.command.command import (
     CONSUMER_ALIASES,
     PRODUCER_ALIASES,
     SettingOption,
@@ -12,9 +12,9 @@ from kalda.tools.framework.command import (
     command,
     noun,
 )
-from kalda.tools.framework.errors import ToolUsageError
-from kalda.tools.framework.names import TopicName
-from kalda.tools.framework.option_types import INT32_MAX, Integer
+from kalda.command.errors import ToolUsageError
+from kalda.command.names import TopicName
+from kalda.command.option_types import INT32_MAX, Integer
 
 perf = noun("Measure a cluster, with the columns of Kafka's tools.")
 

@@ -7,10 +7,10 @@ from typing import Final
 from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.rebalance_listener import ConsumerRebalanceListener
+from kalda.command.command import Tool
+from kalda.command.errors import ToolError
+from kalda.command.output import Form
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.output import Form
 from kalda.tools.perf.consume_statistics import (
     DETAILED_HEADER,
     HEADER,

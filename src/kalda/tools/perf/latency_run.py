@@ -8,10 +8,10 @@ from kalda.clients.consumer.consumer import Consumer
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
+from kalda.command.command import Tool
+from kalda.command.errors import ToolError
+from kalda.command.output import Form
 from kalda.net.event_loop import run_on_new_loop
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.output import Form
 from kalda.tools.perf.latency_report import LatencyReport
 from kalda.tools.perf.payloads import random_payload
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from kalda.tools.framework.output import Form, Output
+from kalda.command.output import Form, Output
 
 if TYPE_CHECKING:
     from kalda.clients.metrics.registry import MetricName

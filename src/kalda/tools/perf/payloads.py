@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from kalda.tools.framework.errors import ToolUsageError
+from kalda.command.errors import ToolUsageError
 
 Payload = Callable[[int], bytes]
 """Returns the value of a record, given its number from 0."""

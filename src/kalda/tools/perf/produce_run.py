@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.output import Output
+from kalda.command.command import Tool
+from kalda.command.errors import ToolError
+from kalda.command.output import Output
 from kalda.tools.perf.metric_lines import show_metrics
 from kalda.tools.perf.payloads import Payload
 from kalda.tools.perf.produce_statistics import ProduceReport, ProduceStatistics, Throttle

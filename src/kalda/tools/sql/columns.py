@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.command.errors import ToolError
 from kalda.records.columnar_fields import HEADERS_TYPE
 from kalda.tools.bytes_text import readable
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.sql.push_down import TIMESTAMP
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
+from kalda.command.command import CONSUMER_ALIASES, Tool, command
+from kalda.command.errors import ToolError
+from kalda.command.option_types import EnumType
+from kalda.command.output import Form
+from kalda.command.values import parse_settings
 from kalda.common.extras import install_hint
-from kalda.tools.framework.command import CONSUMER_ALIASES, Tool, command
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.option_types import EnumType
-from kalda.tools.framework.output import Form
-from kalda.tools.framework.values import parse_settings
 from kalda.tools.sql.request import BYTES, TEXT, QueryRequest, RowForm
 
 

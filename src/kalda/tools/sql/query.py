@@ -14,11 +14,11 @@ import duckdb
 import pyarrow as pa
 
 from kalda.clients.consumer.consumer_config import ConsumerConfig
+from kalda.command.command import Tool
+from kalda.command.errors import ToolError, ToolUsageError
+from kalda.command.output import is_terminal
 from kalda.common.extras import install_hint
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
-from kalda.tools.framework.command import Tool
-from kalda.tools.framework.errors import ToolError, ToolUsageError
-from kalda.tools.framework.output import is_terminal
 from kalda.tools.sql.columns import Columns
 from kalda.tools.sql.request import BYTES, TEXT, QueryRequest, RowForm
 from kalda.tools.sql.rows_out import open_writer

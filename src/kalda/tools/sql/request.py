@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kalda.tools.framework.errors import ToolUsageError
+from kalda.command.errors import ToolUsageError
 
 TEXT = "text"
 BYTES = "bytes"

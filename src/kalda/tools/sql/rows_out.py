@@ -13,10 +13,10 @@ from typing import Any, BinaryIO, Final, Protocol
 import pyarrow as pa
 from pyarrow import csv
 
+from kalda.command.output import Output
+from kalda.command.tables import Cell, Table, plain_lines
 from kalda.common.json_text import strict_json
 from kalda.tools.bytes_text import json_field, readable
-from kalda.tools.framework.output import Output
-from kalda.tools.framework.tables import Cell, Table, plain_lines
 from kalda.tools.sql.request import RowForm
 
 TABLE_ROWS: Final = 1000

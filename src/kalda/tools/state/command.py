@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from kalda.tools.framework.command import Tool, command, noun
-from kalda.tools.framework.errors import ToolError, ToolUsageError
+from kalda.command.command import Tool, command, noun
+from kalda.command.errors import ToolError, ToolUsageError
 
 if TYPE_CHECKING:
     from kalda.tools.bytes_text import JsonValue

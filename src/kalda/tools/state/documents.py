@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote
 
+from kalda.command.option_types import INT64_MAX
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.option_types import INT64_MAX
 from kalda.tools.state.model import CLUSTER_DEFAULT, Configs, TopicState
 from kalda.tools.state.yaml_nodes import Node, Tree, write
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.common.config_def import ConfigDef, ConfigError, MissingFeatureError
+from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.tools.state import documents
 from kalda.tools.state.folder import Folder
 from kalda.tools.state.model import Configs, is_internal_topic

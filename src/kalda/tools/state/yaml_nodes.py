@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from kalda.tools.framework.option_types import INT32_MAX, INT64_MAX
+from kalda.command.option_types import INT32_MAX, INT64_MAX
 
 Tree: TypeAlias = "Mapping[str, Tree | str | int]"
 """What can be written: mappings whose values are text, numbers or mappings."""

@@ -7,7 +7,7 @@ from typing import Final
 from uuid import UUID
 
 from kalda.clients.network_client import NetworkClient
-from kalda.tools.framework.command import Tool
+from kalda.command.command import Tool
 from kalda.tools.verify_replicas.comparison import Mismatch
 from kalda.tools.verify_replicas.replica_fetch import fetch_replica
 from kalda.tools.verify_replicas.verification import Verification

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.option_types import Integer
-from kalda.tools.framework.zookeeper_security import zookeeper_security_option
-from kalda.tools.framework.zookeeper_session import connect_zookeeper, open_zookeeper
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError
+from kalda.command.option_types import Integer
+from kalda.command.zookeeper_security import zookeeper_security_option
+from kalda.command.zookeeper_session import connect_zookeeper, open_zookeeper
 from kalda.tools.zk import security_migration, tree_commands
 from kalda.tools.zk.group import zk
 
@@ -158,8 +158,8 @@ def shell(tool: Tool, zookeeper: str, connection_timeout_ms: int) -> None:
 async def _run(
     tool: Tool, zookeeper: str, connection_timeout_ms: int, given: tree_commands.TreeCommand
 ) -> None:
-    from kalda.zk.client.path_validation import check_path
-    from kalda.zk.client.zookeeper_errors import ZooKeeperError
+    from kalda.zookeeper.errors import ZooKeeperError
+    from kalda.zookeeper.path_validation import check_path
 
     try:
         check_path(given.path if not isinstance(given, tree_commands.CreateNode) else f"{given.path}0")

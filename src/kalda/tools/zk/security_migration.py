@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from kalda.tools.framework.command import Tool, command
-from kalda.tools.framework.errors import ToolError
-from kalda.tools.framework.option_types import Integer
-from kalda.tools.framework.zookeeper_security import security_of_options, zookeeper_security_option
-from kalda.tools.framework.zookeeper_session import open_zookeeper
+from kalda.command.command import Tool, command
+from kalda.command.errors import ToolError
+from kalda.command.option_types import Integer
+from kalda.command.zookeeper_security import security_of_options, zookeeper_security_option
+from kalda.command.zookeeper_session import open_zookeeper
 from kalda.tools.zk.group import zk
 
 if TYPE_CHECKING:
-    from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
+    from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
 _TIMEOUT_OPTION: Final = "--zookeeper.connection.timeout"
 _TIMEOUT_MS: Final = 30_000
@@ -73,8 +73,8 @@ async def migrate(tool: Tool, acl: str, zookeeper: str, timeout_ms: int, checks_
 
 
 async def _migrate(tool: Tool, client: "EnsembleClient", *, checks_paths: bool) -> int:
-    from kalda.zk.client.znode_access import CONTROLLER, ROOT, SECURE_ROOTS, SYSTEM_ROOTS
-    from kalda.zk.client.zookeeper_errors import NodeExistsError
+    from kalda.zookeeper.errors import NodeExistsError
+    from kalda.zookeeper.znode_access import CONTROLLER, ROOT, SECURE_ROOTS, SYSTEM_ROOTS
 
     missing = [path for path in SECURE_ROOTS if await client.exists(path) is None]
     if missing:
@@ -97,7 +97,7 @@ async def _migrate(tool: Tool, client: "EnsembleClient", *, checks_paths: bool) 
 
 async def _set_each(client: "EnsembleClient", paths: Iterable[str]) -> int:
     """Change some znodes alone; return the number of those that exist: a chroot has no system znodes."""
-    from kalda.zk.client.zookeeper_errors import NoNodeError
+    from kalda.zookeeper.errors import NoNodeError
 
     changed = 0
     for path in paths:
@@ -109,7 +109,7 @@ async def _set_each(client: "EnsembleClient", paths: Iterable[str]) -> int:
 
 async def _set_below(client: "EnsembleClient", root: str) -> int:
     """Change a subtree; return the number of znodes. Those deleted meanwhile are left out."""
-    from kalda.zk.client.zookeeper_errors import NoNodeError
+    from kalda.zookeeper.errors import NoNodeError
 
     waiting = [root]
     changed = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from kalda.clients.loop_thread import LoopThread
-from kalda.tools.framework.output import Output
+from kalda.command.output import Output
 from kalda.tools.zk.shell_lines import (
     COMMANDS,
     ChangeDirectory,
@@ -22,8 +22,8 @@ from kalda.tools.zk.shell_lines import (
     parse_line,
 )
 from kalda.tools.zk.tree_commands import run
-from kalda.zk.client.port import ZooKeeperClient
-from kalda.zk.client.zookeeper_errors import NoNodeError, SessionExpiredError, ZooKeeperError
+from kalda.zookeeper.errors import NoNodeError, SessionExpiredError, ZooKeeperError
+from kalda.zookeeper.port import ZooKeeperClient
 
 
 class Shell:

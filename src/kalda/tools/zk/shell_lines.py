@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.tools.zk.tree_commands import CreateNode, Get, Ls, Rm, Set, StatOf, TreeCommand, child_path
-from kalda.zk.client.port import ANY_VERSION
+from kalda.zookeeper.port import ANY_VERSION
 
 
 class ShellLineError(ValueError):

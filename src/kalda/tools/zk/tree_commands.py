@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 from typing import Final, TypeAlias, assert_never
 
 from kalda.tools.bytes_text import JsonValue, json_field, readable
-from kalda.zk.client.port import ANY_VERSION, Stat, ZooKeeperClient
-from kalda.zk.client.zookeeper_errors import BadArgumentsError, BadVersionError, NoNodeError
+from kalda.zookeeper.errors import BadArgumentsError, BadVersionError, NoNodeError
+from kalda.zookeeper.port import ANY_VERSION, Stat, ZooKeeperClient
 
 _PROTECTED: Final = ("/", "/zookeeper")
 """ZooKeeper itself refuses to delete these; `rm -r` would delete what is below them first."""

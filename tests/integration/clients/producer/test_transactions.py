@@ -12,7 +12,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kalda import AsyncProducer, Consumer, Producer, TopicPartition
 from kalda.clients.config.common_config import CommonClientConfig
-from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import (
     FatalTransactionError,
@@ -24,6 +23,7 @@ from kalda.clients.errors import (
 )
 from kalda.clients.metadata import Metadata
 from kalda.clients.network_client import NetworkClient, coordinator_node_id
+from kalda.clients.values import ConsumerGroupMetadata
 from kalda.protocol.messages.update_features import (
     FeatureUpdateKey,
     UpdateFeaturesRequest,

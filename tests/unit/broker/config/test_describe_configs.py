@@ -1,6 +1,6 @@
-from kalda.broker.config import BrokerConfig
 from kalda.broker.config.describe import ConfigEntry, describe_broker, describe_broker_default, describe_topic
 from kalda.common.config_values import ConfigSource
+from kalda.settings import BrokerConfig
 
 
 def only(entries: list[ConfigEntry]) -> ConfigEntry:

@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from kalda.broker.config import BrokerConfig
-from kalda.broker.config.broker_config import has_effect
-from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
-from kalda.broker.config.summary import differing_settings, settings_without_effect
 from kalda.common.config_def import ConfigError, ConfigType, MissingFeatureError
 from kalda.common.properties import parse_properties
+from kalda.settings import BrokerConfig
+from kalda.settings.broker_config import has_effect
+from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
+from kalda.settings.summary import differing_settings, settings_without_effect
 
 STOCK_3_9 = """\
 broker.id=0

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.broker.config import PropertiesError, parse_assignments, parse_properties, read_properties
+from kalda.common.properties import PropertiesError, parse_assignments, parse_properties, read_properties
 
 
 @pytest.mark.parametrize(

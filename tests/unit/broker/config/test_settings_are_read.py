@@ -4,14 +4,14 @@ import re
 from pathlib import Path
 
 import kalda
-from kalda.broker.config import BrokerConfig
-from kalda.broker.config.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
-from kalda.broker.config.definitions.passwords import PasswordEncoderConfig
-from kalda.broker.config.definitions.sasl import SaslConfig
-from kalda.broker.config.definitions.tls import TlsConfig
 from kalda.common.config_def import ConfigKey
 from kalda.security.zookeeper.client_security import SETTINGS as CLIENT_SETTINGS
 from kalda.security.zookeeper.login_file import LOGIN_FILE
+from kalda.settings import BrokerConfig
+from kalda.settings.definitions import TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.settings.definitions.passwords import PasswordEncoderConfig
+from kalda.settings.definitions.sasl import SaslConfig
+from kalda.settings.definitions.tls import TlsConfig
 
 SOURCE = Path(kalda.__file__).parent
 

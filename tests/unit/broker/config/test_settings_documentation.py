@@ -1,7 +1,7 @@
 from pathlib import Path
 
-from kalda.broker.config.definitions import BROKER_CONFIG, TOPIC_CONFIG
-from kalda.broker.config.documentation import (
+from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
+from kalda.settings.reference import (
     BROKER_PAGE,
     TOPIC_PAGE,
     broker_page,
@@ -13,7 +13,7 @@ REFERENCE = Path(__file__).parents[4] / "docs" / "reference"
 
 
 def test_the_committed_pages_are_current(tmp_path: Path) -> None:
-    """Else: python -m kalda.broker.config.documentation docs/reference"""
+    """Else: python -m kalda.settings.reference docs/reference"""
     write_pages(tmp_path)
 
     for page in (BROKER_PAGE, TOPIC_PAGE):

@@ -6,7 +6,6 @@ from typing import cast
 
 import pytest
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.control_plane import controlled_shutdown
 from kalda.broker.control_plane.controlled_shutdown import (
     ControlledShutdown,
@@ -15,6 +14,7 @@ from kalda.broker.control_plane.controlled_shutdown import (
 )
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
@@ -26,9 +26,9 @@ from kalda.protocol.messages.controlled_shutdown import (
     RemainingPartition,
 )
 from kalda.protocol.schema import Message
-from kalda.zk.client.port import ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
+from kalda.settings import BrokerConfig
+from kalda.zookeeper.errors import ConnectionLossError
+from kalda.zookeeper.port import ZooKeeperClient
 
 OURS, OTHER = 1, 2
 Outcome = list[TopicPartition] | ErrorCode | Exception

@@ -12,6 +12,7 @@ from kalda.broker.control_plane.channel import (
     ControllerRoute,
 )
 from kalda.broker.control_plane.requests import ControllerRequests
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
@@ -27,7 +28,6 @@ from kalda.protocol.messages.stop_replica import StopReplicaPartitionError, Stop
 from kalda.protocol.messages.update_metadata import UpdateMetadataResponse
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 from tests.unit.broker.control_plane.test_controller_wire import role
 
 OURS, OTHER = 0, 1

@@ -14,12 +14,12 @@ from kalda.broker.control_plane.requests import (
     ControllerRequests,
 )
 from kalda.broker.replicas.role_changes import RoleChanges
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import SchemaError
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.schema import SchemaError
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 from tests.unit.broker.admin_fakes import AdminHarness
 
 

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 import pytest
 
-from kalda.broker.control_plane.wire import (
+from kalda.broker.control_plane.request_builders import (
     leader_and_isr_request,
     leader_and_isr_response,
     read_leader_and_isr,
@@ -17,6 +17,7 @@ from kalda.broker.control_plane.wire import (
     stop_replica_response,
     update_metadata_request,
 )
+from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import result_of
 from kalda.common.types import ZERO_UUID, TopicPartition
@@ -40,7 +41,6 @@ from kalda.protocol.messages.update_metadata import (
     UpdateMetadataRequest,
 )
 from kalda.protocol.schema import Message
-from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 
 M = TypeVar("M", bound=Message)
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from kalda.broker.config import BrokerConfig
 from kalda.broker.process.broker import connect
 from kalda.broker.process.errors import ProcessError
+from kalda.settings import BrokerConfig
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 _PROGRAM = """
 import resource
-from kalda.broker.process.memory import keep_freed_memory
+from kalda.broker.process.malloc_tuning import keep_freed_memory
 keep_freed_memory()
 # On the heap, so that what follows is at its top.
 for _ in range(3):

@@ -9,11 +9,11 @@ import pytest
 
 from kalda.broker.replicas.isr_changes import ANNOUNCE_DELAY_SECONDS_MAX, ANNOUNCE_LINGER_SECONDS
 from kalda.broker.replicas.leadership_check import LeadershipCheck
+from kalda.cluster import paths, schema
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.zk.client import paths, schema
-from kalda.zk.client.port import Operation, OperationResult, SessionState
-from kalda.zk.client.zookeeper_errors import ConnectionLossError, ZooKeeperError
+from kalda.zookeeper.errors import ConnectionLossError, ZooKeeperError
+from kalda.zookeeper.port import Operation, OperationResult, SessionState
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import LAG_SECONDS, Leading, pending
 

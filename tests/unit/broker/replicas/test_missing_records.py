@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from kalda.broker.replicas.gap_search import DISK_PAUSE_SECONDS, LATE_PAUSE_SECONDS, PAUSE_SECONDS
+from kalda.broker.replicas.missing_search import DISK_PAUSE_SECONDS, LATE_PAUSE_SECONDS, PAUSE_SECONDS
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.fetch import PartitionData
 from kalda.records.batch import iter_headers, set_base_offset_and_leader_epoch

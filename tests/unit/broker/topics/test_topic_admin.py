@@ -7,6 +7,7 @@ import pytest
 
 from kalda.broker.requests.handlers import create_partitions, create_topics, delete_topics
 from kalda.broker.topics.topic_admin import CreatedTopic, Outcome
+from kalda.cluster.schema import ReplicaAssignment
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID, random_uuid
 from kalda.protocol import codec
@@ -28,8 +29,7 @@ from kalda.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from kalda.zk.client.schema import ReplicaAssignment
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
+from kalda.zookeeper.errors import ConnectionLossError
 from tests.unit.broker.admin_fakes import AdminHarness, context
 
 

@@ -11,6 +11,7 @@ import pytest
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.broker.transactions.marker_sender import UNKNOWN_SECONDS_MAX, TransactionMarkers
+from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
@@ -26,8 +27,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from kalda.zk.client.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
+from kalda.zookeeper.errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import leadership
 from tests.virtual_time import LoopClock, run_virtual
 

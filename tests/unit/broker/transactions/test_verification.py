@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.verification import TransactionVerification
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
@@ -19,7 +20,6 @@ from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint
 from tests.unit.broker.data_path_fakes import leadership
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -20,8 +20,8 @@ from kalda.clients.admin.partitions import ElectionType
 from kalda.clients.admin.topic_calls import CreateTopics, DescribeTopics
 from kalda.clients.admin.topics import NewTopic
 from kalda.clients.admin.transaction_calls import FenceProducers, ListTransactions
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import BrokerResponseError, ClientConfigError, ClientError
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol import codec

@@ -47,8 +47,8 @@ from kalda.clients.admin.transaction_calls import (
     ListTransactions,
 )
 from kalda.clients.admin.transactions import AbortTransactionSpec, TransactionState
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import UnsupportedApiError
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey
 from kalda.common.types import TopicPartition
 from kalda.protocol import codec, registry

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Any
 from uuid import UUID
 
-from kalda.clients.consumer.group_membership import GroupMembership, GroupOptions
+from kalda.clients.consumer.group.membership import GroupMembership, GroupOptions
 from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.consumer.rebalance_listener import RebalanceEvent
 from kalda.clients.consumer.subscription_state import SubscriptionState

@@ -9,9 +9,9 @@ import pytest
 
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_core import ConsumerCore
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import BrokerResponseError, ClientError
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 

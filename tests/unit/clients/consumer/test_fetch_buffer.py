@@ -7,11 +7,11 @@ from kalda.clients.consumer.arrow_poll import ArrowPoll
 from kalda.clients.consumer.completed_fetch import CompletedFetch
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
-from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.clients.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder

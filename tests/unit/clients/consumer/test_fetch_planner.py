@@ -8,9 +8,9 @@ import pytest
 
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.fetch_planner import Asked, FetchPlan, FetchPlanner, Outcome, outcome_of
-from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import EARLIEST
 from kalda.clients.consumer.subscription_state import SubscriptionState
+from kalda.clients.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode

@@ -10,13 +10,13 @@ import pytest
 from kalda.clients.consumer.consumer_config import ConsumerConfig
 from kalda.clients.consumer.consumer_errors import FetchCorruptionError, OffsetsOutOfRangeError
 from kalda.clients.consumer.fetch_buffer import FetchBuffer
-from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.fetch_session import FINAL_EPOCH
 from kalda.clients.consumer.fetcher import Fetcher
 from kalda.clients.consumer.offset_reset import EARLIEST, NONE, OffsetReset
 from kalda.clients.consumer.record_decoder import Deserializers
 from kalda.clients.consumer.subscription_state import SubscriptionState
 from kalda.clients.errors import BrokerResponseError, ClientError, UnsupportedApiError
+from kalda.clients.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

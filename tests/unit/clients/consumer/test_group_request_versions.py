@@ -2,8 +2,8 @@
 
 import pytest
 
-from kalda.clients.consumer.classic_member import ClassicMember
-from kalda.clients.consumer.consumer_member import ConsumerMember, MemberOptions, SubscribedTopics
+from kalda.clients.consumer.group.classic_member import ClassicMember
+from kalda.clients.consumer.group.consumer_member import ConsumerMember, MemberOptions, SubscribedTopics
 from kalda.clients.errors import ClientError
 from kalda.common.errors import ErrorCode
 from kalda.protocol import codec

@@ -2,8 +2,7 @@ from uuid import UUID
 
 import pytest
 
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
-from kalda.clients.consumer.group_errors import CommitFailedError
+from kalda.clients.consumer.group.errors import CommitFailedError
 from kalda.clients.consumer.offset_requests import (
     CommitIdentity,
     UnknownPartitionsError,
@@ -14,6 +13,7 @@ from kalda.clients.consumer.offset_requests import (
     version_max,
 )
 from kalda.clients.errors import ClientError
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.protocol import codec

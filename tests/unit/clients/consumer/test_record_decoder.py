@@ -6,8 +6,8 @@ import pytest
 
 from kalda.clients.consumer import record_decoder
 from kalda.clients.consumer.consumer_errors import RecordDeserializationError
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.consumer.record_decoder import BatchDecoder, Deserializers
+from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 from kalda.records import implementation
 from kalda.records.batch import TimestampType, read_header
@@ -17,7 +17,7 @@ from kalda.records.varint import varint
 from tests.record_implementations import needs_compiled, record_implementation
 
 if implementation.is_built:
-    from kalda.records import _columns
+    from kalda.records import _records
 
 __all__ = ["record_implementation"]
 
@@ -78,7 +78,7 @@ def test_random_bytes_never_pass_their_end(seed: int) -> None:
         )
         rows: list[ConsumerRecord[object, object]] = []
         count = source.randrange(5)
-        end = _columns.decode_rows(
+        end = _records.decode_rows(
             data,
             source.randrange(size + 1),
             count,

@@ -7,8 +7,6 @@ from uuid import UUID
 import pytest
 
 from kalda.clients.consumer.consumer_errors import NoOffsetForPartitionError
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
-from kalda.clients.consumer.fetch_position import FetchPosition, LeaderAndEpoch
 from kalda.clients.consumer.offset_reset import EARLIEST, LATEST, NONE, OffsetReset
 from kalda.clients.consumer.subscription_state import (
     LogTruncation,
@@ -17,6 +15,8 @@ from kalda.clients.consumer.subscription_state import (
     SubscriptionType,
 )
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.fetch_position import FetchPosition, LeaderAndEpoch
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import ZERO_UUID, TopicPartition
 
 A0 = TopicPartition("a", 0)

@@ -4,11 +4,11 @@ import threading
 
 import pytest
 
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import ClientError
 from kalda.clients.legacy.consumer.decoder import decoder_of
 from kalda.clients.legacy.consumer.kafka_stream import ConsumerTimeoutError, KafkaStream
 from kalda.clients.legacy.consumer.topic_count import ThreadId
+from kalda.clients.values import ConsumerRecord
 from kalda.common.types import TopicPartition
 from kalda.records.batch import TimestampType
 

@@ -10,13 +10,13 @@ import pytest
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.rebalancer import ConsumerRebalanceFailedError, Rebalancer
 from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount, Whitelist, by_filter
+from kalda.cluster import paths
+from kalda.cluster.cluster_store import ClusterStore, NewTopic
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
 from kalda.common.types import TopicPartition
-from kalda.zk.client import paths
-from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
-from kalda.zk.client.zookeeper_errors import ConnectionLossError
-from kalda.zk.server.embedded import EmbeddedClient
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from kalda.zookeeper.errors import ConnectionLossError
+from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 OWNERS = f"{paths.CONSUMERS}/g/owners/t"
 

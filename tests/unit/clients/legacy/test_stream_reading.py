@@ -8,7 +8,7 @@ import pytest
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.stream_reading import StreamReading
 from kalda.common.types import TopicPartition
-from kalda.zk.client.zookeeper_errors import ConnectionLossError, NoAuthError, ZooKeeperError
+from kalda.zookeeper.errors import ConnectionLossError, NoAuthError, ZooKeeperError
 
 FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 SESSION_MS = 6_000

@@ -7,12 +7,12 @@ import pytest
 
 from kalda.clients.errors import BrokerConnectionError
 from kalda.clients.legacy.producer.zookeeper_discovery import ZooKeeperDiscovery
+from kalda.cluster import paths, schema
+from kalda.cluster.cluster_store import ClusterStore, NewTopic
+from kalda.cluster.schema import BrokerInfo, ListenerEndpoint, PartitionState, ReplicaAssignment
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.zk.client import paths, schema
-from kalda.zk.client.cluster_store import ClusterStore, NewTopic
-from kalda.zk.client.schema import BrokerInfo, ListenerEndpoint, PartitionState, ReplicaAssignment
-from kalda.zk.server.embedded import EmbeddedClient
-from tests.unit.zk.client.in_memory import InMemoryZooKeeper
+from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 
 class World:

@@ -1,8 +1,8 @@
-from kalda.clients.consumer.consumer_record import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.clients.errors import error_for
 from kalda.clients.producer.producer_identity import ProducerIdAndEpoch
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.producer.transaction_requests import EndTxn
+from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnResponse

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.accounts import RangeAccount
 from kalda.pipelines.ledger.audit import LogBounds, audit
-from kalda.pipelines.ledger.record import LedgerRecord
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 from kalda.pipelines.value_totals import totals_of
 
 ORDERS = TopicPartition("orders", 0)

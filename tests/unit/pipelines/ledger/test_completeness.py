@@ -1,9 +1,9 @@
 """The estimate until when a table is complete."""
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import RangeAccount
+from kalda.pipelines.accounts import RangeAccount
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 from kalda.pipelines.ledger.completeness import estimate
-from kalda.pipelines.ledger.record import LedgerRecord
 
 
 def record(

@@ -1,7 +1,8 @@
 """Gaps and overlaps between batches."""
 
 from kalda.common.types import TopicPartition
-from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
+from kalda.pipelines.ledger.audit_record import LedgerRecord
 from kalda.pipelines.ledger.continuity import (
     Break,
     BreakKind,
@@ -11,7 +12,6 @@ from kalda.pipelines.ledger.continuity import (
     find_uncovered,
     of_newest_topics,
 )
-from kalda.pipelines.ledger.record import LedgerRecord
 
 ORDERS = TopicPartition("orders", 0)
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from kalda.pipelines.batch import BatchAccount, RangeAccount
-from kalda.pipelines.ledger.record import LedgerRecord, LedgerRecordError, records_of
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
+from kalda.pipelines.ledger.audit_record import LedgerRecord, LedgerRecordError, records_of
 
 ACCOUNT = RangeAccount("orders", 3, 10, 20, records=8, rows_out=5, dlq=1, filtered=2, gaps=2)
 RECORD = LedgerRecord("bronze", "lake.orders", "q-1", 7, ACCOUNT, 1_700_000_000_000)

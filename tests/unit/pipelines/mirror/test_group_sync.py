@@ -9,8 +9,8 @@ import pytest
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.outcomes import Listing, Outcomes
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 from kalda.pipelines.mirror.group_sync import GroupSync
 from kalda.pipelines.mirror.offset_syncs import OffsetSyncs, runs_of

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from kalda.pipelines.cli.init import cases_text, text_of
 from kalda.pipelines.spec import cases
 from kalda.pipelines.spec.json_schema import cases_json_schema, json_schema
 from kalda.pipelines.spec.sections import SECTIONS
+from kalda.tools.pipeline.init import cases_text, text_of
 
 EXAMPLES = sorted((Path(__file__).resolve().parents[4] / "examples").glob("*/pipeline.yml"))
 TYPES = {

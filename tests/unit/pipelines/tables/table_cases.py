@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kalda.pipelines.batch import BatchAccount, RangeAccount
+from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.spec.model import Evolve, TableFormat, TableSpec
 from kalda.pipelines.tables import DataFile, Table, TaskId
 

@@ -6,7 +6,7 @@ import pytest
 
 from kalda.security.tls.settings import PROTOCOLS, ClientAuth, TlsSettings, TlsSettingsError
 from kalda.security.zookeeper.tls_settings import CLIENT_NAMES, SERVER_NAMES, read_tls_settings
-from kalda.zk.server.config import ZooKeeperConfig
+from kalda.zookeeper.server.config import ZooKeeperConfig
 from tests.unit.security.authorities import NOW, VALID, authority
 
 STORES = Path(__file__).parents[1] / "stores"

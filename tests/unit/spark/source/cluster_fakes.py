@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from uuid import UUID
 
-from kalda.clients.consumer.consumer_record import OffsetAndTimestamp
 from kalda.clients.errors import ClientError, UnknownTopicOrPartitionError
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
 from kalda.clients.metadata import ClusterMetadata, PartitionMetadata, TopicMetadata
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.values import OffsetAndTimestamp
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.spark.source.group_offsets import Committed

@@ -10,9 +10,9 @@ from kalda.broker.leases.lease_grants import LeaseGrants
 from kalda.broker.leases.read_leases import LeaseLimits
 from kalda.broker.requests.handlers import acquire_read_lease, release_read_lease
 from kalda.clients.errors import BrokerConnectionError, ClientError
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.partition_fetch import FetchedRecords, offset_behind
-from kalda.clients.log_reader.read_lease import ReadLease, ReadLeaseCalls
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.partition_fetch import FetchedRecords, offset_behind
+from kalda.clients.range_reader.read_lease import ReadLease, ReadLeaseCalls
 from kalda.common.types import TopicPartition
 from kalda.protocol import codec
 from kalda.protocol.messages.acquire_read_lease import AcquireReadLeaseRequest

@@ -7,13 +7,13 @@ from typing import Any, TypeVar
 import pytest
 
 from kalda.clients.errors import BrokerConnectionError, BrokerResponseError, OffsetOutOfRangeError
-from kalda.clients.log_reader.cluster_lookup import ClusterLookup
-from kalda.clients.log_reader.log_reader import LogReader
-from kalda.clients.log_reader.log_reader_config import LogReaderConfig
-from kalda.clients.log_reader.log_reader_core import LogReaderCore
-from kalda.clients.log_reader.partition_fetch import offset_behind
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.network_client import NetworkClient
+from kalda.clients.range_reader.cluster_lookup import ClusterLookup
+from kalda.clients.range_reader.log_reader import LogReader
+from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.range_reader.log_reader_core import LogReaderCore
+from kalda.clients.range_reader.partition_fetch import offset_behind
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition

@@ -6,8 +6,8 @@ import pytest
 
 from kalda.clients.admin.admin import Admin
 from kalda.clients.admin.outcomes import Outcomes
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
 from kalda.clients.errors import ClientError
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import TopicPartition
 from kalda.spark.source.group_offsets import GroupOffsets
 

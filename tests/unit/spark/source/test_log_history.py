@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from kalda.clients.consumer.consumer_record import OffsetAndMetadata
+from kalda.clients.values import OffsetAndMetadata
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.spark.source.data_loss import DataLossError
 from kalda.spark.source.group_offsets import Committed, _from_commit, metadata_of

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kalda.clients.log_reader.partition_fetch import FetchedRecords
+from kalda.clients.range_reader.partition_fetch import FetchedRecords
 from kalda.common.types import TopicPartition
 from kalda.records import columnar_selection
 from kalda.records.compression import Compression

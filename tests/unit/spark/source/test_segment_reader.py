@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kalda.clients.errors import BrokerResponseError, UnsupportedApiError
-from kalda.clients.log_reader.read_lease import ReadLease
+from kalda.clients.range_reader.read_lease import ReadLease
 from kalda.common import host_identity
 from kalda.common.errors import ErrorCode
 from kalda.records.compression import Compression

@@ -4,8 +4,8 @@ import re
 
 import pytest
 
+from kalda.command.errors import ToolUsageError
 from kalda.tools.console.consume_plan import ConsumePlan, Start, StartKind, parse_start
-from kalda.tools.framework.errors import ToolUsageError
 
 
 def plan(**changed: object) -> ConsumePlan:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from kalda.clients.consumer.consumer_record import ConsumerRecord
+from kalda.clients.values import ConsumerRecord
 from kalda.records.batch import TimestampType
 from kalda.tools.console.byte_formats import ByteFormat, ByteFormatError, of_java_class, to_bytes, to_text
 from kalda.tools.console.line_reader import (

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from kalda.command.errors import ToolError
 from kalda.tools.dump_log.command import _files
-from kalda.tools.framework.errors import ToolError
 
 
 def test_a_directory_without_log_files_is_an_error(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kalda.tools.framework.errors import ToolUsageError
+from kalda.command.errors import ToolUsageError
 from kalda.tools.legacy.simple_date_format import DEFAULT_PATTERN, SimpleDateFormat
 
 AT = datetime(2012, 8, 5, 9, 5, 7, 42_000, UTC)

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from kalda.clients.consumer.arrow_poll import ARROW_SCHEMA
+from kalda.command.errors import ToolError
 from kalda.formats import FormatSpec, open_decoder
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.sql.columns import Columns
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from kalda.tools.framework.errors import ToolError
+from kalda.command.errors import ToolError
 from kalda.tools.sql.command import sql
 from kalda.tools.sql.query import topics_named
 

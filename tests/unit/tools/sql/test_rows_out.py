@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kalda.tools.framework.output import Form, Output
+from kalda.command.output import Form, Output
 from kalda.tools.sql.request import RowForm
 from kalda.tools.sql.rows_out import TABLE_ROWS, open_writer
 

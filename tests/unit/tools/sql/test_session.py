@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kalda.command.errors import ToolError
 from kalda.common.types import TopicPartition
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.sql.columns import Columns
 from kalda.tools.sql.query import Session
 from tests.unit.tools.sql.test_topic_table import Topic

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from kalda.clients.consumer.arrow_poll import ARROW_SCHEMA
+from kalda.command.errors import ToolError
 from kalda.common.types import TopicPartition
 from kalda.formats import FormatSpec, open_decoder
-from kalda.tools.framework.errors import ToolError
 from kalda.tools.sql.columns import Columns
 from kalda.tools.sql.topic_table import TopicTable
 

@@ -23,8 +23,8 @@ from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 
 if TYPE_CHECKING:
-    from kalda.broker.config import BrokerConfig
     from kalda.broker.replicas.partition import Partition
+    from kalda.settings import BrokerConfig
 
 logger: Final = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ fetches, and the file system decides whether the client can open the files at al
 from typing import Final
 
 from kalda.broker.leases.lease_grants import LEASE_ERRORS, FoundSegment, Grant
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode

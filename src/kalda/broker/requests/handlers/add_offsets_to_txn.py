@@ -7,10 +7,10 @@ which this broker never does.
 
 from typing import Final
 
-from kalda.broker.requests.access import groups as group_checks
-from kalda.broker.requests.access import transactions as transaction_checks
-from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
+from kalda.broker.requests.checks import transactions as transaction_checks
+from kalda.broker.requests.checks.check import in_turn
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
-from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.api_keys import ApiKey

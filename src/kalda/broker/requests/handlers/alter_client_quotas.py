@@ -8,10 +8,10 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from kalda.broker.access.host_addresses import resolve
-from kalda.broker.requests.access.check import cluster
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import cluster
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.host_addresses import resolve
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between

@@ -6,10 +6,9 @@ IncrementalAlterConfigs replaces this API (KIP-339). v1 throttles after the resp
 
 from typing import Final
 
-from kalda.broker.config.change_rules import ConfigChangeRequest
 from kalda.broker.config.config_admin import alter_each, resource_response
-from kalda.broker.requests.access import configs as config_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import configs as config_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import AlterConfigOpType
@@ -21,6 +20,7 @@ from kalda.protocol.messages.alter_configs import (
     AlterConfigsResponse,
 )
 from kalda.security.acl.model import AclOperation
+from kalda.settings.change_rules import ConfigChangeRequest
 
 
 async def handle(

@@ -6,9 +6,10 @@ leader of Apache Kafka sends it again and again, and does not look for the contr
 
 from typing import Final
 
-from kalda.broker.requests.access.check import CLUSTER_ACTION
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import CLUSTER_ACTION
 from kalda.broker.requests.services import BrokerServices
+from kalda.cluster.schema import PartitionState
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
@@ -21,7 +22,6 @@ from kalda.protocol.messages.alter_partition import (
     PartitionData,
     TopicData,
 )
-from kalda.zk.client.schema import PartitionState
 
 _TOPIC_IDS_FROM: Final = 2
 _BROKER_EPOCHS_FROM: Final = 3

@@ -7,8 +7,8 @@ shows it as a future replica. A partition that is named twice moves to the last 
 from collections.abc import Iterable
 from typing import Final
 
-from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import ALTER_CLUSTER
 from kalda.broker.requests.request_slices import in_slices
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

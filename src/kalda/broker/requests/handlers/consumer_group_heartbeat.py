@@ -5,8 +5,8 @@ v1 adds subscription by regular expression, and the client makes its member id (
 
 from typing import Final
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -6,8 +6,8 @@ request from before the broker's restart. v3 is flexible.
 
 from typing import Final
 
-from kalda.broker.requests.access.check import CLUSTER_ACTION
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import CLUSTER_ACTION
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

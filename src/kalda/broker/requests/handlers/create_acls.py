@@ -4,17 +4,17 @@ import logging
 from collections.abc import Coroutine
 from typing import Final
 
-from kalda.broker.access.authorizer import Authorizer
-from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.acl_bindings import DISABLED, read_binding, write_error
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import ALTER_CLUSTER
 from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.authorizer import Authorizer
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, between, first_turn, result_of
 from kalda.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from kalda.security.acl.model import AclBinding, ResourcePattern
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ From v3 a user may ask for a token of another, and the response names who asked 
 from collections.abc import Coroutine
 from typing import Final
 
-from kalda.broker.requests.access import delegation_tokens as token_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import delegation_tokens as token_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
 from kalda.common.api_keys import ApiKey

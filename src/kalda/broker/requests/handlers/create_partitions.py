@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Coroutine
 from typing import Final
 
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
 from kalda.broker.topics.topic_admin import Take

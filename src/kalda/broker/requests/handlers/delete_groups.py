@@ -7,8 +7,8 @@ from collections.abc import Coroutine, Sequence
 from itertools import starmap
 from typing import Any, Final
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import answer_in_slices
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

@@ -7,8 +7,8 @@ have raised their log start too; a partition with one replica is done at once.
 from typing import Final
 
 from kalda.broker.replicas.delayed_delete_records import DelayedDeleteRecords, DeleteWait
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode

@@ -2,9 +2,9 @@
 
 from typing import Final
 
-from kalda.broker.requests.access.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.acl_bindings import DISABLED, read_filter
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -5,8 +5,8 @@ v1 is flexible. The response lists what ZooKeeper has.
 
 from typing import Final
 
-from kalda.broker.requests.access.check import cluster
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import cluster
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

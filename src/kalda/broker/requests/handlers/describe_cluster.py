@@ -6,9 +6,9 @@ for fenced brokers (KIP-1073); with ZooKeeper a broker is registered and alive, 
 
 from typing import Final
 
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -18,8 +18,8 @@ from kalda.broker.config.describe import (
     describe_client_metrics,
     describe_topic,
 )
-from kalda.broker.requests.access import configs as config_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import configs as config_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey

@@ -5,8 +5,8 @@ From v3 the response names who asked for a token (KIP-373).
 
 from typing import Final
 
-from kalda.broker.requests.access import delegation_tokens as token_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import delegation_tokens as token_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
 from kalda.common.api_keys import ApiKey

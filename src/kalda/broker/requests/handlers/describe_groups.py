@@ -7,9 +7,9 @@ does not exist, or uses another protocol, is GROUP_ID_NOT_FOUND from v6 (KIP-104
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import set_group_operations
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import answer_in_slices
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

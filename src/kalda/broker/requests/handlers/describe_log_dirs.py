@@ -8,8 +8,8 @@ moved is a future log; its lag is what it lacks of the current log.
 import os
 from typing import Final
 
-from kalda.broker.requests.access.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -6,8 +6,8 @@ transactions with it, and `kafka-transactions.sh abort` takes its arguments from
 
 from typing import Final
 
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_TOPIC_OPERATIONS
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.partition_metadata import partition_metadata
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error

@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Final
 
-from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -3,8 +3,8 @@
 from collections import Counter
 from typing import Final
 
-from kalda.broker.requests.access.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import DESCRIBE_CLUSTER
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -9,8 +9,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import ALTER_CLUSTER
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode

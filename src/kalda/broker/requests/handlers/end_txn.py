@@ -7,8 +7,8 @@ end of a transaction raises the producer's epoch, which the response carries (KI
 
 from typing import Final
 
-from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

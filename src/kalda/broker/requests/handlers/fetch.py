@@ -44,8 +44,8 @@ from kalda.storage.file_records import FileSlice
 from kalda.storage.unified_log import FetchIsolation
 
 if TYPE_CHECKING:
-    from kalda.broker.access.authorizer import Authorizer
     from kalda.broker.requests.services import BrokerServices
+    from kalda.broker.security.authorizer import Authorizer
     from kalda.net.connection import Chunk
 
 logger: Final = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.api_keys import ApiKey

@@ -7,10 +7,9 @@ to client metrics (KIP-714), which end with their last setting. v1 is flexible.
 
 from typing import Final
 
-from kalda.broker.config.change_rules import ConfigChangeRequest
 from kalda.broker.config.config_admin import alter_each, resource_response
-from kalda.broker.requests.access import configs as config_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import configs as config_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import AlterConfigOpType
@@ -23,6 +22,7 @@ from kalda.protocol.messages.incremental_alter_configs import (
     IncrementalAlterConfigsResponse,
 )
 from kalda.security.acl.model import AclOperation
+from kalda.settings.change_rules import ConfigChangeRequest
 
 _OPERATIONS: Final = frozenset(AlterConfigOpType)
 

@@ -9,8 +9,8 @@ transaction open (KIP-939).
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -18,7 +18,7 @@ from kalda.coordinator.transaction.decisions import Decision
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 FENCED_FROM: Final = 4
 """The first version with PRODUCER_FENCED."""

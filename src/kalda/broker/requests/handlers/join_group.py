@@ -7,8 +7,8 @@ reason, which is logged (KIP-800), v9 skip_assignment for a static leader (KIP-8
 
 from typing import Final
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

@@ -7,9 +7,9 @@ metadata cache has them.
 
 from typing import Final
 
-from kalda.broker.control_plane.wire import leader_and_isr_response, read_leader_and_isr
-from kalda.broker.requests.access.check import CLUSTER_ACTION
+from kalda.broker.control_plane.request_builders import leader_and_isr_response, read_leader_and_isr
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import CLUSTER_ACTION
 from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

@@ -8,8 +8,8 @@ import copy
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import value_of
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

@@ -9,8 +9,8 @@ from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
-from kalda.broker.requests.access.check import cluster
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import cluster
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import ConfigResourceType

@@ -6,8 +6,8 @@ response has the groups loaded so far and COORDINATOR_LOAD_IN_PROGRESS.
 
 from typing import Final
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode

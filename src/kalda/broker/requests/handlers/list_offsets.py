@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, Partition
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode

@@ -13,9 +13,9 @@ from collections.abc import Coroutine
 from typing import Any, Final
 from uuid import UUID
 
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error

@@ -10,10 +10,10 @@ topic that was deleted since is refused, also where another one has its name.
 from collections.abc import Coroutine
 from typing import Any, Final
 
-from kalda.broker.requests.access import groups as group_checks
-from kalda.broker.requests.access import topics as topic_checks
-from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
+from kalda.broker.requests.checks import topics as topic_checks
+from kalda.broker.requests.checks.check import in_turn
 from kalda.broker.requests.requested_partitions import (
     merge_topics,
     take_unknown,
@@ -22,6 +22,7 @@ from kalda.broker.requests.requested_partitions import (
     with_ids,
 )
 from kalda.broker.requests.services import BrokerServices
+from kalda.cluster.consumer_offsets import write_offset
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
@@ -35,8 +36,7 @@ from kalda.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kalda.security.acl.model import AclOperation
-from kalda.zk.client.consumer_offsets import write_offset
-from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
+from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 
 _TOPIC_IDS_FROM: Final = 10
 

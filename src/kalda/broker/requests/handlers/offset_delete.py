@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from kalda.broker.requests.access import groups as group_checks
-from kalda.broker.requests.access import topics as topic_checks
-from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
+from kalda.broker.requests.checks import topics as topic_checks
+from kalda.broker.requests.checks.check import in_turn
 from kalda.broker.requests.requested_partitions import merge_topics, take_unknown, topic_errors
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

@@ -10,11 +10,12 @@ import copy
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
-from kalda.broker.requests.access import groups as group_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import answer_in_slices, value_of
 from kalda.broker.requests.requested_partitions import take_unnamed
 from kalda.broker.requests.services import BrokerServices
+from kalda.cluster.consumer_offsets import read_offset
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
@@ -34,8 +35,7 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kalda.zk.client.consumer_offsets import read_offset
-from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
+from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 
 _ERROR_FOR_ALL_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8

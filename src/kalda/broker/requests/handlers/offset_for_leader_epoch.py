@@ -6,8 +6,8 @@ sender, v4 is flexible. librdkafka uses version 2 only.
 
 from typing import Final
 
-from kalda.broker.requests.access import topics as topic_checks
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode

@@ -64,8 +64,8 @@ from kalda.storage.log_validator import PUT_OFF, Prepared
 from kalda.storage.unified_log import LogAppendInfo
 
 if TYPE_CHECKING:
-    from kalda.broker.access.authorizer import Authorizer
     from kalda.broker.requests.services import BrokerServices
+    from kalda.broker.security.authorizer import Authorizer
 
 logger: Final = logging.getLogger(__name__)
 

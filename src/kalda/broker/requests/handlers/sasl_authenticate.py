@@ -1,6 +1,6 @@
 """SaslAuthenticate (key 36), versions 0-2: refused where no login is due.
 
-Logins are handled by `kalda.broker.access.sasl_authenticator` before requests reach the dispatcher. What
+Logins are handled by `kalda.broker.security.sasl_authenticator` before requests reach the dispatcher. What
 arrives here comes from a client that has logged in already, or through a listener without SASL.
 """
 

@@ -1,6 +1,6 @@
 """SaslHandshake (key 17), versions 0-1: refused where no login is due.
 
-Logins are handled by `kalda.broker.access.sasl_authenticator` before requests reach the dispatcher. What
+Logins are handled by `kalda.broker.security.sasl_authenticator` before requests reach the dispatcher. What
 arrives here comes from a client that has logged in already, or through a listener without SASL.
 """
 

@@ -6,9 +6,9 @@ The controller sends it. From v3 each partition has its own delete flag and is f
 
 from typing import Final
 
-from kalda.broker.control_plane.wire import read_stop_replica, stop_replica_response
-from kalda.broker.requests.access.check import CLUSTER_ACTION
+from kalda.broker.control_plane.request_builders import read_stop_replica, stop_replica_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import CLUSTER_ACTION
 from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey

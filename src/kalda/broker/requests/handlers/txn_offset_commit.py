@@ -10,11 +10,11 @@ commit for a topic that was deleted since is refused, also where another one has
 
 from typing import Final
 
-from kalda.broker.requests.access import groups as group_checks
-from kalda.broker.requests.access import topics as topic_checks
-from kalda.broker.requests.access import transactions as transaction_checks
-from kalda.broker.requests.access.check import in_turn
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.checks import groups as group_checks
+from kalda.broker.requests.checks import topics as topic_checks
+from kalda.broker.requests.checks import transactions as transaction_checks
+from kalda.broker.requests.checks.check import in_turn
 from kalda.broker.requests.requested_partitions import (
     merge_topics,
     take_unknown,

@@ -10,8 +10,8 @@ from collections.abc import Coroutine
 from typing import Any, Final
 
 from kalda.broker.metadata.features import FeatureUpdate, UpgradeType
-from kalda.broker.requests.access.check import ALTER_CLUSTER
 from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.checks.check import ALTER_CLUSTER
 from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -20,7 +20,7 @@ from kalda.protocol.messages.update_features import (
     UpdateFeaturesRequest,
     UpdateFeaturesResponse,
 )
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
 
 TYPES_FROM: Final = 1
 """The first version with the type of an update."""

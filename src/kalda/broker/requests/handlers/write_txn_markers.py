@@ -9,8 +9,8 @@ appended. A partition that a marker names twice gets one marker and one result.
 
 from typing import Final
 
-from kalda.broker.requests.access import transactions as transaction_checks
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
+from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.common.api_keys import ApiKey

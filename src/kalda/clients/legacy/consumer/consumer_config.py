@@ -9,8 +9,8 @@ from kalda.clients.legacy.simple_consumer import KAFKA, ZOOKEEPER
 from kalda.common.config_def import NON_EMPTY, Validator, at_least, one_of
 from kalda.common.public import public_in
 from kalda.common.settings import HIGH, LOW, boolean, integer, string
-from kalda.zk.client.path_validation import check_path
-from kalda.zk.client.zookeeper_errors import BadArgumentsError
+from kalda.zookeeper.errors import BadArgumentsError
+from kalda.zookeeper.path_validation import check_path
 
 SMALLEST: Final = "smallest"
 LARGEST: Final = "largest"

@@ -28,8 +28,8 @@ from kalda.common.clock import Clock, SystemClock
 from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
-from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
-from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
+from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 
 logger: Final = loop_logger(__name__)
 

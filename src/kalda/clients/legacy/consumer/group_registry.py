@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
+from kalda.cluster import paths
 from kalda.common.types import TopicPartition
-from kalda.zk.client import paths
-from kalda.zk.client.port import Create, WatchCallback, ZooKeeperClient
-from kalda.zk.client.zookeeper_errors import NodeExistsError, NoNodeError
+from kalda.zookeeper.errors import NodeExistsError, NoNodeError
+from kalda.zookeeper.port import Create, WatchCallback, ZooKeeperClient
 
 
 class GroupRegistry:

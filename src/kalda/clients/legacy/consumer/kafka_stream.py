@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NoReturn, Self, TypeVar, cast
 
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import ClientError
 from kalda.clients.held_lock import Reentrant, check_not_held
 from kalda.clients.legacy.consumer.decoder import Decode
 from kalda.clients.legacy.consumer.topic_count import ThreadId
 from kalda.clients.legacy.message_set import Message
+from kalda.clients.values import ConsumerRecord
 from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 

@@ -12,11 +12,11 @@ from typing import Final, Protocol
 from kalda.clients.errors import ClientError
 from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.simple_consumer import KAFKA
+from kalda.cluster.consumer_offsets import read_offset, write_offset
 from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
-from kalda.zk.client.consumer_offsets import read_offset, write_offset
-from kalda.zk.client.port import ZooKeeperClient
+from kalda.zookeeper.port import ZooKeeperClient
 
 logger: Final = loop_logger(__name__)
 

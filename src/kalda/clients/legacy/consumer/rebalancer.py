@@ -19,15 +19,15 @@ from kalda.clients.legacy.consumer.consumer_config import ConsumerConfig
 from kalda.clients.legacy.consumer.group_registry import GroupRegistry
 from kalda.clients.legacy.consumer.partition_assignment import ASSIGNORS, AssignmentError, GroupView
 from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.backoff import jittered
 from kalda.common.clock import Clock
 from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo
-from kalda.zk.client.zookeeper_errors import ZooKeeperError
+from kalda.zookeeper.errors import ZooKeeperError
+from kalda.zookeeper.port import SessionState, WatchEvent, ZooKeeperClient
 
 logger: Final = loop_logger(__name__)
 

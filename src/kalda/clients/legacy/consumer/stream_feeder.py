@@ -10,10 +10,10 @@ from itertools import groupby
 from typing import Any, Final
 
 from kalda.clients.consumer.async_consumer import AsyncConsumer
-from kalda.clients.consumer.consumer_record import ConsumerRecord
 from kalda.clients.errors import ClientError, IllegalStateError
 from kalda.clients.legacy.consumer.consumer_config import LARGEST, SMALLEST, ConsumerConfig
 from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
+from kalda.clients.values import ConsumerRecord
 from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.net.loop_logger import loop_logger

@@ -15,13 +15,13 @@ from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
 from kalda.clients.legacy.consumer.offset_storage import OffsetStorage
 from kalda.clients.legacy.consumer.stream_feeder import StreamFeeder
 from kalda.clients.legacy.consumer.topic_count import ThreadId
+from kalda.cluster.schema import BrokerInfo
 from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.net.connect import address_text
 from kalda.net.loop_logger import loop_logger
-from kalda.zk.client.port import ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo
-from kalda.zk.client.zookeeper_errors import ConnectionLossError, ZooKeeperError
+from kalda.zookeeper.errors import ConnectionLossError, ZooKeeperError
+from kalda.zookeeper.port import ZooKeeperClient
 
 logger: Final = loop_logger(__name__)
 

@@ -10,6 +10,9 @@ from typing import Final
 from kalda.clients.errors import BrokerConnectionError, ClientConfigError, ClientError
 from kalda.clients.legacy.producer.producer_config import ProducerConfig
 from kalda.clients.metadata import ClusterMetadata, Metadata
+from kalda.cluster import paths, schema
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.schema import BrokerInfo, PartitionState, TopicAssignment
 from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
@@ -19,13 +22,10 @@ from kalda.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kalda.zk.client import paths, schema
-from kalda.zk.client.cluster_store import ClusterStore
-from kalda.zk.client.ensemble.ensemble_client import EnsembleClient
-from kalda.zk.client.path_validation import check_path
-from kalda.zk.client.port import SessionState, WatchEvent, ZooKeeperClient
-from kalda.zk.client.schema import BrokerInfo, PartitionState, TopicAssignment
-from kalda.zk.client.zookeeper_errors import BadArgumentsError, ZooKeeperError
+from kalda.zookeeper.client.ensemble_client import EnsembleClient
+from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
+from kalda.zookeeper.path_validation import check_path
+from kalda.zookeeper.port import SessionState, WatchEvent, ZooKeeperClient
 
 CreateTopics = Callable[[BrokerEndpoint, Collection[str]], Awaitable[object]]
 """Asks a broker for topics, which creates those that do not exist where the broker allows it."""

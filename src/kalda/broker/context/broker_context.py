@@ -1,0 +1,39 @@
+"""The parts of a broker that exist before it is assembled: identity, settings, ZooKeeper session and logs.
+
+`kalda.broker.server` makes a `BrokerContext` once the settings are read and the logs are open. The functions
+that build the rest of the broker take it; the objects that they build take the parts that they use.
+"""
+
+from dataclasses import dataclass
+
+from kalda.broker.config import ConfigStore
+from kalda.broker.metadata.features import Features
+from kalda.broker.metadata.registration import BrokerRegistration
+from kalda.broker.security.broker_access import BrokerAccess
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.common.clock import Clock
+from kalda.common.metrics import Metrics
+from kalda.net.peer.dialer import Dialer
+from kalda.settings import BrokerConfig
+from kalda.storage.log_manager import LogManager
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerContext:
+    """The parts that the functions building a broker start from."""
+
+    broker_id: int
+    cluster_id: str
+    config: BrokerConfig
+    config_store: ConfigStore
+    clock: Clock
+    metrics: Metrics
+    cluster_store: ClusterStore
+    features: Features
+    log_manager: LogManager
+    registration: BrokerRegistration
+    access: BrokerAccess
+    dialer: Dialer
+    """Connects to the inter-broker listener of other brokers."""
+    control_plane_dialer: Dialer | None
+    """Connects to the listener that ``control.plane.listener.name`` names; None if it names none."""

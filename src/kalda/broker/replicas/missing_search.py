@@ -1,0 +1,182 @@
+"""Decides how the search for the missing records of one log continues; it has no connections, tasks or files.
+
+`kalda.broker.replicas.missing_records` asks the replicas and puts records into the log. It notes here what
+each replica answered in a round, and acts on the verdict at the end of the round.
+
+What a maintainer must not break: only what replicas answered, or did not answer in time, ends a search
+without the records. Readers skip the offsets from then on, and a consumer that has skipped records does not
+return.
+"""
+
+import uuid
+from collections.abc import Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID
+from kalda.common.errors import ErrorCode
+from kalda.common.types import TopicPartition
+from kalda.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    PartitionData,
+    ReplicaState,
+)
+from kalda.storage.missing_filler import GapFiller
+from kalda.storage.missing_offsets import OffsetRange
+
+if TYPE_CHECKING:
+    from kalda.broker.replicas.partition import Partition
+
+PATIENCE_SECONDS: Final = 30.0
+"""How long readers wait for replicas that do not answer; a restart of a broker takes less."""
+PAUSE_SECONDS: Final = 0.25
+"""The pause between two rounds while readers wait."""
+DISK_PAUSE_SECONDS: Final = 5.0
+"""The pause between two rounds after the local disk refused the records."""
+LATE_PAUSE_SECONDS: Final = 30.0
+"""The pause between two rounds when no reader waits any more."""
+FETCH_BYTES: Final = 4 * 1024 * 1024
+_REPLICA_STATE_FROM: Final = 15
+"""The version of Fetch in which the replica id moved into a struct."""
+_CONSUMER_ID: Final = -1
+
+
+def fetch_request(name: TopicPartition, topic_id: uuid.UUID, offset: int, version: int) -> FetchRequest:
+    """Return a request for records from `offset` on, which opens no session and does not wait."""
+    has_state = version >= _REPLICA_STATE_FROM
+    wanted = FetchPartition(partition=name.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)
+    return FetchRequest(
+        replica_id=_CONSUMER_ID if has_state else DEBUGGING_REPLICA_ID,
+        replica_state=ReplicaState(replica_id=DEBUGGING_REPLICA_ID) if has_state else ReplicaState(),
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=FETCH_BYTES,
+        topics=[FetchTopic(topic=name.topic, topic_id=topic_id, partitions=[wanted])],
+    )
+
+
+class Answer(Enum):
+    """What a replica's answer to a fetch means for the next missing record."""
+
+    RECORDS = "it sent records"
+    LACKS = "it does not have the record and cannot get it"
+    UNFIT = "what it sent does not continue the records here"
+    SEARCHES = "it does not have the record and searches for it itself"
+    NOTHING_YET = "it has nothing below its high watermark there"
+    ERROR = "it cannot answer now"
+
+
+_LACKING: Final = (Answer.LACKS, Answer.UNFIT)
+
+
+def answer_of(data: PartitionData) -> Answer:
+    """Return what an answer to a fetch of missing records means."""
+    if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        return Answer.LACKS
+    if data.error_code == ErrorCode.OFFSET_NOT_AVAILABLE:
+        return Answer.SEARCHES
+    if data.error_code:
+        return Answer.ERROR
+    return Answer.RECORDS if data.records else Answer.NOTHING_YET
+
+
+class Verdict(Enum):
+    """The state of a search after a round."""
+
+    FILLED = "nothing is missing any more"
+    GOES_ON = "the replicas are asked again soon, or late if readers skip the offsets already"
+    IMPATIENT = "readers skip the offsets from now on; the replicas are asked again late"
+    VAIN = "no other replica has the records now, but one may get them"
+    LOST = "no other replica has the records"
+
+
+class GapSearch:
+    """The search for one log's missing records."""
+
+    def __init__(self, partition: "Partition", now: float) -> None:
+        self.partition: Final = partition
+        self.began_at: Final = now
+        self.due = now
+        self.is_held = False
+        """Whether following the partition waits for the end of the search."""
+        self.filler: GapFiller | None = None
+        """The gap filler at work; it is abandoned when the search is dropped."""
+        self._answers: dict[tuple[int, int], Answer] = {}
+        self._has_disk_error = False
+
+    def begin_round(self) -> None:
+        """Drop the answers of the last round."""
+        self._answers = {}
+        self._has_disk_error = False
+
+    def others(self) -> list[int]:
+        """Return the other replicas: the leader first, then the in-sync replicas."""
+        partition = self.partition
+        others = [replica for replica in partition.replicas if replica != partition.broker_id]
+        return sorted(
+            others, key=lambda replica: (replica != partition.leader_id, replica not in partition.isr)
+        )
+
+    def note(self, broker_id: int, offset: int, answer: Answer) -> None:
+        """Note what a replica answered about the record at `offset`."""
+        self._answers[broker_id, offset] = answer
+
+    def is_uncommitted(self, broker_id: int, offset: int, gap_end: int) -> bool:
+        """Return whether a follower may truncate its log to `offset`, in a gap up to `gap_end`.
+
+        The leader must have answered that it has committed nothing there, and no committed record may follow
+        the gap. With a gap from 15 to 19 the log must end at 20, or have a high watermark of at most 15.
+        """
+        partition = self.partition
+        answer = self._answers.get((broker_id, offset))
+        if not self.is_held or broker_id != partition.leader_id:
+            return False
+        if answer not in (Answer.LACKS, Answer.NOTHING_YET):
+            return False
+        return gap_end >= partition.log.log_end_offset or offset >= partition.log.high_watermark
+
+    def note_disk_error(self) -> None:
+        """Note that the local disk refused records: the search continues, since replicas have them."""
+        self._has_disk_error = True
+
+    def judge(self, now: float) -> Verdict:
+        """Return the verdict on a round, and set when the next one is due."""
+        missing = self.partition.log.missing
+        verdict = self._verdict(missing.ranges, now)
+        if verdict is Verdict.GOES_ON and not missing.is_given_up:
+            self.due = now + (DISK_PAUSE_SECONDS if self._has_disk_error else PAUSE_SECONDS)
+        else:
+            self.due = now + LATE_PAUSE_SECONDS
+        return verdict
+
+    def _verdict(self, ranges: Sequence[OffsetRange], now: float) -> Verdict:
+        if not ranges:
+            return Verdict.FILLED
+        if self._has_disk_error:
+            return Verdict.GOES_ON
+        # A replica that lacks the beginning of one gap may have another gap, or the rest of one that another
+        # replica filled in part. So each replica must lack the first record of each gap that is left.
+        answers = [
+            self._answers.get((broker_id, each.first)) for broker_id in self.others() for each in ranges
+        ]
+        if all(answer in _LACKING for answer in answers):
+            return Verdict.LOST
+        if all(answer in _LACKING or answer is Answer.SEARCHES for answer in answers):
+            return Verdict.VAIN
+        if now - self.began_at >= PATIENCE_SECONDS and self._has_leader_answered():
+            return Verdict.IMPATIENT
+        return Verdict.GOES_ON
+
+    def _has_leader_answered(self) -> bool:
+        """Return whether this broker leads, or the leader answered without an error.
+
+        An answer without records counts: the leader's high watermark may be below the gap because it waits
+        for this follower, which does not fetch before the search is over.
+        """
+        partition = self.partition
+        return partition.is_leader or any(
+            broker_id == partition.leader_id and answer is not Answer.ERROR
+            for (broker_id, _), answer in self._answers.items()
+        )

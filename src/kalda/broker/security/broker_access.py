@@ -1,0 +1,128 @@
+"""Groups what decides who reaches a broker, and how much of it: certificates, logins, ACLs, quotas."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Self
+
+from kalda.broker.config import ConfigStore
+from kalda.broker.security.authorizer import Authorizer
+from kalda.broker.security.broker_audit import BrokerAudit
+from kalda.broker.security.broker_tls import BrokerTls
+from kalda.broker.security.client_throttle import ClientThrottle
+from kalda.broker.security.delegation_tokens import DelegationTokens
+from kalda.broker.security.logins import Logins
+from kalda.broker.security.scram_credentials import ScramCredentials
+from kalda.broker.security.stored_quotas import StoredQuotas
+from kalda.cluster.acl_store import AclStore
+from kalda.cluster.cluster_store import ClusterStore
+from kalda.cluster.delegation_token_store import DelegationTokenStore
+from kalda.common.clock import Clock
+from kalda.net.listener_security import ListenerSecurity
+from kalda.net.peer.dialer import Dialer, SecureDialer
+from kalda.settings import BrokerConfig, ListenerConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerAccess:
+    """The parts of one broker that its listeners and dialers ask."""
+
+    tls: BrokerTls
+    logins: Logins
+    scram_credentials: ScramCredentials
+    delegation_tokens: DelegationTokens
+    authorizer: Authorizer | None
+    """None if every client may do everything."""
+    stored_quotas: StoredQuotas
+    throttle: ClientThrottle
+    audit: BrokerAudit
+
+    @classmethod
+    def build(
+        cls,
+        config: BrokerConfig,
+        config_store: ConfigStore,
+        cluster: ClusterStore,
+        clock: Clock,
+        cluster_id: str,
+    ) -> Self:
+        """Make the parts; the settings in `config_store` must be loaded.
+
+        Raises:
+            ConfigError: a store of certificates cannot be read, or a login lacks its settings.
+        """
+        tls = BrokerTls(config)
+        config_store.on_broker_change(lambda _: tls.reload_soon())
+        credentials = ScramCredentials(config_store, cluster)
+        tokens = DelegationTokens(config, DelegationTokenStore(cluster.zookeeper), clock)
+        authorizer = Authorizer(config, AclStore(cluster.zookeeper)) if config.authorizer_class_name else None
+        audit = BrokerAudit()
+        if authorizer is not None:
+            authorizer.on_denial = audit.denial
+        return cls(
+            audit=audit,
+            tls=tls,
+            logins=Logins(config, clock, credentials, tokens, cluster_id),
+            scram_credentials=credentials,
+            delegation_tokens=tokens,
+            stored_quotas=StoredQuotas(config_store, cluster),
+            throttle=ClientThrottle(config, config_store, clock),
+            authorizer=authorizer,
+        )
+
+    async def start(self) -> None:
+        """Load what decides about clients, before the first is served.
+
+        Raises:
+            ZooKeeperError: it cannot be read.
+        """
+        await self.delegation_tokens.start()
+        await self.logins.load_keys()
+        if self.authorizer is not None:
+            await self.authorizer.start()
+
+    def background(self) -> list[Coroutine[object, object, None]]:
+        """Return what keeps tokens and their keys up to date, each until cancelled."""
+        return self.logins.background()
+
+    async def close(self) -> None:
+        """Stop following changes."""
+        await self.delegation_tokens.close()
+        if self.authorizer is not None:
+            await self.authorizer.close()
+
+    async def open(self, listener: ListenerConfig) -> None:
+        """Make what a listener needs that was added while the broker runs.
+
+        Raises:
+            ConfigError: a store of certificates cannot be read, or a mechanism lacks its settings.
+        """
+        if listener.uses_tls:
+            await self.tls.open(listener.name)
+        if listener.uses_sasl:
+            await asyncio.to_thread(self.logins.open, listener.name)
+
+    def close_listener(self, name: str) -> None:
+        """Forget a listener that was removed."""
+        self.tls.close(name)
+        self.logins.close(name)
+
+    def validate(self, trial: BrokerConfig) -> None:
+        """Check what decides about clients under changed settings.
+
+        Raises:
+            ConfigError: a store of certificates cannot be used, or a mechanism lacks its settings.
+        """
+        self.tls.validate(trial)
+        self.logins.validate(trial)
+
+    def listener(self, name: str, *, uses_sasl: bool) -> ListenerSecurity:
+        """Return what stands before the first request on a listener."""
+        return ListenerSecurity(
+            tls=self.tls.listener(name), start_login=self.logins.start if uses_sasl else None
+        )
+
+    def dialer(self, dialer: Dialer, listener: str) -> Dialer:
+        """Return a dialer that reaches a listener of other brokers as its security demands."""
+        tls, login = self.tls.client(listener), self.logins.outgoing(listener)
+        return dialer if tls is None and login is None else SecureDialer(dialer, tls, login)

@@ -1,0 +1,6 @@
+"""What a Kafka cluster keeps in ZooKeeper: the paths and JSON of its znodes, and typed operations on them.
+
+`ClusterStore`, `ControllerStore` and `IsrStore` are the operations of brokers, the active controller and
+partition leaders. They use `kalda.zookeeper.port`, cache nothing and decide nothing; `kalda.broker` and
+`kalda.controller` do.
+"""

@@ -1,0 +1,27 @@
+"""Decides whether too much of a batch is bad to write any of it.
+
+A decision on an account. What a maintainer must not break: replayed dead letters do not count, for they were
+bad before; else a retry that comes too early would stop a pipeline whose topics are well.
+"""
+
+from kalda.pipelines.accounts import BatchAccount
+from kalda.pipelines.engine.errors import BreakerOpenError
+from kalda.pipelines.spec.model import PipelineSpec
+
+
+def check_breaker(spec: PipelineSpec, account: BatchAccount) -> None:
+    """Return if the batch may be written.
+
+    Raises:
+        BreakerOpenError: too large a share of the records from the pipeline's own topics is bad.
+    """
+    breaker, replayed = spec.breaker, spec.retry_topic
+    counted = [each for each in account.ranges if each.topic != replayed]
+    records, bad = sum(each.records for each in counted), sum(each.dlq - each.passed for each in counted)
+    if records < breaker.records_min or bad <= records * breaker.bad_max:
+        return
+    raise BreakerOpenError(
+        f"{spec.name}: {bad} of {records} records of batch {account.batch_id} are bad, more than "
+        f"{breaker.bad_max:.2%}; nothing of the batch was written. Correct the format or the records, or "
+        "raise breaker.bad_max, and start the pipeline again"
+    )

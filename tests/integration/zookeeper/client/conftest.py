@@ -1,0 +1,33 @@
+"""Every test here runs on each engine that it can run on."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.real_zookeeper import RealZooKeeper
+from tests.integration.real_zookeeper import real_zookeeper as real_zookeeper
+from tests.integration.zookeeper.client.engines import EmbeddedEngine, EnsembleEngine, engine_of
+
+
+def _real(request: pytest.FixtureRequest) -> RealZooKeeper:
+    server = request.getfixturevalue("real_zookeeper")
+    assert isinstance(server, RealZooKeeper)
+    return server
+
+
+@pytest.fixture(params=["embedded", "wire", "real"])
+async def engine(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> AsyncIterator[EmbeddedEngine | EnsembleEngine]:
+    """Our server without a wire, our server over the wire, and a real ZooKeeper."""
+    async with engine_of(request.param, tmp_path / "zookeeper", lambda: _real(request)) as engine:
+        yield engine
+
+
+@pytest.fixture(params=["wire", "real"])
+async def ensemble_engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EnsembleEngine]:
+    """Those with a connection that can break."""
+    async with engine_of(request.param, tmp_path / "zookeeper", lambda: _real(request)) as engine:
+        assert isinstance(engine, EnsembleEngine)
+        yield engine
