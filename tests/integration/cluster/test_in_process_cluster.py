@@ -214,7 +214,7 @@ def test_a_broker_cut_off_from_everybody_is_replaced_and_comes_back(cluster: Clu
     cluster.heal()
     cluster.wait_in_sync("t")
     assert [b"elsewhere"] == confluent_consume(cluster.bootstrap, "t", 1, 1)
-    assert 2 == cluster.server(old).parts.foundation.registration.statistics().registrations
+    assert 2 == cluster.server(old).parts.context.registration.statistics().registrations
 
 
 def test_sessions_that_expire_again_and_again_leave_nothing_behind(cluster: Cluster) -> None:
@@ -226,7 +226,7 @@ def test_sessions_that_expire_again_and_again_leave_nothing_behind(cluster: Clus
         store.on_topic_change(lambda topic, config: told.append(f"{topic} {config.retention_ms}"))
 
     def all_registered(times: int) -> bool:
-        registrations = [cluster.server(each).parts.foundation.registration for each in range(3)]
+        registrations = [cluster.server(each).parts.context.registration for each in range(3)]
         return all(each.statistics().registrations == times for each in registrations)
 
     with zookeeper_client(cluster.zookeeper) as observer:

@@ -193,7 +193,7 @@ async def test_other_brokers_learn_a_new_listener(tmp_path: Path) -> None:
     """The registration keeps its epoch, and the controller sends the addresses to all brokers."""
     async with peer_cluster(tmp_path, 2) as cluster:
         follower = cluster.others[0]
-        broker_id, epoch = follower.services.broker_id, follower.parts.foundation.registration.broker_epoch
+        broker_id, epoch = follower.services.broker_id, follower.parts.context.registration.broker_epoch
         (port,) = free_ports(1)
         configs = {
             "listeners": f"PLAINTEXT://127.0.0.1:0,EXTRA://127.0.0.1:{port}",
@@ -216,4 +216,4 @@ async def test_other_brokers_learn_a_new_listener(tmp_path: Path) -> None:
             endpoint = cache.endpoint(broker_id, "EXTRA")
             assert endpoint is not None
             assert port == endpoint.port
-        assert epoch == follower.parts.foundation.registration.broker_epoch
+        assert epoch == follower.parts.context.registration.broker_epoch

@@ -131,7 +131,7 @@ def fill(
 
 def bytes_out(cluster: Cluster, topic: str) -> int:
     """Return the broker's BytesOut of the topic, from its metrics page."""
-    page = render(cluster.server(0).parts.foundation.metrics).decode()
+    page = render(cluster.server(0).parts.context.metrics).decode()
     found = re.search(
         rf'^kafka_server_brokertopicmetrics_bytesout_total{{topic="{topic}"}} (\S+)$', page, re.MULTILINE
     )
