@@ -13,10 +13,12 @@ from kalda.broker.replicas.isr_changes import IsrChanges
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import Pending, RequestContext
-from kalda.broker.requests.handlers.fetch import handle_fetch
-from kalda.broker.requests.handlers.produce import handle_produce
+from kalda.broker.requests.handlers.fetch import FetchParts, handle_fetch
+from kalda.broker.requests.handlers.produce import ProduceParts, handle_produce
 from kalda.broker.requests.refused_batches import RefusedBatches
+from kalda.broker.security.authorizer import Authorizer
 from kalda.broker.transactions.marker_appends import MarkerAppends
+from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
@@ -46,7 +48,7 @@ from kalda.storage.file_records import FileSlice
 from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
-from tests.unit.broker.partial_services import services_with
+from tests.unit.broker.handler_parts import no_quotas
 
 BROKER_ID = 1
 TOPIC = "orders"
@@ -173,20 +175,45 @@ class DataPath:
             is_alive=lambda broker: broker in cache.brokers,
             **replication,
         )
-        self.services = services_with(
-            broker_id=BROKER_ID,
-            clock=self.clock,
-            log_manager=self.logs,
-            refused_batches=RefusedBatches(self.clock),
-            config=type("Config", (), {"fetch_max_bytes": 55 * 1024 * 1024}),
-            purgatories=self.purgatories,
-            metadata_cache=cache,
-            fetch_sessions=FetchSessionCache(10, self.clock, lambda: next(ids)),
-            replica_manager=self.replicas,
+        self.authorizer: Authorizer | None = None
+        self.throttle = no_quotas(self.clock)
+        self.settings: Any = SimpleNamespace(fetch_max_bytes=55 * 1024 * 1024)
+        self.refused_batches = RefusedBatches(self.clock)
+        self.sessions = FetchSessionCache(10, self.clock, lambda: next(ids))
+        self.gate = ProduceGate(
+            self.replicas, cast("Any", None), is_verifying=lambda: False, later=lambda seconds, call: None
         )
 
     def close(self) -> None:
         self.logs.close()
+
+    @property
+    def produce_parts(self) -> ProduceParts:
+        return ProduceParts(
+            authorizer=self.authorizer,
+            throttle=self.throttle,
+            cache=self.cache,
+            clock=self.clock,
+            gate=self.gate,
+            purgatory=self.purgatories["produce"],
+            refused_batches=self.refused_batches,
+            replicas=self.replicas,
+            resources=self.logs.resources,
+        )
+
+    @property
+    def fetch_parts(self) -> FetchParts:
+        return FetchParts(
+            authorizer=self.authorizer,
+            throttle=self.throttle,
+            cache=self.cache,
+            clock=self.clock,
+            config=self.settings,
+            purgatory=self.purgatories["fetch"],
+            replicas=self.replicas,
+            resources=self.logs.resources,
+            sessions=self.sessions,
+        )
 
     def marker_appends(self) -> MarkerAppends:
         """Return what appends the markers of transactions, without a group coordinator."""
@@ -261,7 +288,7 @@ class DataPath:
             ],
         )
         frame = memoryview(bytearray(codec.encode(request, version)))
-        return handle_produce(self.services, self.context(version, client_id), frame, 0)
+        return handle_produce(self.produce_parts, self.context(version, client_id), frame, 0)
 
     def produce(
         self, records: Mapping[int, bytes | None] | bytes, **options: Any
@@ -312,7 +339,7 @@ class DataPath:
             **fields,
         )
         frame = memoryview(bytearray(codec.encode(request, version)))
-        return handle_fetch(self.services, self.context(version), frame, 0)
+        return handle_fetch(self.fetch_parts, self.context(version), frame, 0)
 
     def fetch(self, offsets: Mapping[int, int] | None = None, **options: Any) -> FetchResponse:
         """Fetch what is there and return the response."""

@@ -201,7 +201,7 @@ def test_a_partition_that_is_forgotten_ends_no_wait(broker: DataPath) -> None:
 def test_nobody_listens_for_a_session_that_is_gone(broker: DataPath) -> None:
     session = Session(broker)
     session.ask(max_wait_ms=0)
-    purgatory = broker.services.purgatories["fetch"]
+    purgatory = broker.purgatories["fetch"]
     assert 2 * PARTITIONS == purgatory.watched_count
     session._send({}, session_id=session.id, session_epoch=-1, max_wait_ms=0)
     assert 0 == purgatory.watched_count

@@ -6,12 +6,13 @@ An entity with an impossible change keeps all its quotas; the changes of other e
 
 import asyncio
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.host_addresses import resolve
+from kalda.broker.security.stored_quotas import StoredQuotas
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
@@ -23,7 +24,7 @@ from kalda.protocol.messages.alter_client_quotas import (
 )
 from kalda.security.acl.model import AclOperation
 from kalda.security.quota.connection_rates import plain_address
-from kalda.security.quota.entity import IP, QuotaEntity
+from kalda.security.quota.entity import DEFAULT, IP, QuotaEntity
 from kalda.security.quota.settings import quota_text
 
 Names = tuple[tuple[str, str | None], ...]
@@ -31,7 +32,7 @@ Names = tuple[tuple[str, str | None], ...]
 
 
 async def handle(
-    services: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
+    quotas: StoredQuotas, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Check and make the changes."""
     counts = Counter(map(_names, request.entries))
@@ -43,14 +44,14 @@ async def handle(
         try:
             if counts[names] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
-            await _alter(services, entry, names, validate_only=request.validate_only)
+            await _alter(quotas, entry, names, validate_only=request.validate_only)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, validate_only: bool) -> None:
+async def _alter(quotas: StoredQuotas, entry: EntryData, names: Names, *, validate_only: bool) -> None:
     """Make the changes of one entity.
 
     Raises:
@@ -71,7 +72,7 @@ async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, va
     except ValueError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if not validate_only:
-        await services.access.stored_quotas.alter(entity, changes)
+        await quotas.alter(entity, changes)
 
 
 async def _require_address(name: str | None) -> None:
@@ -93,6 +94,13 @@ def _names(entry: EntryData) -> Names:
     return tuple((part.entity_type, part.entity_name) for part in entry.entity)
 
 
+def _audited(entry: EntryData) -> str:
+    return ",".join(
+        f"{part.entity_type}:{DEFAULT if part.entity_name is None else part.entity_name}"
+        for part in entry.entity
+    )
+
+
 def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
     """Return a response with the error for each entity."""
     return AlterClientQuotasResponse(
@@ -106,8 +114,8 @@ def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterC
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_CLIENT_QUOTAS,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.access.stored_quotas),
     error_response=error_response,
     access=cluster(AclOperation.ALTER_CONFIGS),
-    is_audited=True,
+    audit=lambda request: map(_audited, request.entries),
 )

@@ -6,12 +6,14 @@ listed.
 """
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
-from kalda.broker.requests.services import BrokerServices
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import ConfigResourceType
 from kalda.common.errors import ErrorCode
@@ -35,15 +37,18 @@ _SUPPORTED: Final = frozenset(
 
 
 def handle(
-    services: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
+    cache: MetadataCache,
+    cluster_store: ClusterStore,
+    request: ListConfigResourcesRequest,
+    context: RequestContext,
 ) -> ListConfigResourcesResponse | Coroutine[None, None, ListConfigResourcesResponse]:
     """Return UNSUPPORTED_VERSION for an unknown type; else read what the cluster has."""
     if context.api_version == 0:
-        return _list(services, frozenset({ConfigResourceType.CLIENT_METRICS}))
+        return _list(cache, cluster_store, frozenset({ConfigResourceType.CLIENT_METRICS}))
     wanted = frozenset(request.resource_types) or _SUPPORTED
     if not wanted <= _SUPPORTED:
         return error_response(request, ErrorCode.UNSUPPORTED_VERSION)
-    return _list(services, wanted)
+    return _list(cache, cluster_store, wanted)
 
 
 def error_response(_: ListConfigResourcesRequest, code: ErrorCode) -> ListConfigResourcesResponse:
@@ -51,8 +56,9 @@ def error_response(_: ListConfigResourcesRequest, code: ErrorCode) -> ListConfig
     return ListConfigResourcesResponse(error_code=code)
 
 
-async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigResourcesResponse:
-    cache = services.metadata_cache
+async def _list(
+    cache: MetadataCache, cluster_store: ClusterStore, wanted: frozenset[int]
+) -> ListConfigResourcesResponse:
     brokers = [str(broker_id) for broker_id in cache.brokers]
     names: dict[ConfigResourceType, list[str]] = {
         ConfigResourceType.TOPIC: list(cache.topic_names),
@@ -60,7 +66,7 @@ async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigR
         ConfigResourceType.BROKER_LOGGER: brokers,
     }
     if ConfigResourceType.CLIENT_METRICS in wanted:
-        found = await services.cluster_store.configs(CLIENT_METRICS)
+        found = await cluster_store.configs(CLIENT_METRICS)
         # A subscription that was deleted leaves its empty znode.
         names[ConfigResourceType.CLIENT_METRICS] = sorted(
             desanitize(name) for name, settings in found.items() if settings
@@ -78,7 +84,7 @@ async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigR
 HANDLER: Final = ApiHandler(
     key=ApiKey.LIST_CONFIG_RESOURCES,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.metadata_cache, services.cluster_store),
     error_response=error_response,
     access=cluster(AclOperation.DESCRIBE_CONFIGS),
 )
