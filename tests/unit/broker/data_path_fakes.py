@@ -3,15 +3,20 @@
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from kalda.broker.fetching.fetch_session import FetchSessionCache
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.follower.ports import FollowerFetching
 from kalda.broker.replicas.isr_changes import IsrChanges
+from kalda.broker.replicas.missing_records import MissingRecords
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.replicas.replica_selector import RackAwareReplicaSelector
+from kalda.broker.replicas.replication_quota import LEADER_REPLICAS, ReplicationQuota
 from kalda.broker.requests.api import Pending, RequestContext
 from kalda.broker.requests.handlers.fetch import FetchParts, handle_fetch
 from kalda.broker.requests.handlers.produce import ProduceParts, handle_produce
@@ -19,6 +24,7 @@ from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.security.authorizer import Authorizer
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.produce_gate import ProduceGate
+from kalda.cluster.isr_store import IsrStore
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
@@ -51,6 +57,7 @@ from kalda.storage.log_manager import LogManager
 from tests.unit.broker.handler_parts import no_quotas
 
 BROKER_ID = 1
+LAG_SECONDS = 30.0
 TOPIC = "orders"
 TOPIC_ID = uuid.UUID(int=7)
 
@@ -70,6 +77,16 @@ class FakeConnection:
 
     def close(self, reason: str) -> None:
         self.closed.append(reason)
+
+
+class NoFetching:
+    """Follows nothing."""
+
+    def follow(self, partitions: Sequence[Partition]) -> None:
+        pass
+
+    def unfollow(self, partitions: Iterable[TopicPartition]) -> None:
+        pass
 
 
 class HeldConversions(InlineConversions):
@@ -145,8 +162,11 @@ class DataPath:
         config: LogConfig | None = None,
         file_system: FileSystem | None = None,
         isr_changes: Callable[[Clock], IsrChanges] | None = None,
-        **replication: Any,
+        fetching: FollowerFetching | None = None,
+        selector: RackAwareReplicaSelector | None = None,
+        leader_quota: ReplicationQuota | None = None,
     ) -> None:
+        """Without `isr_changes` no change of in-sync replicas is written."""
         self.clock = ManualClock()
         self.config = config or LogConfig()
         self.wheel: TimingWheel[DelayedOperation] = TimingWheel(self.clock)
@@ -162,6 +182,7 @@ class DataPath:
         }
         cache = self.cache = MetadataCache()
         ids = iter(range(1000, 2000))
+        changes = isr_changes or partial(IsrChanges, IsrStore(cast("Any", None)))
         self.replicas = ReplicaManager(
             BROKER_ID,
             self.logs,
@@ -170,10 +191,17 @@ class DataPath:
             self.purgatories["produce"],
             lambda partition: cache.partition(partition) is not None,
             lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
-            isr_changes=isr_changes(self.clock) if isr_changes is not None else None,
+            fetching or NoFetching(),
+            isr_changes=changes(self.clock),
             delete_purgatory=self.purgatories["delete_records"],
             is_alive=lambda broker: broker in cache.brokers,
-            **replication,
+            lag_seconds=LAG_SECONDS,
+            selector=selector,
+            leader_quota=leader_quota or self._no_quota(),
+            missing=MissingRecords(
+                BROKER_ID, self.logs.resources, cast("Any", None), lambda _: None, self.clock
+            ),
+            on_hosted=lambda _: None,
         )
         self.authorizer: Authorizer | None = None
         self.throttle = no_quotas(self.clock)
@@ -186,6 +214,11 @@ class DataPath:
 
     def close(self) -> None:
         self.logs.close()
+
+    def _no_quota(self) -> ReplicationQuota:
+        return ReplicationQuota(
+            LEADER_REPLICAS, BROKER_ID, lambda _: {}, self.clock, sample_count=2, sample_seconds=1
+        )
 
     @property
     def produce_parts(self) -> ProduceParts:
