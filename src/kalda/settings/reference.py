@@ -52,7 +52,7 @@ _GROUP_INTRODUCTION: Final = """\
 Names, defaults and bounds are those of Apache Kafka 4.4; they concern groups of the consumer protocol
 (KIP-848). A group that does not set one takes it from the broker setting beside it, whose bounds
 (`group.consumer.min…`, `group.consumer.max…`) hold for groups too. All can be changed at any time:
-`kalda configs alter --group readers --add-config consumer.session.timeout.ms=60000`. The group need not exist.
+`kalda configs alter --group readers --add-config consumer.session.timeout.ms=60000`.
 """
 
 

@@ -41,7 +41,7 @@ class StoredGroupTimes:
         try:
             return self._config.groups.value(name, self._overrides[group_id])
         except ConfigError:
-            # Somebody wrote the znode by hand.
+            # The znode was written by hand.
             return self._config.groups.value(name, {})
 
     def _on_change(self, entity_type: str, name: str, settings: Mapping[str, str]) -> None:

@@ -26,7 +26,11 @@ from kalda.coordinator.group.consumer.regular_expressions import (
     check_regex,
 )
 from kalda.coordinator.group.group import GroupType
-from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kalda.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.unit.coordinator.group.consumer.classic_clients import ClassicClient
 from tests.unit.coordinator.group.consumer.consumer_simulation import GROUP, ConsumerSimulation
