@@ -9,7 +9,7 @@ from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.config_def import ConfigError
-from kalda.common.types import is_other_topic, uuid_to_text
+from kalda.common.types import UUID, is_other_topic, uuid_to_text
 from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
@@ -105,7 +105,7 @@ class DeletedTopics:
     def __init__(self, cache: MetadataCache, coordinator: GroupCoordinator) -> None:
         self._cache: Final = cache
         self._coordinator: Final = coordinator
-        self._known: Final[dict[str, uuid.UUID]] = {}
+        self._known: Final[dict[str, UUID]] = {}
 
     def on_change(self, changed: frozenset[str]) -> None:
         """Compare the ids of changed topics with those seen before and report the deleted topics."""

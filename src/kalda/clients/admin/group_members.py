@@ -26,7 +26,6 @@ from kalda.clients.errors import ClientError, UnsupportedApiError, error_for
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol import codec
 from kalda.protocol.messages import consumer_group_describe
 from kalda.protocol.messages.consumer_group_describe import (
@@ -46,6 +45,7 @@ from kalda.protocol.messages.describe_groups import (
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
+from kalda.runtime.system.loop_logger import loop_logger
 
 
 class GroupMemberMethods(AdminMethods):

@@ -8,7 +8,6 @@ their addresses.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
-from uuid import UUID
 
 from kalda.clients.admin.acls import AclOperation, operations_from_bits
 from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
@@ -22,7 +21,7 @@ from kalda.clients.reprs import fields_html
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.public import public
-from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, uuid_to_text
+from kalda.common.types import NO_PARTITION_LEADER, UUID, ZERO_UUID, uuid_to_text
 from kalda.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,
