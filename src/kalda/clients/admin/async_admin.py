@@ -6,7 +6,6 @@ It opens and closes the connections; the methods are in one class for each subje
 import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack, cast
-from uuid import UUID
 
 from kalda.clients.admin.acl_methods import AclMethods
 from kalda.clients.admin.admin_config import AdminConfig
@@ -33,6 +32,7 @@ from kalda.clients.metrics.sensor import SampleConfig
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.reprs import client_repr
 from kalda.common.public import public
+from kalda.common.types import UUID
 
 if TYPE_CHECKING:
     from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter

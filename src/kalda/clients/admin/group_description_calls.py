@@ -23,7 +23,6 @@ from kalda.clients.errors import UnsupportedApiError, error_for
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages import consumer_group_describe
 from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
@@ -37,6 +36,7 @@ from kalda.protocol.messages.describe_groups import (
 )
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

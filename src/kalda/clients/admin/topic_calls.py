@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.admin.acl_operation import AclOperation, operations_from_bits
 from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
@@ -21,7 +20,7 @@ from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientError, UnsupportedApiError
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, uuid_to_text
+from kalda.common.types import UUID, ZERO_UUID, uuid_to_text
 from kalda.protocol.messages.create_partitions import (
     CreatePartitionsAssignment,
     CreatePartitionsRequest,

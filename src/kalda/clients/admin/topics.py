@@ -6,14 +6,13 @@ Brokers appear by their ids; `AsyncAdmin.describe_cluster` has their addresses.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
-from uuid import UUID
 
 from kalda.clients.admin.acl_operation import AclOperation
 from kalda.clients.admin.configs import ConfigEntry, ConfigText
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.reprs import fields_html
 from kalda.common.public import public
-from kalda.common.types import NO_PARTITION_LEADER
+from kalda.common.types import NO_PARTITION_LEADER, UUID
 
 TopicKey: TypeAlias = str | UUID
 """A topic by name or by id."""

@@ -16,9 +16,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from kalda.common.regular_file import open_regular
 from kalda.pipelines.tables.errors import TableSpecError
 from kalda.pipelines.tables.object_store import arrow_filesystem, is_s3
+from kalda.runtime.system.regular_file import open_regular
 
 HIDDEN_PREFIXES: Final = ("_", ".")
 """Names that begin so are not for readers of a directory, by the convention of Hive and Spark."""

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from kalda.broker.process.broker import serve
-from kalda.net.event_loop import ConnectionSelector, new_event_loop, readers_of
+from kalda.runtime.system.event_loop import ConnectionSelector, new_event_loop, readers_of
 
 
 @pytest.mark.parametrize("microseconds", [0, 100])

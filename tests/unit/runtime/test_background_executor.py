@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from kalda.storage.background import EventLoopExecutor, InlineExecutor
+from kalda.runtime.background import InlineExecutor
+from kalda.runtime.system.background import EventLoopExecutor
 
 
 async def test_work_runs_elsewhere_and_done_on_the_loop() -> None:

@@ -16,11 +16,6 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def address_text(host: str, port: int) -> str:
-    """Return ``host:port``; an IPv6 address stands in brackets, as in ``[::1]:9092``."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
 async def connect_socket(
     host: str,
     port: int,

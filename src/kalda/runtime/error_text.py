@@ -5,7 +5,7 @@ import re
 import socket
 from typing import Final
 
-from kalda.common.regular_file import FileKindError
+from kalda.runtime.filesystem import FileKindError
 
 _ERRNO: Final = re.compile(r"\[Errno \d+\] ")
 """The prefix that Python puts before the text of an `OSError`, also where another error quotes that text."""

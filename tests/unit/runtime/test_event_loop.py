@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from kalda.net.event_loop import (
+from kalda.runtime.system.event_loop import (
     EVENTS_PER_TURN_MAX,
     HITS_BEFORE_BUSY,
     ConnectionSelector,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kalda.common.regular_file import FileKindError
-from kalda.storage.filesystem import OsFileSystem
+from kalda.runtime.filesystem import FileKindError
+from kalda.runtime.system.filesystem import OsFileSystem
 
 CONTENT = b"belongs to somebody else"
 

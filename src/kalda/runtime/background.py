@@ -7,10 +7,9 @@ uses only what it was given; `done` runs on the owner's thread and may change th
 import asyncio
 import logging
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Protocol, TypeVar
 
-from kalda.common.error_text import error_text
+from kalda.runtime.error_text import error_text
 
 logger: Final = logging.getLogger(__name__)
 
@@ -37,35 +36,7 @@ class InlineExecutor:
             work()
         except OSError as raised:
             error = raised
-        _finish(done, error)
-
-
-class EventLoopExecutor:
-    """A bounded thread pool that delivers results on the event loop; ``async with`` closes it."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int = 2) -> None:
-        self._loop = loop
-        self._pool = ThreadPoolExecutor(threads_max, thread_name_prefix="log-background")
-
-    def submit(self, work: Work, done: Done | None = None) -> None:
-        """Queue `work` on the pool."""
-        future = self._pool.submit(work)
-        future.add_done_callback(lambda finished: self._return(finished, done))
-
-    def close(self) -> None:
-        """Wait for queued work; its results still reach the loop if the loop keeps running."""
-        self._pool.shutdown(wait=True)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        # Not on the loop, which delivers what the pool finishes.
-        await self._loop.run_in_executor(None, self.close)
-
-    def _return(self, future: "Future[None]", done: Done | None) -> None:
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_finish, done, future.exception())
+        finish(done, error)
 
 
 async def run_in_background(executor: BackgroundExecutor, work: Callable[[], T]) -> T:
@@ -86,7 +57,8 @@ async def run_in_background(executor: BackgroundExecutor, work: Callable[[], T])
     return await future
 
 
-def _finish(done: Done | None, error: BaseException | None) -> None:
+def finish(done: Done | None, error: BaseException | None) -> None:
+    """Call `done`, or log the error of work without one."""
     if done is not None:
         done(error)
     elif error is not None:

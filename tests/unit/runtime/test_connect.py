@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from kalda.net.connect import address_text, canonical_addresses, connect_socket, on_daemon_thread
+from kalda.runtime.network import address_text
+from kalda.runtime.system.connect import canonical_addresses, connect_socket, on_daemon_thread
 
 
 def test_addresses_are_written_as_bootstrap_servers_are() -> None:

@@ -5,16 +5,10 @@ or reading a FIFO blocks for ever. A process with access to the data directory c
 send such a path.
 """
 
-import errno
 import os
 import stat
 
-
-class FileKindError(OSError):
-    """Something else than expected has the name; `errno` is EINVAL: that says nothing about the device."""
-
-    def __init__(self, path: str, kind: str, expected: str) -> None:
-        super().__init__(errno.EINVAL, f"Is {kind}, not {expected}", path)
+from kalda.runtime.filesystem import FileKindError
 
 
 def open_regular(path: str, flags: int, mode: int = 0o644) -> int:

@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from kalda.common.clock import ManualClock, SystemClock
+from kalda.runtime.clock import ManualClock
+from kalda.runtime.system.clock import SystemClock
 
 
 def test_time_is_never_before_1970(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,8 +19,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from time import perf_counter
 from typing import Any, Final, Protocol, TypeVar
 
-from kalda.common.clock import monotonic
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.clock import monotonic
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

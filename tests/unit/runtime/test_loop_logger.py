@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kalda.net import loop_logger as module
-from kalda.net.loop_logger import LoopLogger, drain_log, loop_logger, mark_loop_thread
+from kalda.runtime.system import loop_logger as module
+from kalda.runtime.system.loop_logger import LoopLogger, drain_log, loop_logger, mark_loop_thread
 
 WAIT_SECONDS = 30.0
 
