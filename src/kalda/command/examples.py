@@ -28,7 +28,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "sql": ("kalda sql 'SELECT key, count(*) FROM flights t WHERE t.offset >= 1 GROUP BY key'",),
     "offsets": ("kalda offsets flights --time earliest",),
     "configs describe": ("kalda configs describe --topic flights",),
-    "configs alter": ("kalda configs alter --topic flights --add-config retention.ms=86400000",),
+    "configs alter": (
+        "kalda configs alter --topic flights --add-config retention.ms=86400000",
+        "kalda configs alter --group readers --add-config consumer.session.timeout.ms=60000",
+    ),
     "groups reset-offsets": ("kalda groups reset-offsets readers --topic flights --to-earliest --execute",),
     "groups list": ("kalda groups list",),
     "groups describe": ("kalda groups describe readers",),

@@ -26,7 +26,6 @@ from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.cluster.isr_store import IsrStore
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
-from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
@@ -49,9 +48,10 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
 )
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.clock import Clock, ManualClock
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.conversions import ConversionOwner, ConversionWork, Done, InlineConversions
 from kalda.storage.file_records import FileSlice
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from tests.unit.broker.handler_parts import no_quotas

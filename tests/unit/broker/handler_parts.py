@@ -6,8 +6,8 @@ from typing import Final, TypeVar, cast
 from kalda.broker.config import ConfigStore
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.client_throttle import ClientThrottle
-from kalda.common.clock import Clock
 from kalda.common.turns import Steps, first_turn
+from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig
 
 T = TypeVar("T")

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from kalda.broker.replicas.partition import Partition
-from kalda.common.clock import Clock
 from kalda.records.compression import Checkpoint
+from kalda.runtime.clock import Clock
 from kalda.storage.conversions import ConversionOwner, Conversions
 from kalda.storage.errors import HeavyBatchError
 from kalda.storage.log_validator import Prepared

@@ -14,7 +14,6 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import ALTER_CLUSTER
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, Turns, between, result_of
 from kalda.common.types import TopicPartition
@@ -26,6 +25,7 @@ from kalda.protocol.messages.elect_leaders import (
     PartitionResult,
     ReplicaElectionResult,
 )
+from kalda.runtime.clock import Clock
 
 _ELECTED_AT_ONCE: Final = 1_000
 """Partitions of one request whose leaders the controller elects at once: 1 ms for those that need none."""

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, cast
-from uuid import UUID
 
 from kalda.broker.fetching.delayed_fetch import DelayedFetch
 from kalda.broker.fetching.down_conversion import DownConvertedRecords, prepare_all
@@ -26,9 +25,9 @@ from kalda.broker.requests.handlers.produce import node_endpoints
 from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
+from kalda.common.types import UUID
 from kalda.protocol.fast.fetch import (
     TOPIC_IDS_FROM,
     FetchAnswer,
@@ -45,6 +44,7 @@ from kalda.protocol.messages.fetch import (
 )
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.records.errors import RecordsError
+from kalda.runtime.clock import Clock
 from kalda.security.acl.model import AclOperation
 from kalda.settings import BrokerConfig
 from kalda.storage.file_records import FileSlice

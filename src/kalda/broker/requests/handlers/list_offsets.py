@@ -17,7 +17,6 @@ from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
@@ -28,6 +27,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kalda.runtime.clock import Clock
 from kalda.security.acl.model import AclOperation
 from kalda.storage.errors import LOG_ERRORS, HeavyBatchError
 from kalda.storage.log_manager import LogManager

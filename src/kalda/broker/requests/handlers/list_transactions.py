@@ -12,7 +12,6 @@ from typing import Any, Final
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.regex import Pattern, RegexError, compile_regex
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
@@ -23,6 +22,7 @@ from kalda.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from kalda.runtime.clock import Clock
 
 SLICE: Final = 100
 """Ids matched in one turn of the loop. An id usually takes a microsecond, and a millisecond with some rare

@@ -13,7 +13,6 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
-from uuid import UUID
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, Handle, RequestContext
@@ -28,7 +27,7 @@ from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_err
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, Turns, between, first_turn
-from kalda.common.types import ZERO_UUID
+from kalda.common.types import UUID, ZERO_UUID
 from kalda.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

@@ -31,7 +31,6 @@ from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.broker.transactions.produce_gate import ProduceGate, Refusals
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps, Turns, result_of
@@ -65,6 +64,7 @@ from kalda.records.batch import (
 from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
+from kalda.runtime.clock import Clock
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.storage.errors import LOG_ERRORS, HeavyBatchError, OutOfOrderSequenceError
 from kalda.storage.log_resources import LogResources
