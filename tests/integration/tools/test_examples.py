@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import pytest
 
-from kalda import Admin, OffsetSpec, TopicPartition
+from kalda import Admin, OffsetSpec, Producer, TopicPartition
 from kalda.cli import app
 from kalda.cli_tools import SECTIONS, TOOLS, load_tool
 from kalda.command.examples import ELSEWHERE, EXAMPLES
@@ -154,7 +154,7 @@ def test_the_examples_of_old_tools_run(tmp_path: Path) -> None:
         old = f"zk.connect={broker.zookeeper}\ngroupid=readers\nautooffset.reset=smallest\n"
         (tmp_path / "consumer.properties").write_text(f"{old}consumer.timeout.ms=1000\n")
         (tmp_path / "producer.properties").write_text(f"zk.connect={broker.zookeeper}\n")
-        (tmp_path / "a.conf").write_text(old)
+        (tmp_path / "a.conf").write_text(old.replace("readers", "mirror"))
         (tmp_path / "b.conf").write_text(f"broker.list=0:{target.bootstrap}\n")
         addresses = {
             "127.0.0.1:2181": broker.zookeeper,
