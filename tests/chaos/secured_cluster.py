@@ -19,7 +19,7 @@ from kalda.broker.process.config import small_cluster_settings
 from kalda.broker.process.secure import login, pem_stores, properties_text, write_private
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.scram_users import set_scram_user
-from kalda.common.clock import SystemClock
+from kalda.runtime.system.clock import SystemClock
 from kalda.security.sasl.mechanism import SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.zookeeper.client_security import read_client_security

@@ -60,16 +60,16 @@ from kalda.broker.telemetry.assembly import EXPIRY_CHECK_INTERVAL_MS, build_clie
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.transactions.assembly import Transactions, build_transactions
 from kalda.broker.transactions.producer_ids import ProducerIds
-from kalda.common.clock import Clock
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.server import Server, ServerConfig
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
 from kalda.security.quota.rate import Window
 from kalda.settings import BrokerConfig
-from kalda.storage.background import BackgroundExecutor
-from kalda.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from kalda.net.metrics_http import MetricsServer

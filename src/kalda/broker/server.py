@@ -40,17 +40,17 @@ from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import BrokerInfo
-from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
-from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer, TcpDialer
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.network import address_text
 from kalda.settings import BrokerConfig
-from kalda.storage.background import BackgroundExecutor
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.storage.conversions import ConversionPool
 from kalda.storage.descriptors import open_files_max, raise_descriptor_limit
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_manager import LogManager
 from kalda.zookeeper.port import SessionState, ZooKeeperClient

@@ -16,10 +16,10 @@ from kalda.clients.missing_topics import MissingTopics
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

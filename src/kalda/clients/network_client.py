@@ -30,12 +30,13 @@ from kalda.clients.node_connection import NodeConnection
 from kalda.clients.race import first_success
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock, SystemClock
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse
-from kalda.net.connect import canonical_addresses
 from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import Message
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.connect import canonical_addresses
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")

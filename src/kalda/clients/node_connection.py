@@ -15,9 +15,9 @@ from kalda.clients.metrics.network_metrics import ConnectionMetrics
 from kalda.common.backoff import ExponentialBackoff, Pacer
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
-from kalda.net.connect import address_text
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message
+from kalda.runtime.network import address_text
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -5,7 +5,6 @@ of leaders are in `isr_store`. Nothing is cached: each call reads or writes ZooK
 watch that it is given.
 """
 
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,8 +19,8 @@ from kalda.cluster.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
-from kalda.common.clock import Clock
-from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
+from kalda.common.types import UUID, TopicPartition, random_uuid, uuid_to_text
+from kalda.runtime.clock import Clock
 from kalda.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
@@ -55,7 +54,7 @@ class NewTopic:
     name: str
     partitions: Mapping[int, ReplicaAssignment]
     config: Mapping[str, str]
-    topic_id: uuid.UUID
+    topic_id: UUID
 
 
 class ClusterStore:

@@ -6,15 +6,14 @@ election. So a controller that was replaced while it was paused cannot write: it
 """
 
 import contextlib
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from kalda.cluster import paths, schema
 from kalda.cluster.schema import PartitionState, ReplicaAssignment, TopicAssignment
-from kalda.common.clock import Clock
-from kalda.common.types import ZERO_UUID, TopicPartition, random_uuid
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition, random_uuid
+from kalda.runtime.clock import Clock
 from kalda.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
@@ -190,7 +189,7 @@ class ControllerStore:
         gets its id when the controller reads it again.
         """
 
-        def id_of(topic: str, found: TopicAssignment) -> uuid.UUID:
+        def id_of(topic: str, found: TopicAssignment) -> UUID:
             before = known.get(topic)
             is_known = before is not None and before.topic_id != ZERO_UUID and found.version > before.version
             return before.topic_id if before is not None and is_known else random_uuid()

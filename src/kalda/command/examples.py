@@ -1,13 +1,16 @@
 """The examples of the help screens, by command; only a help screen imports them.
 
-A test runs them against one broker, in this order, apart from those of `UNTRIED`, whose command lines it only
-parses: they need other servers, Spark, or a file of the user's.
+A test runs them against one broker, in this order; those of `ELSEWHERE` need other servers, Spark, or a file,
+and have tests of their own.
 """
 
 from typing import Final
 
-UNTRIED: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "legacy")
-"""The first words of commands whose examples a test does not run."""
+OF_THE_WHOLE: Final = "kalda start"
+"""The example of the list of all commands: what a newcomer types first."""
+
+ELSEWHERE: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "legacy")
+"""The first words of commands whose examples need more than one broker."""
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "start": ("kalda start", "kalda start --brokers 3 --port 9092 --secure"),
@@ -28,7 +31,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "sql": ("kalda sql 'SELECT key, count(*) FROM flights t WHERE t.offset >= 1 GROUP BY key'",),
     "offsets": ("kalda offsets flights --time earliest",),
     "configs describe": ("kalda configs describe --topic flights",),
-    "configs alter": ("kalda configs alter --topic flights --add-config retention.ms=86400000",),
+    "configs alter": (
+        "kalda configs alter --topic flights --add-config retention.ms=86400000",
+        "kalda configs alter --group readers --add-config consumer.session.timeout.ms=60000",
+    ),
     "groups reset-offsets": ("kalda groups reset-offsets readers --topic flights --to-earliest --execute",),
     "groups list": ("kalda groups list",),
     "groups describe": ("kalda groups describe readers",),

@@ -18,7 +18,6 @@ from kalda.cluster.controller_store import ControllerMovedError, ControllerStore
 from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment, SchemaError
 from kalda.common import invariants
 from kalda.common.backoff import jittered
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller import term_session
@@ -33,6 +32,7 @@ from kalda.controller.statistics import ControllerStatistics, ElectionCounts
 from kalda.controller.term import Term
 from kalda.controller.term_session import TermSession
 from kalda.controller.znode_watches import ACTIVE_SIGNALS, Signal, ZnodeWatches
+from kalda.runtime.clock import Clock
 from kalda.zookeeper.errors import (
     ConnectionLossError,
     NoNodeError,

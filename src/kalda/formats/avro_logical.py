@@ -8,8 +8,8 @@ gets the same moment.
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.formats.avro_schema import DECIMAL_DIGITS_MAX, TIMESTAMP_MICROS, is_decimal, is_uuid
 
 Convert = Callable[[Any], object]

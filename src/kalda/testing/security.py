@@ -27,8 +27,8 @@ from kalda.broker.process.secure import (
 )
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.scram_users import set_scram_user
-from kalda.common.clock import SystemClock
 from kalda.common.public import public_in
+from kalda.runtime.system.clock import SystemClock
 from kalda.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import CertificateAuthority
 from kalda.zookeeper.port import ZooKeeperClient

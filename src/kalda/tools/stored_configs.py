@@ -66,7 +66,7 @@ async def alter_in_zookeeper(
 
 def _store(client: object) -> "ClusterStore":
     from kalda.cluster.cluster_store import ClusterStore
-    from kalda.common.clock import SystemClock
+    from kalda.runtime.system.clock import SystemClock
     from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
     assert isinstance(client, EnsembleClient)

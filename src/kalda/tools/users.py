@@ -176,7 +176,7 @@ async def _set_in_zookeeper(
     from kalda.cluster.cluster_store import ClusterStore
     from kalda.cluster.scram_users import set_scram_user
     from kalda.command.zookeeper_session import open_zookeeper
-    from kalda.common.clock import SystemClock
+    from kalda.runtime.system.clock import SystemClock
 
     async with open_zookeeper(
         "--zookeeper", zookeeper, _ZOOKEEPER_TIMEOUT_MS, restricts_access=True

@@ -11,10 +11,10 @@ from kalda.broker.replicas.in_sync import FollowerState
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, ReplicationQuota
 from kalda.broker.server import BrokerServer
-from kalda.common.clock import SystemClock
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.net.peer.dialer import TcpDialer
+from kalda.runtime.system.clock import SystemClock
 from kalda.settings import BrokerConfig
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager

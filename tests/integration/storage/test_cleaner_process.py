@@ -10,9 +10,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.system.clock import SystemClock
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, encode_job
 from kalda.storage.cleaner.job_planning import plan_job

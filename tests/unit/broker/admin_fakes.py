@@ -19,13 +19,13 @@ from kalda.cluster.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.common.types import random_uuid
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
 from kalda.net.connection import Connection
+from kalda.runtime.clock import ManualClock
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from tests.unit.broker.partial_services import services_with

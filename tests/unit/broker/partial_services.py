@@ -7,8 +7,8 @@ from kalda.broker.config import ConfigStore
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.broker.security.client_throttle import ClientThrottle
-from kalda.common.clock import ManualClock
 from kalda.common.turns import Steps, first_turn
+from kalda.runtime.clock import ManualClock
 from kalda.settings import BrokerConfig
 
 T = TypeVar("T")

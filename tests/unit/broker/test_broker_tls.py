@@ -8,8 +8,8 @@ import pytest
 
 from kalda.broker.security.broker_tls import BrokerTls
 from kalda.common.config_def import ConfigError
+from kalda.runtime.background import InlineExecutor
 from kalda.settings import BrokerConfig
-from kalda.storage.background import InlineExecutor
 from tests.unit.security.authorities import NOW, VALID, authority
 
 

@@ -5,8 +5,8 @@ from typing import cast
 
 from kalda.broker.config import ConfigStore
 from kalda.broker.security.client_throttle import ClientThrottle
-from kalda.common.clock import ManualClock
 from kalda.net.connection import Connection
+from kalda.runtime.clock import ManualClock
 from kalda.security.principal import KafkaPrincipal
 from kalda.settings import BrokerConfig
 

@@ -9,8 +9,8 @@ import pytest
 from kalda.broker.config import ConfigStore
 from kalda.broker.requests.throttling import throttle_ms
 from kalda.broker.security.client_throttle import ClientThrottle
-from kalda.common.clock import ManualClock
 from kalda.net.connection import Connection
+from kalda.runtime.clock import ManualClock
 from kalda.security.principal import ANONYMOUS
 from kalda.settings import BrokerConfig
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.common.clock import Clock, ManualClock
-from kalda.storage.background import InlineExecutor
+from kalda.runtime.background import InlineExecutor
+from kalda.runtime.clock import Clock, ManualClock
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
 from kalda.zookeeper.znode_access import Acl
 from tests.unit.zookeeper.memory_files import MemoryFileSystem

@@ -16,8 +16,8 @@ from kalda.cluster.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
-from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
+from kalda.runtime.clock import ManualClock
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, StorageError
 from kalda.zookeeper.port import Create
 from kalda.zookeeper.server.embedded import EmbeddedClient

@@ -9,11 +9,11 @@ from typing import cast
 
 from kalda.cluster.cluster_store import ClusterStore, NewTopic
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint, ReplicaAssignment
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
 from kalda.controller.effects import BrokerRequest, LeaderAndIsr, StopReplica, UpdateMetadata
+from kalda.runtime.clock import ManualClock
 from kalda.zookeeper.errors import ConnectionLossError
 from kalda.zookeeper.port import SessionState, StateListener, ZooKeeperClient
 from kalda.zookeeper.server.embedded import EmbeddedClient

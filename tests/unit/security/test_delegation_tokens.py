@@ -8,8 +8,8 @@ import pytest
 
 from kalda.broker.security.delegation_tokens import DelegationTokens
 from kalda.cluster.delegation_token_store import DelegationTokenStore, OnToken
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.runtime.clock import ManualClock
 from kalda.security.principal import USER, KafkaPrincipal
 from kalda.security.sasl.delegation_token import DelegationToken, password_of
 from kalda.security.sasl.mechanism import SCRAM_SHA_256

@@ -11,9 +11,9 @@ from kalda.broker.metadata.features import Features
 from kalda.broker.metadata.registration import BrokerRegistration
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
 from kalda.net.peer.dialer import Dialer
+from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig
 from kalda.storage.log_manager import LogManager
 

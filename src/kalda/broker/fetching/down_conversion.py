@@ -15,7 +15,6 @@ from struct import Struct
 from typing import Final
 
 from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
-from kalda.common.error_text import without_frames
 from kalda.common.metrics import RequestMetrics
 from kalda.net.connection import PieceSource
 from kalda.records.batch import HEADER_SIZE, read_header
@@ -23,6 +22,7 @@ from kalda.records.compression import Checkpoint
 from kalda.records.errors import NeedMoreBytes, RecordsError
 from kalda.records.format_conversion import down_convert
 from kalda.records.message_set import MESSAGE_OVERHEAD
+from kalda.runtime.error_text import without_frames
 from kalda.storage.conversions import ConversionOwner, Conversions
 from kalda.storage.file_records import FileSlice
 

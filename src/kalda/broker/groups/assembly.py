@@ -5,11 +5,12 @@ from typing import Final
 
 from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.groups.cached_topics import CachedTopics
+from kalda.broker.groups.stored_group_times import StoredGroupTimes
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
 from kalda.common.config_def import ConfigError
-from kalda.common.types import is_other_topic, uuid_to_text
+from kalda.common.types import UUID, is_other_topic, uuid_to_text
 from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
 from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
@@ -52,6 +53,7 @@ def build_group_coordinator(
     config, metrics = context.config, context.metrics
     settings, consumer_settings = config.part(GroupConfig), consumer_group_config(config)
     statistics, topics = GroupStatistics(), CachedTopics(cache)
+    times = StoredGroupTimes(config, context.config_store)
 
     def make_consumer(shard: GroupShardState, classic: ClassicProtocol) -> ConsumerProtocol:
         # Member ids are random, as in Kafka: a client that has one can act for the member.
@@ -61,7 +63,7 @@ def build_group_coordinator(
             consumer_settings,
             topics,
             lambda: uuid_to_text(uuid.uuid4()),
-            lambda: config.group_consumer_assignment_interval_ms,
+            times,
         )
 
     def make_shard(partition: int) -> GroupShard:
@@ -105,7 +107,7 @@ class DeletedTopics:
     def __init__(self, cache: MetadataCache, coordinator: GroupCoordinator) -> None:
         self._cache: Final = cache
         self._coordinator: Final = coordinator
-        self._known: Final[dict[str, uuid.UUID]] = {}
+        self._known: Final[dict[str, UUID]] = {}
 
     def on_change(self, changed: frozenset[str]) -> None:
         """Compare the ids of changed topics with those seen before and report the deleted topics."""

@@ -19,14 +19,14 @@ from typing import Final
 from kalda.broker.leases.read_leases import LeaseLimits, LeaseRefusedError, ReadLease, ReadLeases
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
-from kalda.common.clock import Clock
-from kalda.common.error_text import error_text
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics
 from kalda.common.types import TopicPartition
+from kalda.runtime.clock import Clock
+from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import StorageError
 from kalda.storage.file_names import READ_NONCE_FILE
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_types import FetchIsolation
 from kalda.storage.segment_extents import SegmentExtent, aborted_transactions, locate
 from kalda.storage.transaction_index import AbortedTransaction

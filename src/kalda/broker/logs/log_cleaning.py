@@ -8,14 +8,15 @@ from typing import Final
 
 from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.context.service_tasks import ServiceTasks
-from kalda.common.clock import Clock
 from kalda.common.metrics import Column, Metrics, metric_name
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.settings import BrokerConfig
 from kalda.storage.cleaner.cleaner_config import UNLIMITED, CleanerConfig
 from kalda.storage.cleaner.job import CleaningResult
 from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner, ProcessRunner
-from kalda.storage.filesystem import FileSystem, OsFileSystem
 from kalda.storage.log_manager import LogManager
 
 _RATE_MAX: Final = 1e15

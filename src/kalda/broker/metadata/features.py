@@ -17,9 +17,9 @@ from typing import Final
 
 from kalda.cluster import paths
 from kalda.common.backoff import jittered
-from kalda.common.error_text import error_text
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
+from kalda.runtime.error_text import error_text
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
 from kalda.zookeeper.port import SessionState, WatchEvent, ZooKeeperClient
 

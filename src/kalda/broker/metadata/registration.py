@@ -24,9 +24,9 @@ from kalda.cluster.cluster_store import BrokerIdInUseError, ClusterStore
 from kalda.cluster.schema import BrokerInfo
 from kalda.common import invariants
 from kalda.common.backoff import jittered
-from kalda.common.clock import Clock
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties
-from kalda.storage.filesystem import FileSystem
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState, WatchEvent
 

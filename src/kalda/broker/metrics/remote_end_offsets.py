@@ -10,7 +10,6 @@ from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.cluster.schema import NO_LEADER
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.net.peer.dialer import Dialer
@@ -23,6 +22,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kalda.runtime.clock import Clock
 
 REFRESH_SECONDS: Final = 10.0
 """Less than the usual scrape interval of 15 s, so that each scrape has the values of the previous one."""

@@ -34,11 +34,11 @@ from kalda.broker.process.start_log import Announcement
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.common.clock import SystemClock
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
 from kalda.security.zookeeper.login_file import LOGIN_FILE
 from kalda.settings import BrokerConfig
 from kalda.settings.summary import differing_settings
-from kalda.storage.background import EventLoopExecutor
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedServer
 

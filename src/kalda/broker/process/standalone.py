@@ -26,10 +26,10 @@ from kalda.broker.process.secure import ensure_users, open_doors
 from kalda.broker.process.start_log import Announcement
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.common.clock import SystemClock
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
 from kalda.settings import BrokerConfig
 from kalda.settings.summary import differing_settings
-from kalda.storage.background import EventLoopExecutor
 from kalda.zookeeper.server.config import ZooKeeperConfig
 
 logger: Final = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from kalda.broker.replicas.partition import Partition
 from kalda.cluster.isr_store import IsrConflict, IsrOutcome, IsrStore, IsrWritten
 from kalda.cluster.schema import PartitionState
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock
 from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
+from kalda.runtime.clock import Clock
 from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock
+from kalda.runtime.clock import Clock
 from kalda.security.sasl.signed_token import KeySet
 
 logger: Final = logging.getLogger(__name__)

@@ -6,10 +6,10 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from kalda.broker.security.bearer_keys import BearerKeys, KeysError, KeyTimes
-from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError, ConfigValue
 from kalda.net.client.oauth_login import provider_tls
 from kalda.net.http_document import DOCUMENT_BYTES_MAX, DocumentError, read_document
+from kalda.runtime.clock import Clock
 from kalda.security.sasl.bearer_token import BearerToken, UnsecuredVerifier, VerifyToken
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.mechanism import OAUTHBEARER

@@ -17,9 +17,9 @@ from kalda.broker.security.stored_quotas import StoredQuotas
 from kalda.cluster.acl_store import AclStore
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.delegation_token_store import DelegationTokenStore
-from kalda.common.clock import Clock
 from kalda.net.listener_security import ListenerSecurity
 from kalda.net.peer.dialer import Dialer, SecureDialer
+from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig, ListenerConfig
 
 

@@ -17,8 +17,8 @@ from kalda.broker.security.broker_access import BrokerAccess
 from kalda.cluster.schema import ListenerEndpoint
 from kalda.common.backoff import jittered
 from kalda.common.config_def import ConfigError, UpdateMode
-from kalda.net.bound_socket import probe
 from kalda.net.server import Server
+from kalda.runtime.system.bound_socket import probe
 from kalda.settings import BrokerConfig, ListenerConfig
 from kalda.settings.broker_config import LISTENER_PREFIX, find_key
 from kalda.zookeeper.errors import ZooKeeperError

@@ -15,13 +15,13 @@ from typing import Final
 
 from kalda.common.config_def import ConfigError
 from kalda.net.listener_security import TlsListener
+from kalda.runtime.background import BackgroundExecutor
 from kalda.security.tls.certificates import CertificateIdentity, identity_of
 from kalda.security.tls.client import TlsClient
 from kalda.security.tls.contexts import client_context, load_key_store, server_context
 from kalda.security.tls.principal_mapping import PrincipalMapping
 from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.settings import BrokerConfig
-from kalda.storage.background import BackgroundExecutor
 
 logger: Final = logging.getLogger(__name__)
 

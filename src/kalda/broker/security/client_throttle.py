@@ -12,9 +12,9 @@ from typing import Final
 
 from kalda.broker.config import ConfigStore
 from kalda.broker.security.host_addresses import HostAddresses
-from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics
 from kalda.net.connection import Connection
+from kalda.runtime.clock import Clock
 from kalda.security.quota.client_quotas import Client, ClientQuotas, Share
 from kalda.security.quota.entity import IP, QuotaEntity
 from kalda.security.quota.rate import Window

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Final
 
 from kalda.cluster.delegation_token_store import DelegationTokenStore
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import random_uuid, uuid_to_text
+from kalda.runtime.clock import Clock
 from kalda.security.principal import KafkaPrincipal
 from kalda.security.sasl.delegation_token import DelegationToken, password_of, tokens_of
 from kalda.security.sasl.scram import ITERATIONS_MIN, ScramCredential, TokenCredential

@@ -13,12 +13,12 @@ from kalda.broker.security.bearer_tokens import BearerTokens
 from kalda.broker.security.delegation_tokens import DelegationTokens
 from kalda.broker.security.sasl_authenticator import SaslAuthenticator
 from kalda.broker.security.scram_credentials import ScramCredentials
-from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.net.client.new_login import new_login
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.server import Server
+from kalda.runtime.clock import Clock
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.jaas import JaasConfig
 from kalda.security.sasl.kerberos_names import KerberosNameError, KerberosNames

@@ -3,8 +3,8 @@
 from kalda.broker.config import ConfigStore
 from kalda.broker.telemetry.client_metrics_manager import ClientMetricsManager
 from kalda.broker.telemetry.received_metrics import ReceivedMetrics
-from kalda.common.clock import Clock
 from kalda.common.metrics import Metrics, metric_name
+from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig
 
 EXPIRY_CHECK_INTERVAL_MS = 10_000

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import random
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,15 +36,15 @@ from kalda.broker.topics.topic_rules import (
 from kalda.broker.topics.topic_wait import TopicWait
 from kalda.cluster.cluster_store import ClusterStore, NewTopic
 from kalda.cluster.schema import ReplicaAssignment, TopicAssignment
-from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.replica_assignment import assign_replicas
 from kalda.common.turns import between
-from kalda.common.types import ZERO_UUID, is_other_topic, random_uuid, uuid_to_text
+from kalda.common.types import UUID, ZERO_UUID, is_other_topic, random_uuid, uuid_to_text
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
+from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from kalda.zookeeper.port import WatchEvent
@@ -61,7 +60,7 @@ class CreatedTopic:
     """A topic that was created, or that validation accepted."""
 
     name: str
-    topic_id: uuid.UUID
+    topic_id: UUID
     assignment: Mapping[int, tuple[int, ...]]
     config: Mapping[str, str]
 
@@ -235,7 +234,7 @@ class TopicAdmin:
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
-        deleting: dict[str, uuid.UUID] = {}
+        deleting: dict[str, UUID] = {}
         for index, name in enumerate(names):
             await between(index)
             known = self._cache.topic(name)
@@ -515,7 +514,7 @@ class TopicAdmin:
             and all(partition.leader >= 0 for partition in known.partitions.values())
         )
 
-    def _is_gone(self, name: str, topic_id: uuid.UUID) -> bool:
+    def _is_gone(self, name: str, topic_id: UUID) -> bool:
         known = self._cache.topic(name)
         return known is None or is_other_topic(known.topic_id, topic_id)
 

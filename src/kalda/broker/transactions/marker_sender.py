@@ -15,7 +15,6 @@ from typing import Final, TypeAlias
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.coordinator.transaction.transaction_coordinator import MarkerWork
@@ -28,6 +27,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kalda.runtime.clock import Clock
 from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)

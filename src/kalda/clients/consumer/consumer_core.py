@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.argument_checks import check_collection, check_offset, check_topic_name
 from kalda.clients.config.isolation_level import IsolationLevel
@@ -47,10 +46,11 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.clients.values import OffsetAndMetadata, OffsetAndTimestamp
-from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.common.types import UUID, TopicPartition
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import count
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
-from uuid import UUID
 
 from kalda.clients.argument_checks import (
     a_type,
@@ -65,12 +64,13 @@ from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.extras import missing_package
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.clock import SystemClock
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import kalda
 from kalda.records.errors import RecordsError
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.cleaner.cleaner import Cleaner
 from kalda.storage.cleaner.job import (
     CleanedGroup,
@@ -27,7 +28,6 @@ from kalda.storage.cleaner.job import (
     failure_of,
 )
 from kalda.storage.errors import StorageError
-from kalda.storage.filesystem import FileSystem
 
 logger: Final = logging.getLogger(__name__)
 

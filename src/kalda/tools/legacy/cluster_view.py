@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Final
 
 from kalda.command.errors import ToolError
 from kalda.command.zookeeper_session import open_zookeeper
-from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
-from kalda.net.connect import address_text
+from kalda.runtime.network import address_text
+from kalda.runtime.system.clock import SystemClock
 
 if TYPE_CHECKING:
     from kalda.clients.consumer.async_consumer import AsyncConsumer

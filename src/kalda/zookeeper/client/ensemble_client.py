@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kalda.common.backoff import ExponentialBackoff, Pacer, jittered
-from kalda.common.error_text import error_text
 from kalda.net.client.stream import connect_stream
+from kalda.runtime.error_text import error_text
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
 from kalda.zookeeper.client.calls import Call, group_calls
 from kalda.zookeeper.client.client_watches import ClientWatches

@@ -9,10 +9,10 @@ import logging
 from typing import Final, Protocol
 
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.error_text import error_text
 from kalda.net.client.client_errors import TlsError
 from kalda.net.client.stream import PiecewiseStream, has_input
-from kalda.net.connect import address_text
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import address_text
 from kalda.zookeeper.client.calls import Call
 from kalda.zookeeper.client.servers import Servers
 from kalda.zookeeper.client.session_stream import (

@@ -17,8 +17,8 @@ from kalda.cluster.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
-from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
+from kalda.runtime.system.clock import SystemClock
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError
 from kalda.zookeeper.port import Create
 from tests.integration.zookeeper.client.engines import EmbeddedEngine, EnsembleEngine, eventually

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from kalda.cluster import paths, schema
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.controller.driver import ControllerDriver
+from kalda.runtime.system.clock import SystemClock
 from kalda.zookeeper.port import ZooKeeperClient
 from tests.integration.zookeeper.client.engines import Engine, EnsembleEngine, eventually
 from tests.unit.controller.stage import Brokers, registration, topic

@@ -22,8 +22,8 @@ from kalda.protocol.messages.acquire_read_lease import (
 from kalda.protocol.messages.release_read_lease import ReleasedLease, ReleaseReadLeaseRequest, ReleaseResult
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.file_names import READ_NONCE_FILE
-from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.producer_state_manager import AppendOrigin
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership
 from tests.unit.broker.partial_services import finished, provide

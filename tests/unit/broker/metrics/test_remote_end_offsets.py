@@ -13,7 +13,6 @@ from kalda.broker.metrics.remote_end_offsets import (
     RemoteEndOffsets,
 )
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import UpdateMetadata
@@ -23,6 +22,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kalda.runtime.clock import ManualClock
 from tests.unit.broker.data_path_fakes import TOPIC, leadership
 
 A, B, UNKNOWN = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1), TopicPartition("gone", 0)

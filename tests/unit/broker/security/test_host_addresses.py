@@ -12,7 +12,7 @@ from kalda.broker.config import ConfigStore
 from kalda.broker.security import host_addresses
 from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.broker.security.host_addresses import HostAddresses, resolve
-from kalda.common.clock import ManualClock
+from kalda.runtime.clock import ManualClock
 from kalda.settings import BrokerConfig
 
 NAMES = {"a.example": "10.0.0.1", "b.example": "10.0.0.2"}

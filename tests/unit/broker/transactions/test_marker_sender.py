@@ -12,7 +12,6 @@ from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.transactions.marker_appends import Codes, Marker
 from kalda.broker.transactions.marker_sender import UNKNOWN_SECONDS_MAX, TransactionMarkers
 from kalda.cluster.schema import LEADER_DURING_DELETE, BrokerInfo, ListenerEndpoint
-from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership, UpdateMetadata
@@ -27,6 +26,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
+from kalda.runtime.clock import Clock, ManualClock
 from kalda.zookeeper.errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import leadership
 from tests.virtual_time import LoopClock, run_virtual

@@ -18,11 +18,11 @@ from kalda.protocol import codec
 from kalda.protocol.messages.acquire_read_lease import AcquireReadLeaseRequest
 from kalda.protocol.schema import Message
 from kalda.records.columnar import decode_batches
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.spark.source.options import SourceOptions, parse_batch_options
 from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.read_counters import ReadCounters
 from kalda.spark.source.segment_reader import read_in_place
-from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.log_types import FetchIsolation
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, leadership
 from tests.unit.broker.partial_services import provide

@@ -18,9 +18,9 @@ from kalda.broker.replicas.follower.ports import LeaderDialer
 from kalda.broker.replicas.follower.replica_fetcher import FetcherSettings, ReplicaFetcher
 from kalda.broker.replicas.replication_quota import FOLLOWER_RATE, ReplicationQuota
 from kalda.common import invariants
-from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
+from kalda.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from kalda.broker.replicas.partition import Partition

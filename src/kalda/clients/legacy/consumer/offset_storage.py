@@ -15,7 +15,7 @@ from kalda.clients.legacy.simple_consumer import KAFKA
 from kalda.cluster.consumer_offsets import read_offset, write_offset
 from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 from kalda.zookeeper.port import ZooKeeperClient
 
 logger: Final = loop_logger(__name__)

@@ -22,10 +22,10 @@ from kalda.clients.legacy.consumer.topic_count import ThreadId, TopicCount
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import BrokerInfo
 from kalda.common.backoff import jittered
-from kalda.common.clock import Clock
 from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.loop_logger import loop_logger
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState, WatchEvent, ZooKeeperClient
 

@@ -16,7 +16,7 @@ from kalda.clients.legacy.consumer.kafka_stream import KafkaStream
 from kalda.clients.values import ConsumerRecord
 from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -12,8 +12,8 @@ from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.protocol.messages.metadata import MetadataResponse
+from kalda.runtime.clock import Clock
 
 
 class Discovery(Protocol):

@@ -23,10 +23,10 @@ from kalda.clients.legacy.producer.producer_config import ProducerConfig
 from kalda.clients.legacy.producer.producer_errors import FailedToSendMessageError, NoBrokersForPartitionError
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

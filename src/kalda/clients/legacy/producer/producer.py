@@ -30,11 +30,12 @@ from kalda.clients.legacy.producer.send_thread import ProducerSendThread
 from kalda.clients.legacy.producer.sync_producer import ProducerPool, SyncProducer
 from kalda.clients.loop_thread import LoopThread
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock, SystemClock
 from kalda.common.public import public_in
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

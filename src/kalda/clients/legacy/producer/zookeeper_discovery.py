@@ -13,7 +13,6 @@ from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.cluster import paths, schema
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.schema import BrokerInfo, PartitionState, TopicAssignment
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.messages.metadata import (
@@ -22,6 +21,7 @@ from kalda.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from kalda.runtime.clock import Clock
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 from kalda.zookeeper.path_validation import check_path
