@@ -266,7 +266,6 @@ class IcebergTable:
                 path,
                 _partition_key(tasks[path]),
                 tasks[path].file.file_size_in_bytes,
-                tasks[path].file.record_count,
                 committed.get(snapshot_id or 0, 0),
             )
             for path, snapshot_id in _live_files(table)
