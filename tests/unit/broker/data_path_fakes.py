@@ -54,6 +54,7 @@ from kalda.storage.conversions import ConversionOwner, ConversionWork, Done, Inl
 from kalda.storage.file_records import FileSlice
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
+from tests.runtimes import seeded
 from tests.unit.broker.handler_parts import no_quotas
 
 BROKER_ID = 1
@@ -182,7 +183,7 @@ class DataPath:
         }
         cache = self.cache = MetadataCache()
         ids = iter(range(1000, 2000))
-        changes = isr_changes or partial(IsrChanges, IsrStore(cast("Any", None)))
+        changes = isr_changes or partial(IsrChanges, IsrStore(cast("Any", None)), random=seeded())
         self.replicas = ReplicaManager(
             BROKER_ID,
             self.logs,

@@ -11,6 +11,7 @@ from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.runtimes import seeded
 from tests.unit.broker.admin_fakes import context
 
 
@@ -22,7 +23,7 @@ def ask(
 
 
 def respond(request: ApiVersionsRequest, asked: RequestContext) -> ApiVersionsResponse:
-    features = Features(cast("Any", None))
+    features = Features(cast("Any", None), seeded())
     features.levels, features.epoch = {"transaction.version": 2}, 5
     response = api_versions.handle(
         ListenerReleases({}), advertised_versions(), "of-this", 3, features, request, asked

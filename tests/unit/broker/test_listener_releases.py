@@ -15,6 +15,7 @@ from kalda.common.errors import ErrorCode
 from kalda.net.connection import Connection
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kalda.settings import BrokerConfig
+from tests.runtimes import seeded
 
 
 class FakeConnection:
@@ -44,7 +45,7 @@ class Broker:
     ) -> tuple[ApiVersionsResponse | None, int]:
         """Return the response to ApiVersions and the version that it is written in."""
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
-        features = Features(cast("Any", None))
+        features = Features(cast("Any", None), seeded())
         features.levels = {"transaction.version": 2}
         parts = self.releases, advertised_versions(), "cluster", 0, features
         context = RequestContext(cast("Connection", connection), cast("Any", None), version, 1, None, 0.0)

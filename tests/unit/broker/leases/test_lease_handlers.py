@@ -25,6 +25,7 @@ from kalda.records.control import ControlRecordType
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.producer_state_manager import AppendOrigin
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership
 from tests.unit.broker.handler_parts import finished
 from tests.unit.storage.log_fixtures import marker
@@ -51,7 +52,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def provide_leases(path: Broker, limits: LeaseLimits = LIMITS) -> LeaseGrants:
-    grants = LeaseGrants(path.replicas, OsFileSystem(), path.clock, limits)
+    grants = LeaseGrants(path.replicas, OsFileSystem(), path.clock, seeded(), limits)
     path.logs.resources.read_leases = grants
     path.grants = grants
     return grants

@@ -4,14 +4,13 @@ v1 is flexible. Any broker serves it: the quotas are written to ZooKeeper, from 
 An entity with an impossible change keeps all its quotas; the changes of other entities are made.
 """
 
-import asyncio
 from collections import Counter
 from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
-from kalda.broker.security.host_addresses import resolve
+from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.broker.security.stored_quotas import StoredQuotas
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -32,7 +31,7 @@ Names = tuple[tuple[str, str | None], ...]
 
 
 async def handle(
-    quotas: StoredQuotas, request: AlterClientQuotasRequest, context: RequestContext
+    quotas: StoredQuotas, throttle: ClientThrottle, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Check and make the changes."""
     counts = Counter(map(_names, request.entries))
@@ -44,14 +43,16 @@ async def handle(
         try:
             if counts[names] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
-            await _alter(quotas, entry, names, validate_only=request.validate_only)
+            await _alter(quotas, throttle, entry, names, validate_only=request.validate_only)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(quotas: StoredQuotas, entry: EntryData, names: Names, *, validate_only: bool) -> None:
+async def _alter(
+    quotas: StoredQuotas, throttle: ClientThrottle, entry: EntryData, names: Names, *, validate_only: bool
+) -> None:
     """Make the changes of one entity.
 
     Raises:
@@ -62,7 +63,7 @@ async def _alter(quotas: StoredQuotas, entry: EntryData, names: Names, *, valida
     try:
         entity = QuotaEntity.of(dict(names))
         if entity.ip is not None:
-            await _require_address(dict(names)[IP])
+            await _require_address(throttle, dict(names)[IP])
         changes: dict[str, str | None] = {}
         for op in entry.ops:
             if op.key in changes:
@@ -75,7 +76,7 @@ async def _alter(quotas: StoredQuotas, entry: EntryData, names: Names, *, valida
         await quotas.alter(entity, changes)
 
 
-async def _require_address(name: str | None) -> None:
+async def _require_address(throttle: ClientThrottle, name: str | None) -> None:
     """Check that a host has an address; None is the default of all. The quota keeps the name, as in Kafka.
 
     Raises:
@@ -86,7 +87,7 @@ async def _require_address(name: str | None) -> None:
     try:
         plain_address(name)
     except ValueError:
-        if await asyncio.to_thread(resolve, name) is None:
+        if await throttle.address_of(name) is None:
             raise ValueError(f"{name} is not a valid IP or resolvable host.") from None
 
 
@@ -114,7 +115,7 @@ def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterC
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_CLIENT_QUOTAS,
     versions=(0, 1),
-    build=lambda services: partial(handle, services.access.stored_quotas),
+    build=lambda services: partial(handle, services.access.stored_quotas, services.access.throttle),
     error_response=error_response,
     access=cluster(AclOperation.ALTER_CONFIGS),
     audit=lambda request: map(_audited, request.entries),
