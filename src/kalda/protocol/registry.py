@@ -32,10 +32,8 @@ _MODULES: Final[dict[ApiKey, str]] = {
 }
 """The messages of each key: a module named after it."""
 
-_REQUEST_HEADER_EXCEPTIONS: Final[dict[tuple[int, int], int]] = {
-    # The only header without a client id; brokers of Kafka 0.8 sent it.
-    (ApiKey.CONTROLLED_SHUTDOWN, 0): 0,
-}
+WITHOUT_CLIENT_ID: Final[frozenset[tuple[int, int]]] = frozenset({(ApiKey.CONTROLLED_SHUTDOWN, 0)})
+"""The key and version whose header has no client id; brokers of Kafka 0.8 sent it."""
 
 _RESPONSE_HEADER_EXCEPTIONS: Final[dict[int, int]] = {
     # A client that probes an older broker must be able to read the answer whatever the version (KIP-511).
@@ -105,9 +103,8 @@ def request_header_version(api_key: ApiKey | int, version: int) -> int:
 
     Version 0, without a client id, belongs to ControlledShutdown v0 alone.
     """
-    exception = _REQUEST_HEADER_EXCEPTIONS.get((api_key, version))
-    if exception is not None:
-        return exception
+    if (api_key, version) in WITHOUT_CLIENT_ID:
+        return 0
     return 2 if version >= spec(api_key).flexible_from else 1
 
 

@@ -35,7 +35,6 @@ from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, Larg
 from kalda.broker.requests.refusals import refused_in_steps
 from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
 from kalda.common import invariants
-from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
@@ -68,7 +67,7 @@ _MESSAGE_LENGTH_MAX: Final = 1000
 _HEADER: Final = Format(">hhih")
 _HEADER_BYTES: Final = _HEADER.size
 _BARE_HEADER_BYTES: Final = 8
-"""A header without a client id; only ControlledShutdown v0 has one."""
+"""A header without a client id; see `registry.WITHOUT_CLIENT_ID`."""
 
 
 class Dispatcher:
@@ -203,7 +202,7 @@ class Dispatcher:
             struct.error, UnicodeDecodeError, ProtocolError: the header is malformed.
         """
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
-        if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
+        if (api_key, api_version) in registry.WITHOUT_CLIENT_ID:
             return api_key, api_version, correlation_id, _BARE_HEADER_BYTES, None
         if length < 0:
             return api_key, api_version, correlation_id, _HEADER_BYTES, None
