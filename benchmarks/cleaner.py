@@ -20,11 +20,12 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks import apache_kafka_cleaner
-from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
-from kalda.storage.background import EventLoopExecutor
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.cleaner.cleaner import Cleaner
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleaningJob, CleaningResult
@@ -32,7 +33,6 @@ from kalda.storage.cleaner.job_planning import plan_job
 from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.log_to_clean import measure_log
 from kalda.storage.cleaner.runner import ProcessRunner
-from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.log_config import CleanupPolicy, LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.unified_log import UnifiedLog
@@ -188,7 +188,7 @@ async def _loop_delays(where: str) -> list[Figure]:
         gc.freeze()
         watcher = asyncio.create_task(watch())
         if where == "process":
-            runner = ProcessRunner()
+            runner = ProcessRunner(EventLoopExecutor(asyncio.get_running_loop()))
             cleaner = LogCleaner(manager, CleanerConfig, lambda: runner)
             with watched_steps() as steps:
                 assert await cleaner.clean_filthiest(runner), "the log is dirty"

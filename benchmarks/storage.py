@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from kalda.common.clock import SystemClock
 from kalda.common.types import TopicPartition
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.system.clock import SystemClock
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.unified_log import UnifiedLog

@@ -59,7 +59,8 @@ def test_loops_of_clients_watch_sockets_where_there_is_no_epoll() -> None:
     """The default loop of asyncio on Windows does not."""
     program = """
 import asyncio, socket
-from kalda.net.event_loop import new_event_loop, readers_of
+from kalda.runtime.network import readers_of
+from kalda.runtime.system.event_loop import new_event_loop
 
 loop = new_event_loop()
 assert isinstance(loop, asyncio.SelectorEventLoop), loop
@@ -80,7 +81,7 @@ theirs.close()
 def test_files_are_synced_where_there_is_no_fdatasync(tmp_path: Path) -> None:
     program = """
 import sys
-from kalda.storage.filesystem import OsFileSystem
+from kalda.runtime.system.filesystem import OsFileSystem
 
 file = OsFileSystem().open(sys.argv[1], create=True)
 file.write_at(b"synced", 0)

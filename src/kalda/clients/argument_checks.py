@@ -13,7 +13,7 @@ from typing import Final, TypeGuard
 
 from kalda.clients.errors import ClientConfigError
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import BootstrapError, BrokerConnectionError, ClientError, RequestTimedOutError
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 T = TypeVar("T")
 

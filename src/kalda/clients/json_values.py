@@ -13,9 +13,9 @@ from decimal import Decimal
 from enum import Enum
 from reprlib import repr as short_repr
 from typing import Any, Final, Literal, Union
-from uuid import UUID
 
 from kalda.clients.errors import ClientConfigError
+from kalda.common.types import UUID
 
 Read = Callable[[Any], Any]
 """Makes a value of a type from parsed JSON; raises `MismatchError`."""

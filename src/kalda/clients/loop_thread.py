@@ -19,8 +19,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
-from kalda.net.event_loop import new_event_loop
-from kalda.net.loop_logger import loop_logger, mark_loop_thread
+from kalda.runtime.system.event_loop import new_event_loop
+from kalda.runtime.system.loop_logger import loop_logger, mark_loop_thread
 
 logger: Final = loop_logger(__name__)
 

@@ -13,15 +13,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.argument_checks import check_topic_name
 from kalda.clients.errors import ClientError
 from kalda.common.errors import ErrorCode
 from kalda.common.public import public
-from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition, is_other_topic
-from kalda.net.connect import address_text
+from kalda.common.types import UUID, ZERO_UUID, BrokerEndpoint, TopicPartition, is_other_topic
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kalda.runtime.network import address_text
 
 
 @public

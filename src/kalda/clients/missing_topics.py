@@ -14,7 +14,7 @@ from kalda.clients.metadata import ClusterMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.nearest import DATA_CUTOFF, did_you_mean
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

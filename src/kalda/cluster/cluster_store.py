@@ -5,7 +5,6 @@ of leaders are in `isr_store`. Nothing is cached: each call reads or writes ZooK
 watch that it is given.
 """
 
-import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -20,8 +19,9 @@ from kalda.cluster.schema import (
     ReplicaAssignment,
     TopicAssignment,
 )
-from kalda.common.clock import Clock
-from kalda.common.types import TopicPartition, random_uuid, uuid_to_text
+from kalda.common.types import UUID, TopicPartition, random_uuid, uuid_to_text
+from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
@@ -55,7 +55,7 @@ class NewTopic:
     name: str
     partitions: Mapping[int, ReplicaAssignment]
     config: Mapping[str, str]
-    topic_id: uuid.UUID
+    topic_id: UUID
 
 
 class ClusterStore:
@@ -66,8 +66,9 @@ class ClusterStore:
     The methods list only further errors.
     """
 
-    def __init__(self, zookeeper: ZooKeeperClient, clock: Clock) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, clock: Clock, random: Random) -> None:
         self.zookeeper: Final = zookeeper
+        self.random: Final = random
         self._clock: Final = clock
 
     # The cluster and its brokers.
@@ -83,7 +84,7 @@ class ClusterStore:
                 data, _ = await self.zookeeper.get(paths.CLUSTER_ID)
                 return schema.decode_cluster_id(data)
             except NoNodeError:
-                cluster_id = uuid_to_text(random_uuid())
+                cluster_id = uuid_to_text(random_uuid(self.random))
             operations: list[Operation] = [
                 Create(paths.CLUSTER_ID, schema.encode_cluster_id(cluster_id)),
             ]
@@ -339,7 +340,7 @@ class ClusterStore:
         A caller that reads the configurations after this returns misses no change. Closing the returned
         handle stops the calls.
         """
-        changes = ConfigChanges(self.zookeeper, callback)
+        changes = ConfigChanges(self.zookeeper, self.random, callback)
         await changes.start()
         return changes
 

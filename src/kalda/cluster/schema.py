@@ -9,7 +9,6 @@ part of a value only if the next write names it.
 import json
 import logging
 import re
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
@@ -17,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 from kalda.cluster import paths
 from kalda.cluster.paths import INT32_MAX
 from kalda.common.log_text import bytes_text
-from kalda.common.types import ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition, uuid_from_text, uuid_to_text
 from kalda.zookeeper.port import Stat
 
 _INT32_MIN: Final = -(2**31)
@@ -124,7 +123,7 @@ class TopicAssignment:
     """A topic's id and the assignments of its partitions. `version` is the znode's."""
 
     topic: str
-    topic_id: uuid.UUID
+    topic_id: UUID
     partitions: Mapping[int, ReplicaAssignment] = field(default_factory=dict)
     version: int = -1
 

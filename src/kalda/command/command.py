@@ -185,7 +185,7 @@ def command(
 def _run(function: Callable[..., Awaitable[None] | None], tool: Tool, options: Mapping[str, Any]) -> None:
     if inspect.iscoroutinefunction(function):
         # Imported before there is a coroutine: Ctrl-C during the import would leave it behind.
-        from kalda.net.event_loop import run_on_new_loop
+        from kalda.runtime.system.event_loop import run_on_new_loop
 
         run_on_new_loop(function(tool, **options))
     else:

@@ -36,7 +36,7 @@ class _ClusterName(click.ParamType):  # type: ignore[type-arg]  # generic in new
         from kalda.command.errors import ToolError
         from kalda.common.config_def import ConfigError
         from kalda.net.client.client_errors import ClientError
-        from kalda.net.event_loop import run_on_new_loop
+        from kalda.runtime.system.event_loop import run_on_new_loop
 
         given = ctx.params
         with suppress(ToolError, ClientError, ConfigError, OSError):

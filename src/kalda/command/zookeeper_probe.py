@@ -11,7 +11,7 @@ from typing import Final
 from kalda.clients.errors import BrokerConnectionError, ClientError, TlsError
 from kalda.net.client.pipelined_connection import PipelinedConnection
 from kalda.net.client.tls_probe import speaks_tls
-from kalda.net.connect import address_text
+from kalda.runtime.network import address_text
 
 _SECONDS_MAX: Final = 0.5
 """How long a server may take to answer the probe; the tool goes on waiting for a slower one."""

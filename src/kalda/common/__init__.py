@@ -1,5 +1,5 @@
-"""Provides what every other package uses: error codes, API keys, clocks, settings, timers, metrics, logging.
+"""Provides what every other package uses: error codes, API keys, settings, timers, metrics, logging.
 
-It imports no other package of Kalda, opens no socket, and contains no logic of brokers, logs or
-clients.
+It imports no other package of Kalda than `kalda.runtime`, opens no socket, and contains no logic of brokers,
+logs or clients.
 """

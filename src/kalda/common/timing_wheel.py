@@ -25,7 +25,7 @@ import heapq
 from typing import Final, Generic, TypeVar
 
 from kalda.common import invariants
-from kalda.common.clock import Clock
+from kalda.runtime.clock import Clock
 
 T = TypeVar("T")
 

@@ -1,15 +1,29 @@
 """Defines small values that all layers share: partitions, broker endpoints, ids in Kafka's text form."""
 
 import base64
-import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from kalda.common.public import public
+from kalda.runtime.random import Random, new_uuid
+
+__all__ = [
+    "NO_PARTITION_LEADER",
+    "UUID",
+    "ZERO_UUID",
+    "BrokerEndpoint",
+    "TopicPartition",
+    "by_topic",
+    "is_other_topic",
+    "random_uuid",
+    "uuid_from_text",
+    "uuid_to_text",
+]
 
 NO_PARTITION_LEADER: Final = -1
-ZERO_UUID: Final = uuid.UUID(int=0)
+ZERO_UUID: Final = UUID(int=0)
 """The topic id of "no id": what the wire carries where a topic has none (KIP-516)."""
 
 
@@ -24,7 +38,7 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
-def is_other_topic(one: uuid.UUID, other: uuid.UUID) -> bool:
+def is_other_topic(one: UUID, other: UUID) -> bool:
     """Return whether two topic ids belong to different topics; no id may stand for any topic.
 
     A controller with an inter-broker protocol below 2.8 sends no ids, and a later controller does.
@@ -51,12 +65,12 @@ class BrokerEndpoint:
     rack: str | None = None
 
 
-def uuid_to_text(value: uuid.UUID) -> str:
+def uuid_to_text(value: UUID) -> str:
     """Write an id as Kafka does: URL-safe base64 of the 16 bytes, without padding (22 characters)."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode("ascii")
 
 
-def uuid_from_text(text: str) -> uuid.UUID:
+def uuid_from_text(text: str) -> UUID:
     """Read an id that `uuid_to_text` or Kafka wrote.
 
     Raises:
@@ -68,15 +82,15 @@ def uuid_from_text(text: str) -> uuid.UUID:
         raise ValueError(f"{text!r} is not an id in Kafka's base64 form: {error}") from None
     if len(raw) != 16:
         raise ValueError(f"{text!r} is not an id in Kafka's base64 form: {len(raw)} bytes, not 16")
-    return uuid.UUID(bytes=raw)
+    return UUID(bytes=raw)
 
 
-def random_uuid() -> uuid.UUID:
+def random_uuid(random: Random) -> UUID:
     """Make a new id, never one that Kafka reserves and never one whose text begins with a dash.
 
     Kafka avoids a leading ``-`` so that command lines do not take an id for a flag.
     """
     while True:
-        value = uuid.uuid4()
+        value = new_uuid(random)
         if value.int > 1 and not uuid_to_text(value).startswith("-"):
             return value

@@ -5,13 +5,12 @@ epoch. The other effects are conditional writes to ZooKeeper, whose outcomes com
 (`kalda.controller.events`).
 """
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from kalda.cluster.schema import BrokerInfo, PartitionState, ReplicaAssignment
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.controller.partition_state_machine import ElectionStrategy
 
 
@@ -26,7 +25,7 @@ class PartitionLeadership:
     """
 
     topic: str
-    topic_id: uuid.UUID
+    topic_id: UUID
     partition: int
     controller_epoch: int
     leader: int

@@ -8,8 +8,8 @@ gets the same moment.
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import Any, Final
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.formats.avro_schema import DECIMAL_DIGITS_MAX, TIMESTAMP_MICROS, is_decimal, is_uuid
 
 Convert = Callable[[Any], object]
@@ -80,9 +80,8 @@ def _record(wanted: Mapping[Any, Any], written: Mapping[Any, Any]) -> Convert | 
         return None
 
     def record(row: dict[str, object]) -> object:
-        for name, convert in converts.items():
-            row[name] = convert(row[name])
-        return row
+        # A row may be the default of a field, which all values share.
+        return row | {name: convert(row[name]) for name, convert in converts.items()}
 
     return record
 

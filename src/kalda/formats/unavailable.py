@@ -6,7 +6,6 @@ one.
 """
 
 import base64
-import uuid
 from collections.abc import Sequence
 from typing import Final
 
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.common.json_text import strict_json
+from kalda.common.types import UUID
 from kalda.formats.spec import FormatError
 
 DEFAULT: Final = "__debezium_unavailable_value"
@@ -40,7 +40,7 @@ class Placeholder:
         if not self._bytes:
             raise FormatError("option unavailable_value is empty; to switch it off, write none")
         name = self._bytes.decode(errors="replace")
-        hashed = uuid.UUID(bytes=_md5(self._bytes), version=3)
+        hashed = UUID(bytes=_md5(self._bytes), version=3)
         texts = [
             name,
             base64.b64encode(self._bytes).decode(),

@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Final
 
-from kalda.common.error_text import error_text
 from kalda.common.metrics import Metrics
-from kalda.net.bound_socket import bound_socket
 from kalda.net.metrics_text import OPENMETRICS_TYPE, TEXT_TYPE, exposition
+from kalda.runtime.error_text import error_text
+from kalda.runtime.system.bound_socket import bound_socket
 
 logger: Final = logging.getLogger(__name__)
 

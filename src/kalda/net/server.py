@@ -27,17 +27,18 @@ from time import monotonic
 from typing import Final
 
 from kalda.common import invariants
-from kalda.common.error_text import error_text
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
-from kalda.net.bound_socket import bound_socket
-from kalda.net.connect import address_text, on_daemon_thread
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
 from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserver
 from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 from kalda.net.tls_connection import TlsConnection
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import address_text
+from kalda.runtime.system.bound_socket import bound_socket
+from kalda.runtime.system.connect import on_daemon_thread
 from kalda.security.quota.connection_rates import UNLIMITED, ConnectionRates, plain_address
 from kalda.security.quota.rate import Window
 from kalda.security.tls.channel import TlsChannel

@@ -13,7 +13,6 @@ from mmap import mmap
 from time import monotonic
 from typing import Final
 
-from kalda.common.error_text import error_text
 from kalda.net.connection import (
     COALESCE_BYTES_MAX,
     Chunk,
@@ -23,7 +22,8 @@ from kalda.net.connection import (
     FrameHandler,
     PieceSource,
 )
-from kalda.net.event_loop import readers_of
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import readers_of
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that one connection may send before the others get their turn; the last send may exceed it."""

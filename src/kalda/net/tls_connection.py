@@ -17,7 +17,6 @@ from mmap import mmap
 from time import monotonic
 from typing import Final
 
-from kalda.common.error_text import error_text
 from kalda.net.connection import (
     Chunk,
     Connection,
@@ -25,11 +24,12 @@ from kalda.net.connection import (
     FrameHandler,
     PieceSource,
 )
-from kalda.net.event_loop import readers_of
 from kalda.net.foreign_protocols import recognise
 from kalda.net.listener_security import HandshakeObserver
 from kalda.net.socket_connection import SEND_TURN_BYTES_MAX, has_ended
 from kalda.protocol.framing import SIZE_BYTES
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import readers_of
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 
 TLS_HANDSHAKE: Final = 22

@@ -6,8 +6,8 @@ codecs have the same limits, see `codec`.
 
 import struct
 from typing import Any, TypeVar
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.protocol.protocol_errors import MessageError, ProtocolError
 from kalda.protocol.schema import (
     BYTES,

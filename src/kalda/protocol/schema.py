@@ -26,11 +26,10 @@ from typing import (
     dataclass_transform,
     overload,
 )
-from uuid import UUID
 
 from kalda.common.api_keys import ApiKey
 from kalda.common.public import public
-from kalda.common.types import ZERO_UUID
+from kalda.common.types import UUID, ZERO_UUID
 
 T = TypeVar("T")
 

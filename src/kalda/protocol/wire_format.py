@@ -7,8 +7,8 @@ they raise `ProtocolError` themselves.
 
 from functools import lru_cache
 from typing import Final
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.protocol.protocol_errors import ProtocolError
 
 Buffer = bytes | bytearray | memoryview

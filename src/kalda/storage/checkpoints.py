@@ -7,20 +7,19 @@ whole and replaced atomically.
 
 import json
 import os
-import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.log_text import bytes_text
-from kalda.common.types import TopicPartition, uuid_from_text, uuid_to_text
+from kalda.common.types import UUID, TopicPartition, uuid_from_text, uuid_to_text
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import CorruptCheckpointError
 from kalda.storage.file_names import (
     CLEAN_SHUTDOWN_FILE,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
 )
-from kalda.storage.filesystem import FileSystem
 
 _VERSION: Final = 0
 # ZooKeeper-era directories carry version 0, KRaft ones version 1; we write the former.
@@ -65,18 +64,18 @@ def parse_leader_epochs(data: bytes) -> list[tuple[int, int]]:
     return epochs
 
 
-def format_partition_metadata(topic_id: uuid.UUID) -> bytes:
+def format_partition_metadata(topic_id: UUID) -> bytes:
     """Write the topic id of a partition's directory (KIP-516)."""
     return f"version: {_VERSION}\ntopic_id: {uuid_to_text(topic_id)}".encode()
 
 
-def write_partition_metadata(file_system: FileSystem, directory: str, topic_id: uuid.UUID) -> None:
+def write_partition_metadata(file_system: FileSystem, directory: str, topic_id: UUID) -> None:
     """Write the topic id of a partition's directory."""
     path = os.path.join(directory, PARTITION_METADATA_FILE)
     file_system.replace(path, format_partition_metadata(topic_id), sync=False)
 
 
-def parse_partition_metadata(data: bytes) -> uuid.UUID:
+def parse_partition_metadata(data: bytes) -> UUID:
     """Read what `format_partition_metadata` or Kafka wrote; raises `CorruptCheckpointError`.
 
     Kalda once wrote `ZERO_UUID` for a topic without an id; Kafka refuses such a file.

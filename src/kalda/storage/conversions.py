@@ -22,10 +22,10 @@ from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 from weakref import WeakSet
 
-from kalda.common.error_text import without_frames
 from kalda.common.errors import ErrorCode
 from kalda.records.compression import Checkpoint, go_on
 from kalda.records.errors import RecordsError
+from kalda.runtime.error_text import without_frames
 from kalda.storage.errors import StorageError
 
 logger: Final = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ import logging
 import resource
 from typing import Final
 
-from kalda.common.error_text import error_text
+from kalda.runtime.error_text import error_text
 
 logger: Final = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
-from kalda.common.error_text import error_text
-from kalda.storage.filesystem import FileSystem
+from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import FileSystem
 
 LASTING: Final = frozenset(
     (

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC, BatchHeader, read_header
 from kalda.records.errors import NeedMoreBytes
-from kalda.storage.filesystem import Buffer, File, FileSystem
+from kalda.runtime.filesystem import Buffer, File, FileSystem
 from kalda.storage.log_caches import FifoCache
 
 # Base offset, batch length, magic, last offset delta: enough to find the next.

@@ -20,8 +20,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Final
 
-from kalda.common.error_text import error_text
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
+from kalda.runtime.error_text import error_text
 from kalda.storage.errors import LogStorageError, StorageError
 from kalda.storage.file_names import (
     PARTITION_METADATA_FILE,
@@ -97,7 +97,7 @@ class FutureLogs:
         self._checkpoints.note(log)
 
     def create(
-        self, topic_partition: TopicPartition, log_directory: str, topic_id: uuid.UUID | None
+        self, topic_partition: TopicPartition, log_directory: str, topic_id: UUID | None
     ) -> UnifiedLog:
         """Create an empty future log in a log directory.
 

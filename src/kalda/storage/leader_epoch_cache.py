@@ -9,10 +9,10 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Final
 
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
 from kalda.storage.errors import CorruptCheckpointError
 from kalda.storage.file_names import LEADER_EPOCH_CHECKPOINT_FILE
-from kalda.storage.filesystem import FileSystem
 
 UNDEFINED_EPOCH: Final = -1
 UNDEFINED_EPOCH_OFFSET: Final = -1

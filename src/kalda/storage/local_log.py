@@ -10,8 +10,8 @@ from typing import Final
 
 from kalda.common.types import TopicPartition
 from kalda.records.batch import BatchHeader
+from kalda.runtime.filesystem import Buffer
 from kalda.storage.file_records import EMPTY_SLICE, FileSlice
-from kalda.storage.filesystem import Buffer
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_resources import LogResources
 from kalda.storage.log_segment import LogSegment

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
+from kalda.runtime.error_text import error_text
 from kalda.storage.checkpoints import read_offset_checkpoint
 from kalda.storage.errors import CorruptCheckpointError
 from kalda.storage.file_names import (

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from kalda.common.error_text import error_text
+from kalda.runtime.error_text import error_text
 from kalda.storage.file_names import PARTITION_METADATA_FILE
 from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog

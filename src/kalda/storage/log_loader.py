@@ -12,12 +12,12 @@ in between are recorded as missing (`missing_offsets`, ADR 18).
 
 import logging
 import os
-import uuid
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
+from kalda.runtime.filesystem import TEMPORARY_SUFFIX, DirectoryEntry
 from kalda.storage.checkpoints import parse_partition_metadata
 from kalda.storage.errors import CorruptCheckpointError, CorruptIndexError
 from kalda.storage.file_names import (
@@ -34,7 +34,6 @@ from kalda.storage.file_names import (
     offset_file_name,
     parse_offset_file_name,
 )
-from kalda.storage.filesystem import TEMPORARY_SUFFIX, DirectoryEntry
 from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.local_log import LocalLog
 from kalda.storage.log_config import INT64_MAX, LogConfig
@@ -395,7 +394,7 @@ class LogLoader:
             self._epochs.clear()
             self._suspect.update(segment.base_offset for segment in segments)
 
-    def _read_topic_id(self) -> uuid.UUID | None:
+    def _read_topic_id(self) -> UUID | None:
         if PARTITION_METADATA_FILE not in self._entries:
             return None
         path = self._path(PARTITION_METADATA_FILE)

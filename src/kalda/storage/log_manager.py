@@ -20,10 +20,12 @@ from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
 
-from kalda.common.clock import Clock
-from kalda.common.error_text import error_text
-from kalda.common.types import ZERO_UUID, TopicPartition
-from kalda.storage.background import BackgroundExecutor, InlineExecutor
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
+from kalda.runtime.background import BackgroundExecutor, InlineExecutor
+from kalda.runtime.clock import Clock
+from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import DirectoryLock, FileSystem
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
 from kalda.storage.conversions import Conversions
 from kalda.storage.directory_failures import is_out_of_space, remedy
@@ -46,7 +48,6 @@ from kalda.storage.file_names import (
     partition_directory_name,
     stray_directory_name,
 )
-from kalda.storage.filesystem import DirectoryLock, FileSystem, OsFileSystem
 from kalda.storage.future_logs import FutureLogs
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_checkpoints import LogCheckpoints, Offsets, offsets_of
@@ -220,7 +221,7 @@ class LogManager:
         """Return all logs, as a live view."""
         return self._logs
 
-    def get_or_create(self, topic_partition: TopicPartition, topic_id: uuid.UUID | None = None) -> UnifiedLog:
+    def get_or_create(self, topic_partition: TopicPartition, topic_id: UUID | None = None) -> UnifiedLog:
         """Return the partition's log; create it if there is none.
 
         A topic without an id (None or `ZERO_UUID`) gets the log that is there, whatever its id.

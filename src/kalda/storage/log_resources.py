@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
-from kalda.storage.background import BackgroundExecutor
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.conversions import Conversions, InlineConversions
 from kalda.storage.directory_failures import DirectoryFailures
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
 
 

@@ -14,6 +14,7 @@ from kalda.records.batch import BatchHeader, read_header, validate
 from kalda.records.errors import RecordsError
 from kalda.records.message_set import first_offset
 from kalda.records.validation import search_batch
+from kalda.runtime.filesystem import Buffer
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.file_names import (
     DELETED_SUFFIX,
@@ -25,7 +26,6 @@ from kalda.storage.file_names import (
     offset_file_name,
 )
 from kalda.storage.file_records import BatchPosition, FileRecords
-from kalda.storage.filesystem import Buffer
 from kalda.storage.log_config import INT32_MAX, LogConfig
 from kalda.storage.log_resources import LogResources
 from kalda.storage.offset_index import OffsetIndex

@@ -10,7 +10,6 @@ import math
 import time
 from typing import Final, NamedTuple
 
-from kalda.common.error_text import without_frames
 from kalda.records.batch import (
     COMPRESSION_MASK,
     CONTROL_FLAG,
@@ -56,6 +55,7 @@ from kalda.records.message_set import append_plain_messages, append_wrapped_mess
 from kalda.records.recompression import repack
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.records.validation import RecordsCheck, TimestampBounds
+from kalda.runtime.error_text import without_frames
 from kalda.storage.checked_batches import CheckedBatches, describe
 from kalda.storage.errors import (
     HeavyBatchError,

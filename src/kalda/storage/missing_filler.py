@@ -9,10 +9,10 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from kalda.common.error_text import error_text
 from kalda.records.batch import Buffer, iter_headers, validate
 from kalda.records.errors import RecordsError
 from kalda.records.message_set import first_offset
+from kalda.runtime.error_text import error_text
 from kalda.storage.errors import (
     CorruptIndexError,
     GapChangedError,

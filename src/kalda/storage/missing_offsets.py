@@ -12,9 +12,9 @@ import os
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_leader_epochs, parse_leader_epochs
 from kalda.storage.file_names import MISSING_OFFSETS_FILE
-from kalda.storage.filesystem import FileSystem
 
 
 class OffsetRange(NamedTuple):

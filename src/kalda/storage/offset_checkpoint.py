@@ -9,11 +9,11 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
-from kalda.storage.background import BackgroundExecutor
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import format_offset_checkpoint_lines, offset_checkpoint_line
-from kalda.storage.filesystem import FileSystem
 
 logger: Final = logging.getLogger(__name__)
 

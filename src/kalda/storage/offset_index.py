@@ -11,8 +11,8 @@ import struct
 from itertools import pairwise
 from typing import Final, NamedTuple
 
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import CorruptIndexError
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import FifoCache
 
 _INT32_MAX: Final = 2**31 - 1

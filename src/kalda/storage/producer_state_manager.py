@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Final, NamedTuple
 
-from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.batch import (
     NO_PRODUCER_EPOCH,
@@ -28,6 +27,8 @@ from kalda.records.batch import (
 )
 from kalda.records.control import ControlRecordType, EndTransactionMarker
 from kalda.records.errors import RecordsError
+from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import (
     CorruptSnapshotError,
     InvalidProducerEpochError,
@@ -37,7 +38,6 @@ from kalda.storage.errors import (
     UnknownProducerIdError,
 )
 from kalda.storage.file_names import PRODUCER_SNAPSHOT_SUFFIX, offset_file_name
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.producer_snapshot import format_snapshot, parse_snapshot
 from kalda.storage.producer_state_entry import (
     NO_TRANSACTION,

@@ -10,13 +10,13 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
 from kalda.records.batch import BatchHeader
 from kalda.records.errors import RecordsError
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import TEMPORARY_SUFFIX, FileSystem
 from kalda.storage.errors import CorruptIndexError
 from kalda.storage.file_names import LOG_SUFFIX, offset_file_name
-from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
 from kalda.storage.leader_epoch_cache import LeaderEpochFileCache
 from kalda.storage.log_segment import LogSegment, Recovered
 from kalda.storage.producer_state_manager import ProducerStateManager

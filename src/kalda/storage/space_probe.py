@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Final
 
-from kalda.storage.filesystem import FileSystem
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.volume import volume_bytes
 
 PROBE_FILE: Final = ".space-probe"

@@ -7,8 +7,8 @@ that t is the largest timestamp of the segment up to the batch that ends with o,
 import struct
 from typing import Final, NamedTuple
 
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import CorruptIndexError
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import FifoCache
 from kalda.storage.offset_index import SparseIndex
 

@@ -10,8 +10,8 @@ import contextlib
 import struct
 from typing import Final, NamedTuple
 
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.errors import CorruptIndexError
-from kalda.storage.filesystem import FileSystem
 
 ENTRY: Final = struct.Struct(">hqqqq")
 _VERSION: Final = 0

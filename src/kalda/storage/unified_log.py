@@ -11,15 +11,14 @@ calls ``log_start_offset <= last_stable_offset <= high_watermark <= log_end_offs
 import contextlib
 import logging
 import os
-import uuid
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from kalda.common import invariants
-from kalda.common.error_text import error_text
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.records.batch import CONTROL_FLAG, BatchHeader, read_header, set_base_offset_and_leader_epoch
 from kalda.records.control import EndTransactionMarker, read_end_transaction_marker
+from kalda.runtime.error_text import error_text
 from kalda.storage import retention
 from kalda.storage.checked_batches import CheckedBatches, LogEnd, read_follower_batches
 from kalda.storage.checkpoints import write_partition_metadata
@@ -81,7 +80,7 @@ class UnifiedLog:
         local: LocalLog,
         resources: LogResources,
         *,
-        topic_id: uuid.UUID | None,
+        topic_id: UUID | None,
         log_start_offset: int,
         high_watermark: int,
         leader_epochs: LeaderEpochFileCache,
@@ -506,7 +505,7 @@ class UnifiedLog:
         self.validator = LogValidator(config)
         self.producer_state.expiration_ms = config.producer_id_expiration_ms
 
-    def assign_topic_id(self, topic_id: uuid.UUID) -> None:
+    def assign_topic_id(self, topic_id: UUID) -> None:
         """Write the topic id of the directory, once.
 
         Raises:

@@ -10,8 +10,9 @@ import os
 import weakref
 from typing import Final
 
-from kalda.common.regular_file import open_regular
-from kalda.storage.filesystem import Buffer, DirectoryLock, File, OsFile, OsFileSystem
+from kalda.runtime.filesystem import Buffer, DirectoryLock, File
+from kalda.runtime.system.filesystem import OsFile, OsFileSystem
+from kalda.runtime.system.regular_file import open_regular
 
 
 class CrashableFileSystem(OsFileSystem):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from kalda.command.output import Json
 from kalda.command.tables import Cell, Table
 from kalda.common.types import BrokerEndpoint, TopicPartition, by_topic
-from kalda.net.connect import address_text
+from kalda.runtime.network import address_text
 
 if TYPE_CHECKING:
     from kalda.clients.admin.groups import (

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from kalda.broker.process.config import started_properties
 from kalda.broker.server import BrokerServer
-from kalda.common.clock import SystemClock
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.create_topics import (
@@ -19,10 +18,12 @@ from kalda.protocol.messages.create_topics import (
     CreateTopicsResponse,
 )
 from kalda.protocol.schema import Message
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.settings import BrokerConfig
-from kalda.storage.background import EventLoopExecutor
-from kalda.storage.filesystem import OsFileSystem
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
+from tests.runtimes import runtime_with
 
 M = TypeVar("M", bound=Message)
 WAIT_SECONDS = 20
@@ -143,9 +144,7 @@ class PeerCluster:
         broker = BrokerServer(
             config,
             session,
-            file_system=self._files,
-            clock=self._clock,
-            executor=self._executor,
+            runtime=runtime_with(clock=self._clock, file_system=self._files, background=self._executor),
             dialer=self.dialer,
         )
         async with asyncio.TaskGroup() as tasks:

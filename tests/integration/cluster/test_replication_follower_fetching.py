@@ -11,15 +11,16 @@ from kalda.broker.replicas.in_sync import FollowerState
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, ReplicationQuota
 from kalda.broker.server import BrokerServer
-from kalda.common.clock import SystemClock
 from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.net.peer.dialer import TcpDialer
+from kalda.runtime.system.clock import SystemClock
 from kalda.settings import BrokerConfig
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import FetchIsolation
 from tests.integration.broker.test_broker_server import TOPIC, Client, broker_at
+from tests.runtimes import seeded
 from tests.unit.storage.log_fixtures import batch
 
 LEADER, FOLLOWER = 0, 2
@@ -48,6 +49,7 @@ class Follower:
             wake=self.woken.append,
             broker_epoch=lambda: -1,
             clock=clock,
+            random=seeded(),
             tasks=tasks,
         )
 

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from kalda import Admin
-from kalda.net.bound_socket import bound_socket
+from kalda.runtime.system.bound_socket import bound_socket
 from kalda.testing import KaldaProcess
 from kalda.testing.process import free_ports
 

@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kalda.common.clock import SystemClock
-from kalda.storage.background import EventLoopExecutor
-from kalda.storage.filesystem import OsFileSystem
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener

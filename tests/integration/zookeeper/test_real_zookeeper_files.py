@@ -9,9 +9,9 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
-from kalda.common.clock import SystemClock
-from kalda.storage.background import InlineExecutor
-from kalda.storage.filesystem import OsFileSystem
+from kalda.runtime.background import InlineExecutor
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.zookeeper.port import Create, Delete, SetData
 from kalda.zookeeper.server.ephemeral_owner import CONTAINER_OWNER, ttl_owner
 from kalda.zookeeper.server.processor_requests import (

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.storage.background import InlineExecutor
+from kalda.runtime.background import InlineExecutor
 from kalda.zookeeper.protocol.op_codes import OK, SYSTEM_ERROR, OpCode
 from kalda.zookeeper.protocol.requests import (
     WORLD_ALL,

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kalda.common.clock import ManualClock
-from kalda.storage.background import BackgroundExecutor, EventLoopExecutor
-from kalda.storage.filesystem import FileSystem, OsFileSystem
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.clock import ManualClock
+from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.zookeeper.protocol import responses
 from kalda.zookeeper.protocol.jute import Reader
 from kalda.zookeeper.protocol.op_codes import NOTIFICATION_XID, OK, OpCode

@@ -19,7 +19,6 @@ from kalda.broker.replicas.follower.follower_fetch_session import FollowerFetchS
 from kalda.broker.replicas.follower.truncation import LeaderOffsets
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, ReplicationQuota
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
     FetchAnswer,
@@ -30,6 +29,7 @@ from kalda.protocol.fast.fetch import (
 )
 from kalda.protocol.fast.fetch_response import parse_fetch_response
 from kalda.records.batch import iter_headers
+from kalda.runtime.clock import ManualClock
 from kalda.storage.file_records import FileSlice
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_types import FetchIsolation

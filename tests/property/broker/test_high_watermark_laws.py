@@ -15,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from kalda.broker.replicas.in_sync import IsrChange, ReplicationRules
 from kalda.broker.replicas.partition import Partition
 from kalda.cluster.schema import PartitionState
-from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import PartitionLeadership
+from kalda.runtime.clock import ManualClock
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from tests.unit.storage.log_fixtures import batch

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kalda.common.clock import ManualClock
 from kalda.common.timing_wheel import TimerEntry, TimingWheel
+from kalda.runtime.clock import ManualClock
 
 ADD = st.tuples(st.just("add"), st.one_of(st.integers(-5, 40), st.integers(0, 5_000), st.integers(0, 10**7)))
 CANCEL = st.tuples(st.just("cancel"), st.integers(0, 1_000))

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.spark.source import mapped_segment
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.runner import InlineRunner
-from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.log_config import CleanupPolicy
 from kalda.storage.producer_state_manager import AppendOrigin
 from tests.unit.spark.source.in_place_fixtures import InPlaceBroker, InPlaceRead, fetched_rows, options

@@ -18,7 +18,6 @@ from kalda.broker.requests.handlers.produce import handle_produce
 from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
-from kalda.common.clock import Clock, ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
@@ -41,9 +40,10 @@ from kalda.protocol.messages.produce import (
     TopicProduceData,
 )
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.clock import Clock, ManualClock
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.conversions import ConversionOwner, ConversionWork, Done, InlineConversions
 from kalda.storage.file_records import FileSlice
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from tests.unit.broker.partial_services import services_with

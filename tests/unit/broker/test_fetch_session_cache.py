@@ -11,8 +11,8 @@ from kalda.broker.fetching.fetch_session import (
     SessionlessContext,
     next_epoch,
 )
-from kalda.common.clock import ManualClock
 from kalda.protocol.fast.fetch import FetchPartitionFields, FetchRequestFields, PartitionFetchResult
+from kalda.runtime.clock import ManualClock
 
 
 class Sized:

@@ -18,7 +18,6 @@ from kalda.broker.replicas.replica_selector import (
 from kalda.broker.replicas.replication_quota import LEADER_REPLICAS, ReplicationQuota
 from kalda.broker.requests.api import Pending
 from kalda.broker.requests.handlers import delete_records
-from kalda.common.clock import Clock, ManualClock
 from kalda.common.config_def import ConfigError
 from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
@@ -30,6 +29,7 @@ from kalda.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kalda.protocol.messages.fetch import ReplicaState
+from kalda.runtime.clock import Clock, ManualClock
 from tests.unit.broker.data_path_fakes import TOPIC, TOPIC_ID, DataPath, batch, leadership, records_of
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
 from tests.unit.broker.partial_services import finished

@@ -15,7 +15,6 @@ import pytest
 from kalda.clients import node_connection
 from kalda.clients.errors import BrokerConnectionError, ClientError, error_for
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol import registry
@@ -42,6 +41,7 @@ from kalda.protocol.messages import (
     txn_offset_commit,
 )
 from kalda.protocol.schema import STRING, UUID_KIND, ArrayKind, Kind, Message, Struct
+from kalda.runtime.system.clock import SystemClock
 from tests.virtual_time import LoopClock
 
 M = TypeVar("M", bound=Struct)

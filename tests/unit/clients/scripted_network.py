@@ -17,10 +17,10 @@ from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.network_client import NO_NODE, coordinator_node_id
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import Clock
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol import registry
 from kalda.protocol.schema import Message
+from kalda.runtime.clock import Clock
 
 R = TypeVar("R", bound=Message)
 M = TypeVar("M", bound=Message)

@@ -16,7 +16,7 @@ from kalda.clients import loop_thread
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
 from kalda.clients.loop_thread import LoopThread, LoopWatch
 from kalda.clients.producer.record_future import BatchResult
-from kalda.net.loop_logger import drain_log
+from kalda.runtime.system.loop_logger import drain_log
 
 
 @pytest.fixture

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from kalda.common.error_text import error_text
 from kalda.common.log_text import bytes_text, numbers_text, partitions_text
+from kalda.runtime.error_text import error_text
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kalda.common.clock import ManualClock
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.timing_wheel import TimingWheel
+from kalda.runtime.clock import ManualClock
 
 
 class Call:

@@ -5,9 +5,9 @@ import weakref
 
 import pytest
 
-from kalda.common.clock import ManualClock
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
+from kalda.runtime.clock import ManualClock
 
 
 class Waiting(DelayedOperation):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from kalda.common.clock import ManualClock
 from kalda.common.timing_wheel import TimingWheel
+from kalda.runtime.clock import ManualClock
 
 
 @pytest.fixture

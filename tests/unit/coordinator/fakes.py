@@ -5,13 +5,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.runtime.coordinator_shard import ShardContext
 from kalda.records.batch import iter_headers, set_base_offset_and_leader_epoch
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.clock import ManualClock
 
 
 class FakeCall:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
@@ -14,6 +13,7 @@ from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, Pa
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.runtime.shard_context import RETRY_MS
 from kalda.records.batch import iter_headers
+from kalda.runtime.clock import ManualClock
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop, TableShard, record
 
 P = 7

@@ -1,6 +1,5 @@
 """Loading a shard: every kind of log that compaction, transactions and crashes leave behind."""
 
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.runtime.coordinator_runtime import (
     RELOAD_MS,
@@ -10,6 +9,7 @@ from kalda.coordinator.runtime.coordinator_runtime import (
 )
 from kalda.coordinator.runtime.load_scheduler import SLICE_SECONDS, SLICE_SECONDS_MAX
 from kalda.coordinator.runtime.log_replay import RECORDS_PER_STEP
+from kalda.runtime.clock import ManualClock
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop, TableShard, record
 
 P = 0

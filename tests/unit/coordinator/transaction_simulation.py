@@ -4,7 +4,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
@@ -21,6 +20,7 @@ from kalda.coordinator.transaction.transaction_metadata import Identity, Transac
 from kalda.coordinator.transaction.transaction_shard import TransactionShard
 from kalda.records.batch import iter_headers
 from kalda.records.record import iter_records
+from kalda.runtime.clock import ManualClock
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop
 
 T = TypeVar("T")

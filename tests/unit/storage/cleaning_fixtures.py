@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 
-from kalda.common.clock import ManualClock
 from kalda.records.batch import iter_headers
 from kalda.records.compression import Compression
 from kalda.records.control import ControlRecordType
 from kalda.records.record import Record, RecordBatchBuilder, iter_records
+from kalda.runtime.clock import ManualClock
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.log_cleaner import LogCleaner
 from kalda.storage.cleaner.runner import CleaningRunner, InlineRunner

@@ -4,7 +4,7 @@ import errno
 import os
 from collections.abc import Callable
 
-from kalda.storage.filesystem import Buffer, DirectoryEntry, DirectoryLock, File
+from kalda.runtime.filesystem import Buffer, DirectoryEntry, DirectoryLock, File
 
 
 class Node:

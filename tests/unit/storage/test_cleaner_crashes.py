@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kalda.common.clock import ManualClock
 from kalda.records.control import ControlRecordType
 from kalda.records.record import Record
+from kalda.runtime.clock import ManualClock
 from kalda.storage.log_types import FetchIsolation
 from tests.unit.storage.cleaning_fixtures import CompactedBroker, compacted, contents, records_of
 from tests.unit.storage.faulty_file_system import FaultyFileSystem

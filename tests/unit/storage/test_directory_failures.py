@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
-from kalda.storage.background import InlineExecutor
+from kalda.runtime.background import InlineExecutor
+from kalda.runtime.clock import ManualClock
 from kalda.storage.errors import LogDirectoryError, LogDirectoryLockedError, LogStorageError
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kalda.common.clock import ManualClock, SystemClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.runtime.clock import ManualClock
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.checkpoints import parse_partition_metadata, read_offset_checkpoint
 from kalda.storage.errors import (
     InconsistentTopicIdError,
@@ -18,7 +20,6 @@ from kalda.storage.errors import (
     LogDirectoryLockedError,
     LogStorageError,
 )
-from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager

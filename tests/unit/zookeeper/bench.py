@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from kalda.common.clock import ManualClock
-from kalda.storage.background import InlineExecutor
+from kalda.runtime.background import InlineExecutor
+from kalda.runtime.clock import ManualClock
 from kalda.zookeeper.server.acl import Identity
 from kalda.zookeeper.server.processor_requests import Multi, NodeOperation, Read, Request, Write
 from kalda.zookeeper.server.txn_log import RESERVE_BYTES

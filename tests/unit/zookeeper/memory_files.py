@@ -4,7 +4,7 @@ import bisect
 import errno
 from collections.abc import Callable
 
-from kalda.storage.filesystem import Buffer, DirectoryEntry, DirectoryLock, File
+from kalda.runtime.filesystem import Buffer, DirectoryEntry, DirectoryLock, File
 
 
 class Crash(BaseException):
@@ -71,7 +71,7 @@ class MemoryLock:
 
 
 class MemoryFileSystem:
-    """Fills `kalda.storage.filesystem.FileSystem`."""
+    """Fills `kalda.runtime.filesystem.FileSystem`."""
 
     def __init__(self) -> None:
         self.inodes: dict[str, Inode] = {}

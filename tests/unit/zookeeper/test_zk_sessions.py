@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kalda.common.clock import ManualClock
 from kalda.common.config_def import ConfigError, MissingFeatureError
-from kalda.storage.background import InlineExecutor
-from kalda.storage.filesystem import OsFileSystem
+from kalda.runtime.background import InlineExecutor
+from kalda.runtime.clock import ManualClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.zookeeper.server.config import FOUR_LETTER_WORDS, ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.session_passwords import load_passwords

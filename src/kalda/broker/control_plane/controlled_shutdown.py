@@ -15,10 +15,10 @@ from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.cluster import paths
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.controller.driver import ControllerDriver
-from kalda.net.connect import address_text
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
+from kalda.runtime.network import address_text
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import ZooKeeperClient

@@ -5,14 +5,13 @@ controller runs in its own process or on another broker. Old versions, which rep
 every partition, are read but not written.
 """
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica, UpdateMetadata
 from kalda.protocol.messages.leader_and_isr import (
     TYPE_FULL,
@@ -140,7 +139,7 @@ def read_leader_and_isr_response(
     request: LeaderAndIsr, response: LeaderAndIsrResponse
 ) -> dict[TopicPartition, ErrorCode]:
     """Return the partitions that failed; a topic id outside the request is ignored."""
-    names: dict[uuid.UUID, str] = {each.topic_id: each.topic for each in request.partitions}
+    names: dict[UUID, str] = {each.topic_id: each.topic for each in request.partitions}
     found = [
         (names.get(topic.topic_id), each) for topic in response.topics for each in topic.partition_errors
     ]
@@ -341,7 +340,7 @@ def _read_partitions(
 
 
 def _read_partition(
-    topic: str, topic_id: uuid.UUID, state: LeaderAndIsrPartitionState | UpdateMetadataPartitionState
+    topic: str, topic_id: UUID, state: LeaderAndIsrPartitionState | UpdateMetadataPartitionState
 ) -> PartitionLeadership:
     """Return one partition; fields that the message lacks have the values of an idle partition."""
     adding: tuple[int, ...] = ()

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kalda.common import invariants
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.protocol.fast.fetch import (
     FINAL_EPOCH,
@@ -29,6 +28,7 @@ from kalda.protocol.fast.fetch import (
     PartitionName,
     TopicAnswers,
 )
+from kalda.runtime.clock import Clock
 
 EVICTION_MS: Final = 120_000
 """A session that is unused for this long may be evicted for any other; one of this age, for a larger one."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 from typing import Final
-from uuid import UUID
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.topics import TopicInfo
 
 

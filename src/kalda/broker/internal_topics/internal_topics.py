@@ -17,13 +17,13 @@ from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.metrics import Metrics, metric_name
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.coordinator.partitioning import partition_of
 from kalda.coordinator.runtime.coordinator_runtime import CoordinatorRuntime, PartitionState, RuntimeConfig
 from kalda.coordinator.runtime.coordinator_shard import CoordinatorShard, Loop
+from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import ZooKeeperError
 

@@ -6,7 +6,6 @@ with any number of topics. Waiting for a change (`topics.topic_wait`) and the la
 (`requests.topic_responses`) are elsewhere.
 """
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -16,6 +15,7 @@ from kalda.common import invariants
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import (
     NO_PARTITION_LEADER,
+    UUID,
     ZERO_UUID,
     BrokerEndpoint,
     TopicPartition,
@@ -31,7 +31,7 @@ class TopicMetadata:
     """One topic; `partitions` are ordered by number."""
 
     name: str
-    topic_id: uuid.UUID
+    topic_id: UUID
     partitions: Mapping[int, PartitionLeadership]
 
 
@@ -76,7 +76,7 @@ class MetadataCache:
         """Return a topic, or None."""
         return self._topics.get(name)
 
-    def topic_name(self, topic_id: uuid.UUID) -> str | None:
+    def topic_name(self, topic_id: UUID) -> str | None:
         """Return the name of the topic with this id, or None."""
         return self._names_by_id.get(topic_id.bytes)
 
@@ -84,7 +84,7 @@ class MetadataCache:
         """Return the name of the topic whose id has these bytes, or None."""
         return self._names_by_id.get(topic_id)
 
-    def topic_id(self, name: str) -> uuid.UUID:
+    def topic_id(self, name: str) -> UUID:
         """Return a topic's id; `ZERO_UUID` if the topic is unknown or has no id."""
         topic = self._topics.get(name)
         return topic.topic_id if topic is not None else ZERO_UUID

@@ -24,9 +24,9 @@ from kalda.cluster.cluster_store import BrokerIdInUseError, ClusterStore
 from kalda.cluster.schema import BrokerInfo
 from kalda.common import invariants
 from kalda.common.backoff import jittered
-from kalda.common.clock import Clock
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.checkpoints import MetaProperties, read_meta_properties
-from kalda.storage.filesystem import FileSystem
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState, WatchEvent
 
@@ -152,7 +152,7 @@ class BrokerRegistration:
             except ZooKeeperError as error:
                 if self._state is RegistrationState.NOT_REGISTERED:
                     logger.warning("broker %d is not registered yet: %s", self._broker_id, error)
-                await asyncio.sleep(jittered(_RETRY_SECONDS))
+                await asyncio.sleep(jittered(_RETRY_SECONDS, self._cluster.random))
                 self._changed.set()
             await self._changed.wait()
             self._changed.clear()
@@ -207,7 +207,7 @@ class BrokerRegistration:
                 ):
                     raise
                 logger.warning("broker %d is not registered yet: %s", info.id, error)
-                await asyncio.sleep(jittered(_RETRY_SECONDS))
+                await asyncio.sleep(jittered(_RETRY_SECONDS, self._cluster.random))
             else:
                 if self._accept(info, session_id, epoch):
                     # `run` sets a watch on the znode.

@@ -11,7 +11,7 @@ import os.path
 from collections.abc import Sequence
 from typing import Final
 
-from kalda.storage.filesystem import FileSystem
+from kalda.runtime.filesystem import FileSystem
 from kalda.zookeeper.port import SessionKey
 
 logger: Final = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.cluster.schema import NO_LEADER
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, by_topic
 from kalda.net.peer.dialer import Dialer
@@ -23,6 +22,8 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
+from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 
 REFRESH_SECONDS: Final = 10.0
 """Less than the usual scrape interval of 15 s, so that each scrape has the values of the previous one."""
@@ -42,6 +43,7 @@ class RemoteEndOffsets:
         cache: MetadataCache,
         clock: Clock,
         dialer: Dialer,
+        random: Random,
         *,
         listener: str,
         timeout_ms: int,
@@ -60,6 +62,7 @@ class RemoteEndOffsets:
             dialer,
             broker_id,
             cache,
+            random,
             listener=listener,
             timeout_ms=timeout_ms,
             request=self._request,

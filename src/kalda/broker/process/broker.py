@@ -18,14 +18,13 @@ from kalda.broker.process.secure import write_bootstrap
 from kalda.broker.process.start_log import Announcement
 from kalda.broker.server import BrokerServer
 from kalda.cluster.znode_audit import close_open_znodes
-from kalda.common.clock import SystemClock
-from kalda.net.event_loop import poll_busily
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.event_loop import poll_busily
+from kalda.runtime.system.runtime import system_runtime
 from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import read_client_security
 from kalda.settings import BrokerConfig
 from kalda.settings.summary import differing_settings, settings_without_effect
-from kalda.storage.background import EventLoopExecutor
-from kalda.storage.filesystem import OsFileSystem
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
@@ -42,7 +41,7 @@ def make_broker(
     config: BrokerConfig, zookeeper: ZooKeeperClient, executor: EventLoopExecutor
 ) -> BrokerServer:
     """Return a broker that uses the files and the clock of this machine."""
-    return BrokerServer(config, zookeeper, file_system=OsFileSystem(), clock=SystemClock(), executor=executor)
+    return BrokerServer(config, zookeeper, runtime=system_runtime(executor))
 
 
 async def serve(

@@ -10,8 +10,8 @@ from kalda.broker.context.start_error import BrokerStartError
 from kalda.cluster.cluster_store import BrokerIdInUseError
 from kalda.cluster.schema import SchemaError
 from kalda.common.config_def import ConfigError
-from kalda.common.error_text import error_text
 from kalda.common.logging import report_failure
+from kalda.runtime.error_text import error_text
 from kalda.storage.errors import StorageError
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.server.data_directory_errors import CorruptionError, DirectoryInUseError

@@ -23,8 +23,9 @@ from kalda.broker.process.malloc_tuning import keep_freed_memory
 from kalda.broker.process.ports import WantedPort, require_free
 from kalda.broker.process.start_log import Announcement
 from kalda.broker.process.start_rollback import StartUndo
-from kalda.net.event_loop import new_event_loop
-from kalda.storage.filesystem import DirectoryLock, OsFileSystem
+from kalda.runtime.filesystem import DirectoryLock
+from kalda.runtime.system.event_loop import new_event_loop
+from kalda.runtime.system.filesystem import OsFileSystem
 
 logger: Final = logging.getLogger(__name__)
 

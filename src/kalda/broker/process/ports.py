@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kalda.broker.process.errors import ProcessError
-from kalda.net.bound_socket import probe
-from kalda.net.connect import address_text
+from kalda.runtime.network import address_text
+from kalda.runtime.system.bound_socket import probe
 from kalda.settings import BrokerConfig
 
 

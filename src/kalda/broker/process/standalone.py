@@ -26,10 +26,11 @@ from kalda.broker.process.secure import ensure_users, open_doors
 from kalda.broker.process.start_log import Announcement
 from kalda.broker.process.zookeeper import coordination_server
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.common.clock import SystemClock
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.settings import BrokerConfig
 from kalda.settings.summary import differing_settings
-from kalda.storage.background import EventLoopExecutor
 from kalda.zookeeper.server.config import ZooKeeperConfig
 
 logger: Final = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ def run_standalone(
                 logger.info("%s", open_doors(address, [config]))
             zookeeper = await embedded.connect()
             if users:
-                await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
+                await ensure_users(ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM), users)
             broker = make_broker(config, zookeeper, executor)
             fault = await serve(broker, config, termination, address, client_file)
             if fault is None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.file_names import META_PROPERTIES_FILE
-from kalda.storage.filesystem import OsFileSystem
 
 _LOG_LOCK: Final = ".lock"
 """The lock that the user of a log directory holds in it."""

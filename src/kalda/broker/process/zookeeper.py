@@ -17,11 +17,11 @@ from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, T
 from kalda.broker.process.ports import WantedPort
 from kalda.broker.process.start_log import Announcement
 from kalda.cluster.znode_audit import close_open_znodes
-from kalda.common.clock import SystemClock
-from kalda.net.connect import address_text
+from kalda.runtime.network import address_text
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.settings.summary import differing
-from kalda.storage.background import EventLoopExecutor
-from kalda.storage.filesystem import OsFileSystem
 from kalda.zookeeper.server.config import WITHOUT_EFFECT, ZOOKEEPER_CONFIG, ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.listener import ZooKeeperListener

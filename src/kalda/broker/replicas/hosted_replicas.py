@@ -4,14 +4,13 @@ The data path looks a partition up by the bytes of the topic's name or id as the
 decodes no string.
 """
 
-import uuid
 from collections.abc import Callable
 from typing import Final
 
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.topic_stats import BrokerTopicStats
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
 
 NO_PARTITIONS: Final[dict[int, Partition]] = {}
@@ -45,7 +44,7 @@ class HostedReplicas:
         self.by_name.setdefault(partition.name_bytes, {})[topic_partition.partition] = partition
         self._index_by_id(partition)
 
-    def adopt_topic_id(self, partition: Partition, topic_id: uuid.UUID) -> None:
+    def adopt_topic_id(self, partition: Partition, topic_id: UUID) -> None:
         """Give a hosted partition without a topic id the one that a controller sends now."""
         assert partition.topic_id == ZERO_UUID, f"{partition} has topic id {partition.topic_id}"
         partition.topic_id = topic_id

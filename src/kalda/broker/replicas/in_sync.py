@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.cluster.schema import PartitionState
-from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
+from kalda.runtime.clock import Clock
 
 NEVER: Final = -math.inf
 """A moment before all others, in monotonic seconds."""

@@ -18,7 +18,7 @@ from typing import Final
 
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.cluster.isr_store import IsrStore
-from kalda.storage.background import run_in_background
+from kalda.runtime.background import run_in_background
 from kalda.storage.errors import LogDirectoryError
 from kalda.storage.log_manager import LogManager
 from kalda.storage.space_probe import check_room

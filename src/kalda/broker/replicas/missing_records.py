@@ -33,12 +33,12 @@ from kalda.broker.replicas.missing_search import (
     fetch_request,
 )
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.messages.fetch import FetchResponse, PartitionData
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.runtime.clock import Clock
 from kalda.storage.errors import LOG_ERRORS, GapChangedError, LogStorageError
 from kalda.storage.log_resources import LogResources
 from kalda.storage.missing_filler import GapFiller

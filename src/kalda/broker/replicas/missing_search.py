@@ -8,14 +8,13 @@ without the records. Readers skip the offsets from then on, and a consumer that 
 return.
 """
 
-import uuid
 from collections.abc import Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.protocol.messages.fetch import (
     FetchPartition,
     FetchRequest,
@@ -43,7 +42,7 @@ _REPLICA_STATE_FROM: Final = 15
 _CONSUMER_ID: Final = -1
 
 
-def fetch_request(name: TopicPartition, topic_id: uuid.UUID, offset: int, version: int) -> FetchRequest:
+def fetch_request(name: TopicPartition, topic_id: UUID, offset: int, version: int) -> FetchRequest:
     """Return a request for records from `offset` on, which opens no session and does not wait."""
     has_state = version >= _REPLICA_STATE_FROM
     wanted = FetchPartition(partition=name.partition, fetch_offset=offset, partition_max_bytes=FETCH_BYTES)

@@ -15,7 +15,6 @@ What a maintainer must not break: a leader never moves the high watermark above 
 the ISR. Otherwise a record that was acknowledged to an acks=all producer could be lost with the leader.
 """
 
-import uuid
 from typing import Final
 
 from kalda.broker.replicas.in_sync import NEVER, FollowerState, IsrChange, ReplicationRules
@@ -23,10 +22,10 @@ from kalda.broker.replicas.topic_stats import BrokerTopicMetrics
 from kalda.broker.topics.topic_names import is_internal_topic
 from kalda.cluster.schema import PartitionState
 from kalda.common import invariants
-from kalda.common.clock import SystemClock
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import NO_PARTITION_LEADER, ZERO_UUID, TopicPartition
+from kalda.common.types import NO_PARTITION_LEADER, UUID, ZERO_UUID, TopicPartition
 from kalda.controller.effects import PartitionLeadership
+from kalda.runtime.system.clock import SystemClock
 from kalda.storage.log_config import INT64_MAX
 from kalda.storage.log_validator import Prepared
 from kalda.storage.producer_state_manager import AppendOrigin
@@ -75,7 +74,7 @@ class Partition:
     def __init__(
         self,
         topic_partition: TopicPartition,
-        topic_id: uuid.UUID,
+        topic_id: UUID,
         broker_id: int,
         log: UnifiedLog,
         rules: ReplicationRules = _WITHOUT_FOLLOWERS,

@@ -24,11 +24,11 @@ from typing import Final
 
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replication_quota import RateQuota
-from kalda.common.clock import Clock
-from kalda.common.error_text import error_text
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.storage.background import run_in_background
+from kalda.runtime.background import run_in_background
+from kalda.runtime.clock import Clock
+from kalda.runtime.error_text import error_text
 from kalda.storage.errors import LOG_ERRORS, LogStorageError, UnexpectedAppendOffsetError
 from kalda.storage.file_names import DIRECTORY_NAME_MAX, future_directory_name
 from kalda.storage.future_log_copy import FutureLogCopy

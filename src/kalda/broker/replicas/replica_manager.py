@@ -20,11 +20,11 @@ from kalda.broker.replicas.replica_selector import RackAwareReplicaSelector
 from kalda.broker.replicas.replication_quota import ReplicationQuota
 from kalda.broker.replicas.role_changes import RoleChanges
 from kalda.cluster.schema import PartitionState
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import TopicPartition
 from kalda.protocol.fast.fetch import FetchAnswer, FetchEntry, FetchPartitionFields, PartitionFetchResult
+from kalda.runtime.clock import Clock
 from kalda.storage.errors import LOG_ERRORS, HeavyBatchError, OffsetOutOfRangeError, RecordsMissingError
 from kalda.storage.file_records import EMPTY_SLICE
 from kalda.storage.log_manager import LogManager

@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kalda.common.clock import Clock
 from kalda.common.types import TopicPartition
+from kalda.runtime.clock import Clock
 
 UNLIMITED: Final = 2**63 - 1
 """The default of both rates."""

@@ -8,7 +8,6 @@ epochs, partition epochs and the controller epoch identify these.
 
 import logging
 import os
-import uuid
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Final
@@ -21,7 +20,7 @@ from kalda.broker.replicas.partition import Partition
 from kalda.cluster.schema import LEADER_DURING_DELETE, PartitionState
 from kalda.common import invariants
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition, is_other_topic
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition, is_other_topic
 from kalda.controller.effects import LeaderAndIsr, PartitionLeadership, StopReplica
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.log_manager import LogManager
@@ -235,7 +234,7 @@ class RoleChanges:
         except LOG_ERRORS as error:
             logger.error("Cannot move the stray log of %s aside: %s", topic_partition, error)
 
-    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], uuid.UUID]) -> None:
+    def set_unassigned_strays_aside(self, topic_id_of: Callable[[str], UUID]) -> None:
         """Move the logs aside that have no role and whose topic has another id in the cluster.
 
         Called after the roles and the metadata of every partition have arrived. A log whose topic is not in
@@ -282,11 +281,11 @@ class RoleChanges:
         return ErrorCode.NONE
 
     @staticmethod
-    def _id_of(partition: Partition) -> uuid.UUID:
+    def _id_of(partition: Partition) -> UUID:
         """Return the topic id of the role, else that of the log, which may have one from an earlier role."""
         return partition.topic_id if partition.topic_id != ZERO_UUID else partition.log.topic_id or ZERO_UUID
 
-    def _note_topic_id(self, partition: Partition, topic_id: uuid.UUID, followed: list[Partition]) -> None:
+    def _note_topic_id(self, partition: Partition, topic_id: UUID, followed: list[Partition]) -> None:
         """Adopt the topic id of a role, or follow by name if the role has none.
 
         A controller that begins to send ids does so without a new leader epoch.

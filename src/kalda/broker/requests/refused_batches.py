@@ -19,9 +19,9 @@ leader refuses the first batch of a producer for a short time if one before it i
 from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import Partition
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.records.batch import HEADER_SIZE, read_producer
+from kalda.runtime.clock import Clock
 from kalda.storage.producer_state_entry import SEQUENCE_MAX
 from kalda.storage.unified_log import UnifiedLog
 

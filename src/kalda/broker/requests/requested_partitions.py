@@ -7,11 +7,11 @@ version 10 on, TxnOffsetCommit from version 6 on.
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
-from uuid import UUID
 
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps
+from kalda.common.types import UUID
 
 
 class Topic(Protocol):

@@ -25,13 +25,13 @@ from kalda.broker.transactions.marker_appends import MarkerAppends
 from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.broker.transactions.producer_ids import ProducerIds
 from kalda.cluster.cluster_store import ClusterStore
-from kalda.common.clock import Clock
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.controller.driver import ControllerDriver
 from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
 from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.protocol.messages.api_versions import ApiVersion
+from kalda.runtime.clock import Clock
 from kalda.settings import BrokerConfig
 from kalda.storage.log_manager import LogManager
 

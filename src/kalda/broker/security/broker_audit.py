@@ -3,10 +3,9 @@
 from collections.abc import Collection
 from itertools import islice
 from typing import Any, Final
-from uuid import UUID
 
 from kalda.common.api_keys import ApiKey
-from kalda.common.types import uuid_to_text
+from kalda.common.types import UUID, uuid_to_text
 from kalda.net.connection import Connection
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.security.audit import DENIED, FAILURE, SUCCESS, AuditLog

@@ -6,8 +6,8 @@ A client id or user without a part in a quota has an empty label, as in Kafka.
 from collections.abc import Iterator
 from typing import Final
 
-from kalda.common.clock import Clock
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
+from kalda.runtime.clock import Clock
 from kalda.security.quota.client_quotas import ClientQuotas
 from kalda.security.quota.settings import (
     CONSUMER_BYTE_RATE,

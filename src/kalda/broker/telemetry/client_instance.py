@@ -3,7 +3,6 @@
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
-from uuid import UUID
 
 from kalda.broker.config.client_metrics import (
     CLIENT_ID,
@@ -14,7 +13,7 @@ from kalda.broker.config.client_metrics import (
     CLIENT_SOURCE_PORT,
 )
 from kalda.common.errors import ErrorCode
-from kalda.common.types import uuid_to_text
+from kalda.common.types import UUID, uuid_to_text
 
 INSTANCES_MAX: Final = 16_384
 """Clients of one broker, as in Kafka; the one that was silent for longest makes room."""

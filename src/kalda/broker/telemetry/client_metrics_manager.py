@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
-from uuid import UUID
 
 from kalda.broker.config.client_metrics import (
     ALL_METRICS,
@@ -27,12 +26,12 @@ from kalda.broker.config.client_metrics import (
     ClientMetricsConfig,
 )
 from kalda.broker.telemetry.client_instance import INSTANCES_MAX, ClientInstance, ClientInstances
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import desanitize
-from kalda.common.types import ZERO_UUID, random_uuid
+from kalda.common.types import UUID, ZERO_UUID
 from kalda.records.compression import Compression
 from kalda.records.crc import crc32c
+from kalda.runtime.clock import Clock
 
 logger: Final = logging.getLogger(__name__)
 
@@ -94,7 +93,7 @@ class ClientMetricsManager:
         telemetry_max_bytes: int,
         receiver: Receiver,
         *,
-        new_id: Callable[[], UUID] = random_uuid,
+        new_id: Callable[[], UUID],
         instances_max: int = INSTANCES_MAX,
     ) -> None:
         self._clock: Final = clock

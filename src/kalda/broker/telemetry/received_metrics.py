@@ -13,7 +13,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
-from uuid import UUID
 
 from kalda.broker.config.client_metrics import (
     CLIENT_ID,
@@ -24,6 +23,7 @@ from kalda.broker.config.client_metrics import (
 from kalda.broker.telemetry.client_metrics_manager import InvalidMetricsError
 from kalda.broker.telemetry.otlp import Attributes, Point, decode_metrics
 from kalda.common.metrics import Family, Labels
+from kalda.common.types import UUID
 from kalda.records.compression import Compression, decompress, iter_decompressed
 from kalda.records.errors import RecordsError
 

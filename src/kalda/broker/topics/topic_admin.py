@@ -9,8 +9,6 @@ placed by `replica_assignment`, names are validated by `topic_names`, settings c
 import asyncio
 import contextlib
 import logging
-import random
-import uuid
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -37,15 +35,16 @@ from kalda.broker.topics.topic_rules import (
 from kalda.broker.topics.topic_wait import TopicWait
 from kalda.cluster.cluster_store import ClusterStore, NewTopic
 from kalda.cluster.schema import ReplicaAssignment, TopicAssignment
-from kalda.common.clock import Clock
 from kalda.common.config_def import ConfigError
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.replica_assignment import assign_replicas
 from kalda.common.turns import between
-from kalda.common.types import ZERO_UUID, is_other_topic, random_uuid, uuid_to_text
+from kalda.common.types import UUID, ZERO_UUID, is_other_topic, random_uuid, uuid_to_text
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
+from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from kalda.zookeeper.port import WatchEvent
@@ -61,7 +60,7 @@ class CreatedTopic:
     """A topic that was created, or that validation accepted."""
 
     name: str
-    topic_id: uuid.UUID
+    topic_id: UUID
     assignment: Mapping[int, tuple[int, ...]]
     config: Mapping[str, str]
 
@@ -102,11 +101,11 @@ class TopicAdmin:
         config_store: ConfigStore,
         purgatory: DelayedOperationPurgatory,
         clock: Clock,
-        chance: random.Random | None = None,
+        random: Random,
         *,
         complete_deletions: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
-        """`purgatory` holds topic operations; `chance` chooses the first broker of an assignment.
+        """`purgatory` holds topic operations; `random` makes ids and chooses first brokers.
 
         `complete_deletions` makes this broker's controller delete topics without waiting for dead brokers; it
         may raise `ApiError`.
@@ -119,7 +118,7 @@ class TopicAdmin:
         self._wait: Final = TopicWait(purgatory)
         self._clock: Final = clock
         self._complete_deletions: Final = complete_deletions
-        self._chance: Final = chance if chance is not None else random.Random()
+        self._random: Final = random
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
         """Changes the settings of topics and brokers."""
         self._being_auto_created: Final[set[str]] = set()
@@ -235,7 +234,7 @@ class TopicAdmin:
         """
         deadline = self._clock.monotonic() + timeout_ms / 1000
         codes: dict[str, ErrorCode] = {}
-        deleting: dict[str, uuid.UUID] = {}
+        deleting: dict[str, UUID] = {}
         for index, name in enumerate(names):
             await between(index)
             known = self._cache.topic(name)
@@ -381,7 +380,7 @@ class TopicAdmin:
             index = next((index for index, each in enumerate(sorted(racks)) if each >= first[0]), 0)
             start = (index, first[1])
         try:
-            return assign_replicas(racks, partitions, replicas, chance=self._chance, start=start)
+            return assign_replicas(racks, partitions, replicas, chance=self._random, start=start)
         except ApiError as error:
             if not cordoned or error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
                 raise
@@ -404,7 +403,7 @@ class TopicAdmin:
                     number: ReplicaAssignment(brokers) for number, brokers in topic.assignment.items()
                 },
                 config=topic.config,
-                topic_id=random_uuid(),
+                topic_id=random_uuid(self._random),
             )
             for topic in planned
         ]
@@ -515,7 +514,7 @@ class TopicAdmin:
             and all(partition.leader >= 0 for partition in known.partitions.values())
         )
 
-    def _is_gone(self, name: str, topic_id: uuid.UUID) -> bool:
+    def _is_gone(self, name: str, topic_id: UUID) -> bool:
         known = self._cache.topic(name)
         return known is None or is_other_topic(known.topic_id, topic_id)
 

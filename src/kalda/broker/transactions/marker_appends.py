@@ -16,13 +16,13 @@ from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
 from kalda.broker.replicas.partition import ACKS_ALL
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps
 from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
+from kalda.runtime.clock import Clock
 from kalda.storage.errors import LOG_ERRORS
 from kalda.storage.producer_state_manager import AppendOrigin
 

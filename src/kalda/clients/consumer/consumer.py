@@ -12,7 +12,6 @@ import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack, overload
-from uuid import UUID
 
 from kalda.clients.argument_checks import check_listener, check_max_records, check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
@@ -52,10 +51,10 @@ from kalda.clients.values import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from kalda.common.clock import monotonic
 from kalda.common.extras import check_pandas
 from kalda.common.public import public
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
+from kalda.runtime.system.clock import monotonic
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from typing import overload
-from uuid import UUID
 
 from kalda.clients.argument_checks import (
     check_offset,
@@ -21,7 +20,7 @@ from kalda.clients.values import (
     OffsetAndMetadata,
     OffsetAndTimestamp,
 )
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
 

@@ -5,7 +5,6 @@ without a call.
 """
 
 import struct
-import uuid
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
@@ -13,6 +12,7 @@ from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.serde import Serde
 from kalda.common.public import public
+from kalda.common.types import UUID
 from kalda.records.record import Header
 
 T_co = TypeVar("T_co", covariant=True)
@@ -50,8 +50,8 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _uuid(data: bytes) -> uuid.UUID:
-    return uuid.UUID(data.decode("utf-8"))
+def _uuid(data: bytes) -> UUID:
+    return UUID(data.decode("utf-8"))
 
 
 def _void(data: bytes) -> None:

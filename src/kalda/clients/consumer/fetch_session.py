@@ -11,10 +11,9 @@ next request closes the session and asks for a new one, with all partitions.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.protocol.messages.fetch import (
     FetchPartition,
     FetchResponse,

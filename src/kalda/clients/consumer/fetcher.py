@@ -36,9 +36,9 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import Pacer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.fetch import FetchRequest, FetchResponse, PartitionData
 from kalda.protocol.schema import Message
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor
 from kalda.clients.values import ConsumerRecord, OffsetAndMetadata
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

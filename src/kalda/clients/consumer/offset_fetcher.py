@@ -37,9 +37,9 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.list_offsets import ListOffsetsResponse
 from kalda.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochResponse
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.error_hints import explained
 from kalda.clients.errors import (
@@ -14,7 +13,7 @@ from kalda.clients.errors import (
 )
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition, by_topic
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition, by_topic
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,

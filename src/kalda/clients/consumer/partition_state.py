@@ -18,11 +18,10 @@ created again: its log has other records, and the position says nothing about th
 
 from enum import Enum
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
 from kalda.clients.fetch_position import NO_LEADER, NO_LEADER_EPOCH, FetchPosition, LeaderAndEpoch
-from kalda.common.types import ZERO_UUID
+from kalda.common.types import UUID, ZERO_UUID
 
 _FORMER_POSITIONS_MAX: Final = 4
 """Positions of earlier topics of the same name that are kept, for brokers whose metadata lags behind."""

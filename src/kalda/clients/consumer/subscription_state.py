@@ -13,7 +13,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, cast
-from uuid import UUID
 
 from kalda.clients.consumer.consumer_errors import NoOffsetForPartitionError
 from kalda.clients.consumer.offset_reset import OffsetReset, ResetKind
@@ -23,7 +22,7 @@ from kalda.clients.fetch_position import NO_LEADER_EPOCH, FetchPosition, LeaderA
 from kalda.clients.held_lock import Reentrant, check_not_held
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.public import public
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 
 
 class SubscriptionType(Enum):

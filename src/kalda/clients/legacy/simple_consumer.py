@@ -18,13 +18,13 @@ from kalda.common.errors import ErrorCode
 from kalda.common.public import public_in
 from kalda.common.settings import INT_MAX
 from kalda.common.types import TopicPartition, by_topic
-from kalda.net.connect import address_text
 from kalda.protocol.messages import fetch as wire_fetch
 from kalda.protocol.messages import list_offsets as wire_offsets
 from kalda.protocol.messages import offset_commit as wire_commit
 from kalda.protocol.messages import offset_fetch as wire_committed
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from kalda.protocol.schema import Message as WireMessage
+from kalda.runtime.network import address_text
 
 ZOOKEEPER: Final = "zookeeper"
 KAFKA: Final = "kafka"

@@ -11,8 +11,9 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from kalda.clients.metrics.sensor import SampleConfig, Sensor
-from kalda.common.clock import Clock, SystemClock
 from kalda.common.public import public
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.clock import SystemClock
 
 Tags = tuple[tuple[str, str], ...]
 """Pairs of name and value, sorted by name."""

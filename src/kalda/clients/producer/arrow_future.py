@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from kalda.clients.producer.flush import wait_for_results
 from kalda.clients.producer.record_future import BatchResult, set_from_any_thread
-from kalda.common.clock import monotonic
 from kalda.common.public import public
+from kalda.runtime.system.clock import monotonic
 
 
 @public

@@ -15,7 +15,6 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, Unpack
-from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
@@ -40,6 +39,7 @@ from kalda.clients.producer.transactional_producer import AsyncTransactionalProd
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.public import public
+from kalda.common.types import UUID
 from kalda.records.record import Header
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from kalda.clients.producer.record_accumulator import RecordAccumulator
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.produce import NodeEndpoint, PartitionProduceResponse
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

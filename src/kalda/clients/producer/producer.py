@@ -18,7 +18,6 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
-from uuid import UUID
 
 from kalda.clients.argument_checks import check_timeout
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
@@ -43,10 +42,11 @@ from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import TransactionalProducer
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
-from kalda.common.clock import monotonic
 from kalda.common.public import public
-from kalda.net.loop_logger import drain_log
+from kalda.common.types import UUID
 from kalda.records.record import Header
+from kalda.runtime.system.clock import monotonic
+from kalda.runtime.system.loop_logger import drain_log
 
 if TYPE_CHECKING:
     import pyarrow as pa

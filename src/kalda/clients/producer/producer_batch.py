@@ -16,7 +16,6 @@ from typing import Final
 from kalda.clients.producer.producer_identity import ProducerIdAndEpoch
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.records.batch import (
     HEADER_SIZE,
     NO_PRODUCER_EPOCH,
@@ -29,6 +28,7 @@ from kalda.records.batch import (
 )
 from kalda.records.record import Header, RecordBatchBuilder, iter_records, record_bytes
 from kalda.records.varint import VARINT_BYTES_MAX, VARLONG_BYTES_MAX
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

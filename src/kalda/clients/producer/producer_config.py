@@ -15,8 +15,8 @@ from kalda.clients.errors import ClientConfigError
 from kalda.common.config_def import NON_EMPTY, at_least, between, one_of
 from kalda.common.public import public
 from kalda.common.settings import HIGH, INT_MAX, LOW, boolean, integer, long, string
-from kalda.net.loop_logger import loop_logger
 from kalda.records.compression import Compression
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_metadata import RecordMetadata
 from kalda.common.public import public
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

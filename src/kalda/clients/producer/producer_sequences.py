@@ -10,7 +10,6 @@ or double records. Nor does one while the first batch of an identity is not ackn
 
 from enum import Enum, auto
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.producer.producer_identity import (
     NO_SEQUENCE,
@@ -27,7 +26,7 @@ from kalda.clients.producer.txn_partition_map import (
     last_sequence,
 )
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 
 UNKNOWN_LOG_START_OFFSET: Final = -1
 

@@ -28,7 +28,7 @@ from kalda.clients.producer.transaction_state import TransactionState, is_transi
 from kalda.clients.producer.txn_partition_map import SequencedBatch
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from uuid import UUID
 
 from kalda.clients.errors import IllegalStateError
 from kalda.clients.held_lock import check_not_interrupting, methods_of
@@ -31,7 +30,7 @@ from kalda.clients.producer.producer_identity import NO_SEQUENCE, is_later_seque
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.compression import Compression
 from kalda.records.record import Header, RecordBatchBuilder

@@ -18,10 +18,10 @@ from typing import Final
 
 from kalda.clients.foreign_attributes import FUTURE, names_counterparts
 from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
-from kalda.common.clock import monotonic
 from kalda.common.public import public
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.clock import monotonic
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.errors import (
     ClientError,
@@ -33,9 +32,8 @@ from kalda.clients.producer.transaction_driver import TransactionDriver
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
@@ -44,6 +42,7 @@ from kalda.protocol.messages.produce import (
 )
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

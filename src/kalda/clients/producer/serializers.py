@@ -6,12 +6,12 @@ Java's byte orders and text forms count: its deserializers read what these write
 import struct
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, TypeVar
-from uuid import UUID
 
 from kalda.clients.argument_checks import a_type
 from kalda.clients.errors import ClientConfigError, SerializationError
 from kalda.clients.serde import T_contra
 from kalda.common.public import public
+from kalda.common.types import UUID
 from kalda.records.record import Header
 
 T = TypeVar("T")

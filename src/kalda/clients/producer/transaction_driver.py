@@ -17,8 +17,8 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.api_versions import NodeApiVersions
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.schema import Message
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

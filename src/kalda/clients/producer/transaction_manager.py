@@ -53,11 +53,11 @@ from kalda.clients.producer.transaction_state import TransactionState
 from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.end_txn import EndTxnResponse
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
 from kalda.protocol.messages.txn_offset_commit import TxnOffsetCommitResponse
 from kalda.protocol.schema import Message
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

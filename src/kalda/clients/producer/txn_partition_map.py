@@ -8,7 +8,6 @@ first batch after a gap.
 from bisect import insort
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
-from uuid import UUID
 
 from kalda.clients.producer.producer_identity import (
     NO_PRODUCER,
@@ -18,7 +17,7 @@ from kalda.clients.producer.producer_identity import (
     increment_sequence,
     is_later_sequence,
 )
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 
 NO_LAST_ACKED_SEQUENCE: Final = -1
 NO_LAST_ACKED_OFFSET: Final = -1

@@ -1,11 +1,9 @@
 """Says why a partition has no leader to send to, and whether its topic is the one that is meant. Pure."""
 
-from uuid import UUID
-
 from kalda.clients.errors import BrokerResponseError, UnknownTopicOrPartitionError, error_for
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition, is_other_topic
+from kalda.common.types import UUID, TopicPartition, is_other_topic
 
 
 def missing_leader(snapshot: ClusterMetadata, topic_partition: TopicPartition) -> BrokerResponseError:

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
-from uuid import UUID
 
 from kalda.clients.metadata import ClusterMetadata
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
@@ -20,7 +19,7 @@ from kalda.clients.range_reader.log_reader_core import LogReaderCore
 from kalda.clients.range_reader.partition_fetch import FetchedRecords, PartitionFetch
 from kalda.clients.range_reader.read_lease import ReadLease
 from kalda.clients.values import OffsetAndTimestamp
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
-from uuid import UUID
 
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import Metadata
@@ -11,7 +10,7 @@ from kalda.clients.range_reader.cluster_lookup import ClusterLookup
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.clients.range_reader.partition_fetch import FetchedRecords, PartitionFetch
 from kalda.clients.range_reader.read_lease import ReadLease, ReadLeaseCalls
-from kalda.common.types import TopicPartition
+from kalda.common.types import UUID, TopicPartition
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ import contextlib
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Protocol
-from uuid import UUID
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.errors import BrokerResponseError, ClientError, error_for
@@ -23,7 +22,7 @@ from kalda.clients.range_reader.leaders import missing_leader, require_topic_id
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, BrokerEndpoint, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, BrokerEndpoint, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol.messages.fetch import (
     FetchPartition,

@@ -10,7 +10,6 @@ lease loses nothing but speed, so it must not wait for one.
 import os
 from dataclasses import dataclass
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.config.isolation_level import IsolationLevel
 from kalda.clients.errors import BrokerResponseError, error_for
@@ -18,7 +17,7 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.range_reader.leaders import missing_leader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.common.types import UUID, ZERO_UUID, TopicPartition
 from kalda.protocol.messages.acquire_read_lease import (
     NO_LEASE,
     AcquireReadLeaseRequest,

@@ -5,10 +5,8 @@ has metadata, and a cluster that does not know the requests is asked again every
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
-from uuid import UUID
 
 from kalda.clients.errors import (
     ClientError,
@@ -25,11 +23,12 @@ from kalda.clients.telemetry.telemetry_state import (
     Subscription,
     TelemetryState,
 )
-from kalda.net.loop_logger import loop_logger
+from kalda.common.types import UUID
 from kalda.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression, compress
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 
@@ -68,7 +67,7 @@ class TelemetryReporter:
         network: TelemetryNetwork,
         metrics: ClientMetrics,
         resource: Callable[[], Mapping[str, str]],
-        uniform: Callable[[float, float], float] = random.uniform,
+        uniform: Callable[[float, float], float],
     ) -> None:
         self._network: Final = network
         self._clock: Final = metrics.clock

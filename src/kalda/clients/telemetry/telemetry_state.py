@@ -11,17 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.telemetry.telemetry_collector import selector
 from kalda.common.errors import ErrorCode
-from kalda.common.types import ZERO_UUID, uuid_to_text
-from kalda.net.loop_logger import loop_logger
+from kalda.common.types import UUID, ZERO_UUID, uuid_to_text
 from kalda.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
 )
 from kalda.records.compression import Compression
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -25,7 +25,6 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from kalda.common import invariants
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import partitions_text
 from kalda.common.pending import Pending
@@ -39,6 +38,7 @@ from kalda.coordinator.runtime.timers import make_timers
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from kalda.records.compression import Compression
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.clock import Clock
 
 logger: Final = logging.getLogger(__name__)
 

@@ -8,12 +8,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError
 from kalda.common.log_text import partitions_text
 from kalda.coordinator.runtime.coordinator_shard import Loop
 from kalda.coordinator.runtime.log_replay import LogReplay
 from kalda.records.errors import RecordsError
+from kalda.runtime.clock import Clock
 
 logger: Final = logging.getLogger(__name__)
 

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.runtime.coordinator_shard import Result
 from kalda.coordinator.runtime.timers import Timer, Timers
+from kalda.runtime.clock import Clock
 
 logger: Final = logging.getLogger(__name__)
 

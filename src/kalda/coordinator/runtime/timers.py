@@ -7,10 +7,10 @@ when the earliest deadline moves forward.
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from kalda.common.clock import Clock
 from kalda.common.loop_timer import LoopTimer
 from kalda.common.timing_wheel import TimerEntry, TimingWheel
 from kalda.coordinator.runtime.coordinator_shard import Loop
+from kalda.runtime.clock import Clock
 
 TICK_MS: Final = 5
 """Timeouts of groups and transactions are seconds, and coarse ticks move between wheels less often."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol, TypeVar
 
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.types import TopicPartition
@@ -20,6 +19,7 @@ from kalda.coordinator.transaction import decisions, transaction_log
 from kalda.coordinator.transaction.decisions import Begin, Decision
 from kalda.coordinator.transaction.transaction_metadata import TIMEOUT_NEVER, Identity, TransactionMetadata
 from kalda.coordinator.transaction.transaction_shard import NOTHING, TransactionShard
+from kalda.runtime.clock import Clock
 
 logger: Final = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
-from kalda.common.clock import Clock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.coordinator_record import CoordinatorRecord
@@ -19,6 +18,7 @@ from kalda.coordinator.transaction import transaction_log
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata, check_step
 from kalda.coordinator.transaction.transaction_state import TransactionState
 from kalda.protocol.protocol_errors import ProtocolError
+from kalda.runtime.clock import Clock
 
 logger: Final = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from functools import partial
 from itertools import islice
 from typing import Final, Self
 
-from kalda.common.error_text import error_text
 from kalda.net.client.api_versions import ApiVersionsNegotiation, NodeApiVersions
 from kalda.net.client.client_errors import (
     BrokerConnectionError,
@@ -28,14 +27,14 @@ from kalda.net.client.frame_receiver import FrameReceiver
 from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import PiecewiseStream, TlsBrokenError, connect_stream, has_input
 from kalda.net.client.tls_probe import speaks_tls
-from kalda.net.connect import address_text
-from kalda.net.event_loop import readers_of
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
 from kalda.protocol.wire_format import Buffer
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import address_text, readers_of
 from kalda.security.sasl.mechanism import SaslClient
 from kalda.security.tls.client import TlsClient
 

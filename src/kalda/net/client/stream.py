@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from kalda.net.client.client_errors import TlsError
-from kalda.net.connect import address_text, connect_socket
 from kalda.protocol.wire_format import Buffer
+from kalda.runtime.network import address_text
+from kalda.runtime.system.connect import connect_socket
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 from kalda.security.tls.client import TlsClient
 

@@ -5,7 +5,7 @@ import contextlib
 import ssl
 from typing import Final
 
-from kalda.net.connect import connect_socket
+from kalda.runtime.system.connect import connect_socket
 
 _RECORD_TYPES: Final = frozenset((21, 22))
 """Alert and handshake: what a server's first TLS record can be."""

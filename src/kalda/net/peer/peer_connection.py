@@ -16,7 +16,6 @@ from typing import Final, Self
 
 from kalda.common import invariants
 from kalda.common.api_keys import ApiKey
-from kalda.common.error_text import error_text
 from kalda.net.client.api_versions import (
     BROKER_SOFTWARE_NAME,
     ApiVersionsNegotiation,
@@ -25,14 +24,14 @@ from kalda.net.client.api_versions import (
 from kalda.net.client.client_errors import AuthenticationError, BrokerResponseError
 from kalda.net.client.sasl_login import NewLogin, log_in
 from kalda.net.client.stream import StreamSocket, connect_stream, has_input
-from kalda.net.connect import address_text
-from kalda.net.event_loop import readers_of
 from kalda.net.peer.receive_buffer import FRAME_BYTES_MAX, ReceiveBuffer
 from kalda.protocol.client_connection import ClientConnection
 from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import address_text, readers_of
 from kalda.security.tls.client import TlsClient
 
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024

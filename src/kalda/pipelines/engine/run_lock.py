@@ -19,7 +19,7 @@ from typing import Final, Self
 
 from pyarrow import fs
 
-from kalda.common.regular_file import open_regular
+from kalda.runtime.system.regular_file import open_regular
 
 logger: Final = logging.getLogger(__name__)
 

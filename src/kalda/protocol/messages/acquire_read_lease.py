@@ -4,9 +4,8 @@ Kalda's own; Apache Kafka has no such API. The request names ranges of offsets, 
 segment files that hold them. A request with a lease id extends that lease and gets no segments.
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import (
     BOOL,
     INT8,

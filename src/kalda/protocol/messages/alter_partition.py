@@ -4,9 +4,8 @@ v1 adds the leader recovery state (KIP-704). v2 names topics by id. v3 adds the 
 (KIP-903). Leaders of Apache Kafka send it since 2.7; Kalda's write their changes to ZooKeeper themselves.
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import INT8, INT16, INT32, INT64, STRING, UUID_KIND, Message, Struct, array, wire
 
 

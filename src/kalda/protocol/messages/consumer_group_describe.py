@@ -3,9 +3,8 @@
 v1 adds the protocol of each member (KIP-1099): -1 unknown, 0 classic, 1 consumer.
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID_KIND, Message, Struct, array, wire
 
 

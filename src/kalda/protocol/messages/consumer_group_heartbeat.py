@@ -3,9 +3,8 @@
 v1 adds subscription by regular expression, and the client makes its member id (KIP-1082).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import INT16, INT32, STRING, UUID_KIND, Message, Struct, array, wire
 
 

@@ -7,8 +7,7 @@ Some records describe the same things, such as partitions of topics, in structs 
 are Kafka's; a test compares the declarations with Kafka's schemas.
 """
 
-from uuid import UUID
-
+from kalda.common.types import UUID
 from kalda.protocol.schema import BYTES, INT8, INT32, INT64, STRING, UUID_KIND, Message, Struct, array, wire
 
 

@@ -6,9 +6,8 @@ returns the effective configs (KIP-525). v6 may answer THROTTLING_QUOTA_EXCEEDED
 topic id (KIP-516).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import BOOL, INT8, INT16, INT32, STRING, UUID_KIND, Message, Struct, array, wire
 
 

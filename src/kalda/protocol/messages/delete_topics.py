@@ -5,9 +5,8 @@ flexible. v5 adds error messages and may answer THROTTLING_QUOTA_EXCEEDED (KIP-5
 by a list of structs with name or id (KIP-516).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import INT16, INT32, STRING, UUID_KIND, Message, Struct, array, wire
 
 

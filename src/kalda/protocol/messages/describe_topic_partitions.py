@@ -4,9 +4,8 @@ It also returns the eligible leader replicas (KIP-966). Flexible from the start;
 clients try it first and fall back to Metadata.
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
 from kalda.protocol.schema import BOOL, INT16, INT32, STRING, UUID_KIND, Message, Struct, array, wire
 

@@ -11,9 +11,8 @@ replica id into a tagged struct with its epoch (KIP-903). v16 adds the endpoints
 (KIP-1166).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import (
     INT8,
     INT16,

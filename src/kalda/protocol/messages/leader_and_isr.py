@@ -7,9 +7,9 @@ one, in a cluster that migrates (KIP-866).
 """
 
 from typing import Final
-from uuid import UUID
 
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import (
     BOOL,
     INT8,

@@ -8,9 +8,8 @@ ids to responses (KIP-516). v11 moves the cluster's authorised operations to Des
 lets a request name topics by id. v13 adds an error for the whole response (KIP-1102).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
 from kalda.protocol.schema import BOOL, INT16, INT32, STRING, UUID_KIND, Message, Struct, array, wire
 

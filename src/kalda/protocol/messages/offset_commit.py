@@ -7,9 +7,8 @@ flexible. v9 serves the consumer protocol and answers STALE_MEMBER_EPOCH and GRO
 v10 names topics by id, not by name, and answers UNKNOWN_TOPIC_ID (KIP-848, stable in Kafka 4.2).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import INT16, INT32, INT64, STRING, UUID_KIND, Message, Struct, array, wire
 
 

@@ -7,9 +7,8 @@ v9 adds member and epoch for the consumer protocol (KIP-848). v10 names topics b
 stable in Kafka 4.2).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import (
     BOOL,
     INT16,

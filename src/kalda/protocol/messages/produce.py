@@ -8,9 +8,8 @@ to NOT_LEADER_OR_FOLLOWER (KIP-951). v11 may answer TRANSACTION_ABORTABLE (KIP-8
 to the transaction by itself, where ``transaction.version`` is 2. v13 names topics by id (KIP-516).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import (
     INT16,
     INT32,

@@ -3,9 +3,8 @@
 Flexible from the start; there is one version.
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import BOOL, BYTES, INT8, INT16, INT32, UUID_KIND, Message, wire
 
 

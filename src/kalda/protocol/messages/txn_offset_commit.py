@@ -6,9 +6,8 @@ by itself (KIP-890). v6 names topics by id and returns GROUP_ID_NOT_FOUND, STALE
 UNKNOWN_TOPIC_ID (KIP-1319).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import INT16, INT32, INT64, STRING, UUID_KIND, Message, Struct, array, wire
 
 

@@ -5,9 +5,8 @@ epoch (KIP-380) and groups partitions by topic. v6 is flexible. v7 adds topic id
 the controller is a KRaft one, and whether this is all metadata (KIP-866).
 """
 
-from uuid import UUID
-
 from kalda.common.api_keys import ApiKey
+from kalda.common.types import UUID
 from kalda.protocol.schema import (
     BOOL,
     INT8,

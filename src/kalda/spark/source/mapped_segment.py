@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.clients.range_reader.read_lease import LeasedFile
-from kalda.common.regular_file import open_regular
 from kalda.records.batch import HEADER_SIZE, LOG_OVERHEAD, iter_headers, read_header, validate
 from kalda.records.errors import RecordsError
+from kalda.runtime.system.regular_file import open_regular
 
 WINDOW_BYTES: Final = 2 * 1024 * 1024
 """Bytes of one window: some 20,000 records of 100 B, which is more than an Arrow batch of Spark has, and

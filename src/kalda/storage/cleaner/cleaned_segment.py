@@ -5,6 +5,7 @@ from typing import Final
 
 from kalda.records.batch import Buffer
 from kalda.records.implementation import is_built
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -14,7 +15,6 @@ from kalda.storage.file_names import (
     offset_file_name,
 )
 from kalda.storage.file_records import FileRecords
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.time_index import NO_TIMESTAMP, TimeIndex

@@ -34,6 +34,7 @@ from kalda.records.errors import CorruptRecordError, NeedMoreBytes
 from kalda.records.format_conversion import up_convert
 from kalda.records.message_set import iter_messages
 from kalda.records.message_set_builder import MessageSetBuilder
+from kalda.runtime.filesystem import FileSystem
 from kalda.storage.cleaner.batch_rewriter import (
     empty_batch,
     keep_places,
@@ -66,7 +67,6 @@ from kalda.storage.file_names import (
     parse_offset_file_name,
 )
 from kalda.storage.file_records import FileRecords
-from kalda.storage.filesystem import FileSystem
 from kalda.storage.log_caches import LogCaches
 from kalda.storage.offset_index import OffsetIndex
 from kalda.storage.transaction_index import AbortedTransaction, TransactionIndex

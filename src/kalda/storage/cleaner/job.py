@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from kalda.common.error_text import error_text
+from kalda.runtime.error_text import error_text
 from kalda.storage.cleaner.cleaner_config import UNLIMITED
 
 Aborted = tuple[int, int, int, int]

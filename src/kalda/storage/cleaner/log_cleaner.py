@@ -16,10 +16,10 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from kalda.common.error_text import error_text
 from kalda.common.types import TopicPartition
 from kalda.records.errors import RecordsError
-from kalda.storage.background import run_in_background
+from kalda.runtime.background import run_in_background
+from kalda.runtime.error_text import error_text
 from kalda.storage.checkpoints import read_offset_checkpoint
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleanedGroup, CleaningResult

@@ -16,10 +16,10 @@ from queue import SimpleQueue
 from typing import BinaryIO
 
 from kalda.records.errors import RecordsError
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.cleaner.cleaner import Cleaner
 from kalda.storage.cleaner.job import CleaningFailure, CleaningJob, JobDecoder, encode_report, failure_of
 from kalda.storage.errors import StorageError
-from kalda.storage.filesystem import OsFileSystem
 
 
 def main() -> None:

@@ -2,8 +2,9 @@
 
 import os
 
-from kalda.common.regular_file import open_regular
-from kalda.storage.filesystem import File, OsFile, OsFileSystem
+from kalda.runtime.filesystem import File
+from kalda.runtime.system.filesystem import OsFile, OsFileSystem
+from kalda.runtime.system.regular_file import open_regular
 
 
 class ReadOnlyFileSystem(OsFileSystem):

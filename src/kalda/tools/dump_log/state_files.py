@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from kalda.common.types import uuid_to_text
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.checkpoints import parse_leader_epochs, parse_offset_checkpoint, parse_partition_metadata
 from kalda.storage.errors import CorruptCheckpointError, CorruptSnapshotError
-from kalda.storage.filesystem import OsFileSystem
 from kalda.storage.producer_snapshot import parse_snapshot
 from kalda.tools.bytes_text import JsonValue
 from kalda.tools.dump_log.entries import DumpLine, Entry, Problem

@@ -11,7 +11,7 @@ from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.command.command import Tool
 from kalda.command.errors import ToolError
 from kalda.command.output import Form
-from kalda.net.event_loop import run_on_new_loop
+from kalda.runtime.system.event_loop import run_on_new_loop
 from kalda.tools.perf.latency_report import LatencyReport
 from kalda.tools.perf.payloads import random_payload
 

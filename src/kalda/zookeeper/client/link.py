@@ -9,10 +9,10 @@ import logging
 from typing import Final, Protocol
 
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.error_text import error_text
 from kalda.net.client.client_errors import TlsError
 from kalda.net.client.stream import PiecewiseStream, has_input
-from kalda.net.connect import address_text
+from kalda.runtime.error_text import error_text
+from kalda.runtime.network import address_text
 from kalda.zookeeper.client.calls import Call
 from kalda.zookeeper.client.servers import Servers
 from kalda.zookeeper.client.session_stream import (
@@ -118,7 +118,7 @@ class Link:
 
     async def _run(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
-        backoff = ExponentialBackoff(_RECONNECT_MS, RECONNECT_MAX_MS)
+        backoff = ExponentialBackoff(_RECONNECT_MS, RECONNECT_MAX_MS, self._servers.random.uniform)
         failures = 0
         while True:
             for host, port in self._servers.in_any_order():

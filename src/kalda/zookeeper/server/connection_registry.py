@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Final, Protocol
 
 from kalda.common import invariants
-from kalda.common.clock import Clock
 from kalda.common.log_limiter import LogLimiter
 from kalda.net.foreign_protocols import ForeignProtocol, report_limiter
+from kalda.runtime.clock import Clock
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.traffic import Traffic
 from kalda.zookeeper.server.zookeeper_server import ZooKeeperServer

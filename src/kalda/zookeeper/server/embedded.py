@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
-from kalda.common.clock import Clock
-from kalda.storage.background import BackgroundExecutor
-from kalda.storage.filesystem import FileSystem
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
 from kalda.zookeeper.call_group import CallGroup
 from kalda.zookeeper.errors import (
     ConnectionLossError,

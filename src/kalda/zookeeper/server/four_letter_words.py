@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda import __version__
-from kalda.net.connect import address_text
+from kalda.runtime.network import address_text
 from kalda.zookeeper.server.config import FOUR_LETTER_WORDS
 from kalda.zookeeper.server.connection_registry import ConnectionRegistry, RegisteredConnection
 

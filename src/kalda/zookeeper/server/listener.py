@@ -8,8 +8,8 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from kalda.common.clock import Clock
-from kalda.net.bound_socket import bound_socket
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.bound_socket import bound_socket
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.connection_registry import ConnectionRegistry
 from kalda.zookeeper.server.server_connection import ServerConnection

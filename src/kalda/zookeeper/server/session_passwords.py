@@ -13,8 +13,8 @@ import secrets
 import struct
 from typing import Final
 
-from kalda.common.error_text import error_text
-from kalda.storage.filesystem import FileSystem
+from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import FileSystem
 from kalda.zookeeper.server.session_tracker import PASSWORD_BYTES, session_password
 
 _SECRET_BYTES: Final = 32

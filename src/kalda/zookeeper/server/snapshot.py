@@ -19,8 +19,8 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from kalda.common.error_text import error_text
-from kalda.storage.filesystem import TEMPORARY_SUFFIX, FileSystem
+from kalda.runtime.error_text import error_text
+from kalda.runtime.filesystem import TEMPORARY_SUFFIX, FileSystem
 from kalda.zookeeper.protocol.jute import (
     INT,
     LONG,

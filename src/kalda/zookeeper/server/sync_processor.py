@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from kalda.common import invariants
-from kalda.common.error_text import error_text
-from kalda.storage.background import BackgroundExecutor
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.error_text import error_text
 from kalda.zookeeper.errors import StorageError
 from kalda.zookeeper.server.processor_requests import Processor, Read, Request
 from kalda.zookeeper.server.txn_log import TxnLog, frame

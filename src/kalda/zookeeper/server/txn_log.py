@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.storage.filesystem import File, FileSystem
+from kalda.runtime.filesystem import File, FileSystem
 from kalda.zookeeper.protocol.jute import JuteError
 from kalda.zookeeper.server.data_directory_errors import CorruptionError
 from kalda.zookeeper.server.txns import Txn, decode_txn, is_error, peek_zxid

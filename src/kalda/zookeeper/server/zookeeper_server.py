@@ -14,9 +14,9 @@ from functools import partial
 from typing import Final
 
 from kalda.common import invariants
-from kalda.common.clock import Clock
-from kalda.storage.background import BackgroundExecutor
-from kalda.storage.filesystem import FileSystem
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.clock import Clock
+from kalda.runtime.filesystem import FileSystem
 from kalda.zookeeper.errors import ConnectionLossError, StorageError, ZooKeeperError
 from kalda.zookeeper.server.acl import BUILT_IN_SCHEMES
 from kalda.zookeeper.server.container_manager import ContainerManager

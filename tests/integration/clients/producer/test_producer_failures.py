@@ -18,7 +18,7 @@ from kalda.clients.errors import (
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
 )
-from kalda.net.loop_logger import drain_log
+from kalda.runtime.system.loop_logger import drain_log
 
 TopicName = Callable[[str], str]
 Read = Callable[..., list[confluent_kafka.Message]]

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from kalda.common.clock import SystemClock
-from kalda.storage.background import EventLoopExecutor
-from kalda.storage.filesystem import OsFileSystem
+from kalda.runtime.system.background import EventLoopExecutor
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.port import SessionState, ZooKeeperClient
 from kalda.zookeeper.server.config import ZooKeeperConfig

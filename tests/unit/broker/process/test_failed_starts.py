@@ -10,8 +10,8 @@ from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import SHARED_LOCK_NAME, ProcessDirectory, Termination, run
 from kalda.broker.process.ports import WantedPort, ports_of, require_free
 from kalda.broker.process.start_log import Announcement
+from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.settings import BrokerConfig
-from kalda.storage.filesystem import OsFileSystem
 
 ANNOUNCEMENT = Announcement("a test", [])
 

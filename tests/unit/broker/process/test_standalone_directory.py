@@ -8,7 +8,8 @@ import pytest
 
 from kalda.broker.process.errors import ProcessError
 from kalda.broker.process.lifecycle import ProcessDirectory
-from kalda.storage.filesystem import Buffer, OsFileSystem
+from kalda.runtime.filesystem import Buffer
+from kalda.runtime.system.filesystem import OsFileSystem
 
 
 def test_a_full_disk_does_not_stop_a_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

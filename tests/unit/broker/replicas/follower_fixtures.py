@@ -7,12 +7,12 @@ from kalda.broker.replicas.follower.fetcher_core import FetcherCore
 from kalda.broker.replicas.follower.follower_fetch_session import FollowerFetchSession
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replication_quota import FOLLOWER_REPLICAS, ReplicationQuota
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.protocol.fast.fetch import FetchRequestFields, parse_fetch_request
 from kalda.protocol.fast.fetch_response import FetchedPartition, FetchResponseFields
 from kalda.records.batch import set_base_offset_and_leader_epoch
+from kalda.runtime.clock import ManualClock
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from tests.unit.storage.faulty_file_system import FaultyFileSystem

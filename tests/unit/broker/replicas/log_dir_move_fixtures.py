@@ -8,10 +8,10 @@ import uuid
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_alter_log_dirs import ReplicaAlterLogDirs
 from kalda.broker.replicas.replication_quota import RateQuota
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.storage.background import BackgroundExecutor
+from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.clock import ManualClock
 from kalda.storage.future_log_copy import FutureLogCopy
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager

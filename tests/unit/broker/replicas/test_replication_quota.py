@@ -8,8 +8,8 @@ from kalda.broker.replicas.replication_quota import (
     ReplicationQuota,
     throttled_partitions,
 )
-from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
+from kalda.runtime.clock import ManualClock
 
 BROKER_ID = 1
 

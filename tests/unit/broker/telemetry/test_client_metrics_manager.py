@@ -12,10 +12,10 @@ from kalda.broker.telemetry.client_metrics_manager import (
     Push,
     subscription_id,
 )
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID
 from kalda.records.compression import Compression
+from kalda.runtime.clock import ManualClock
 
 ME = UUID(int=77)
 BYTES_MAX = 100

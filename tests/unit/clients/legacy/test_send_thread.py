@@ -7,7 +7,7 @@ import pytest
 
 from kalda.clients.legacy import CallbackHandler, QueueItem
 from kalda.clients.legacy.producer.send_thread import ProducerSendThread
-from kalda.common.clock import ManualClock
+from kalda.runtime.clock import ManualClock
 
 
 class ScriptedQueue:

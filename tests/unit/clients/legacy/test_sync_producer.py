@@ -9,7 +9,6 @@ from kalda.clients.errors import BrokerConnectionError
 from kalda.clients.legacy import Message, ProducerConfig
 from kalda.clients.legacy.producer import sync_producer
 from kalda.clients.legacy.producer.sync_producer import ProducerPool, SyncProducer
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.net.client.api_versions import NodeApiVersions
@@ -22,6 +21,7 @@ from kalda.protocol.messages.produce import (
 from kalda.protocol.schema import VersionRange
 from kalda.records.batch import iter_headers
 from kalda.records.format_conversion import iter_any_records
+from kalda.runtime.clock import ManualClock
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 BROKER = BrokerEndpoint(7, "host", 9092)

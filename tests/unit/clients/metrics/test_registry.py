@@ -6,8 +6,8 @@ from kalda.clients.metrics.consumer_metrics import CoordinatorMetrics, FetchMetr
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.metrics.registry import ClientMetrics, MetricKind
-from kalda.common.clock import ManualClock
 from kalda.common.types import TopicPartition
+from kalda.runtime.clock import ManualClock
 
 ME = (("client-id", "c1"),)
 

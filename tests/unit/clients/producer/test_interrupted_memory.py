@@ -9,9 +9,9 @@ import pytest
 from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.record_accumulator import RecordAccumulator
-from kalda.common.clock import monotonic
 from kalda.records.compression import Compression
 from kalda.records.record import Header
+from kalda.runtime.system.clock import monotonic
 from tests.interrupts import interrupted_at
 from tests.unit.clients.producer.producer_fixtures import TIME_MS, TOPIC, accumulator, snapshot
 

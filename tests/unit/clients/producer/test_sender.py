@@ -14,7 +14,6 @@ from kalda.clients.producer.produce_results import ProduceResults
 from kalda.clients.producer.record_accumulator import RecordAccumulator
 from kalda.clients.producer.record_future import RecordFuture
 from kalda.clients.producer.sender import PRODUCE_VERSION_TOPIC_IDS, Sender, SenderSettings
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages.produce import (
@@ -22,6 +21,7 @@ from kalda.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from kalda.runtime.clock import ManualClock
 from tests.unit.clients.producer.producer_fixtures import TOPIC, TOPIC_ID, accumulator, send, snapshot
 from tests.unit.clients.scripted_network import ScriptedNetwork, settle
 

@@ -2,7 +2,7 @@ import pytest
 
 from kalda.clients.metrics.registry import ClientMetrics, MetricName
 from kalda.clients.telemetry.telemetry_collector import TelemetryCollector, selector, telemetry_name
-from kalda.common.clock import ManualClock
+from kalda.runtime.clock import ManualClock
 
 START_NS = 1_700_000_000_000_000_000
 

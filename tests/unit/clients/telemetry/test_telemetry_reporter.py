@@ -7,7 +7,6 @@ from kalda.clients.errors import BrokerConnectionError, IllegalStateError, Reque
 from kalda.clients.metadata import Metadata
 from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
-from kalda.common.clock import ManualClock
 from kalda.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,
@@ -16,6 +15,7 @@ from kalda.protocol.messages.metadata import MetadataResponse, MetadataResponseB
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression, decompress
+from kalda.runtime.clock import ManualClock
 from tests.unit.clients.telemetry.protobuf_reader import read_metrics
 
 R = TypeVar("R", bound=Message)

@@ -4,7 +4,6 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.coordinator.group.classic.classic_group import ClassicGroup
@@ -23,6 +22,7 @@ from kalda.protocol.messages.offset_commit import (
     OffsetCommitResponse,
 )
 from kalda.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment, SyncGroupResponse
+from kalda.runtime.clock import ManualClock
 from tests.unit.coordinator.fakes import FakeLog, FakeLoop
 
 GROUP = "g"

@@ -253,7 +253,7 @@ def test_a_directory_without_access_is_fetched_from(
         raise error
 
     own = SimpleNamespace(**{name: getattr(os, name) for name in dir(os)} | {"open": refuse})
-    monkeypatch.setattr("kalda.common.regular_file.os", own)
+    monkeypatch.setattr("kalda.runtime.system.regular_file.os", own)
     read = InPlaceRead(broker, 0, 200).all()
 
     assert ({reason: 1}, 0) == (read.reasons, read.position)

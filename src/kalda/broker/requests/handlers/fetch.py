@@ -11,7 +11,6 @@ unless the topic has ``message.downconversion.enable=false``: then they get UNSU
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
-from uuid import UUID
 
 from kalda.broker.fetching.delayed_fetch import DelayedFetch
 from kalda.broker.fetching.down_conversion import DownConvertedRecords, prepare_all
@@ -23,6 +22,7 @@ from kalda.broker.requests.handlers.produce import node_endpoints
 from kalda.broker.requests.throttling import throttle_ms
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.types import UUID
 from kalda.protocol.fast.fetch import (
     TOPIC_IDS_FROM,
     FetchAnswer,

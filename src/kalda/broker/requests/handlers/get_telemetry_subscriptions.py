@@ -5,7 +5,6 @@ Every client may ask. Apache Kafka serves this in KRaft mode only, and only with
 
 from collections.abc import Callable, Mapping
 from typing import Final
-from uuid import UUID
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.services import BrokerServices
@@ -13,6 +12,7 @@ from kalda.broker.telemetry.client_instance import attributes_of
 from kalda.broker.telemetry.client_metrics_manager import ACCEPTED_COMPRESSION
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.types import UUID
 from kalda.protocol.messages.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsRequest,
     GetTelemetrySubscriptionsResponse,

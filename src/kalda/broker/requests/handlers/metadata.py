@@ -11,7 +11,6 @@ LEADER_NOT_AVAILABLE and asks again.
 
 from collections.abc import Coroutine
 from typing import Any, Final
-from uuid import UUID
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
@@ -22,7 +21,7 @@ from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_err
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, Turns, between, first_turn
-from kalda.common.types import ZERO_UUID
+from kalda.common.types import UUID, ZERO_UUID
 from kalda.protocol.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,

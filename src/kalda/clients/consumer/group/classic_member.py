@@ -20,7 +20,6 @@ from kalda.clients.consumer.group.errors import (
 )
 from kalda.clients.errors import ClientError, error_for
 from kalda.common.errors import ErrorCode
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.heartbeat import HeartbeatRequest
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol, JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
@@ -29,6 +28,7 @@ from kalda.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -36,11 +36,11 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import Pacer
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.heartbeat import HeartbeatResponse
 from kalda.protocol.messages.join_group import JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupResponse
 from kalda.protocol.messages.sync_group import SyncGroupResponse
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

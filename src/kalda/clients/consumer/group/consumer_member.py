@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.consumer.group.errors import (
     CommitFailedError,
@@ -23,13 +22,13 @@ from kalda.clients.consumer.group.errors import (
 )
 from kalda.clients.errors import ClientError, UnsupportedApiError, error_for
 from kalda.common.errors import ErrorCode
-from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.common.types import UUID, TopicPartition
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

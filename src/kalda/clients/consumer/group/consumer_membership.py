@@ -11,7 +11,6 @@ target. After each one, `is_reconciling` is checked before partitions are assign
 import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Final
-from uuid import UUID
 
 from kalda.clients.consumer.group.consumer_member import (
     NOT_SUPPORTED,
@@ -34,12 +33,13 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import Pacer
 from kalda.common.errors import ErrorCode
-from kalda.net.loop_logger import loop_logger
+from kalda.common.types import UUID
 from kalda.protocol.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

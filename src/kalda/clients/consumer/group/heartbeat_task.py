@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, Protocol
 
-from kalda.common.clock import Clock
+from kalda.runtime.clock import Clock
 
 
 class HeartbeatPort(Protocol):

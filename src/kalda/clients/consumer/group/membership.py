@@ -27,7 +27,7 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.values import ConsumerGroupMetadata, OffsetAndMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

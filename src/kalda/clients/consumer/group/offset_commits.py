@@ -35,9 +35,9 @@ from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition, is_other_topic
-from kalda.net.loop_logger import loop_logger
 from kalda.protocol.messages.offset_commit import OffsetCommitResponse
 from kalda.protocol.messages.offset_fetch import OffsetFetchResponse
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

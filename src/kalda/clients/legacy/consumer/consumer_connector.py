@@ -24,10 +24,11 @@ from kalda.clients.legacy.consumer.topic_count import (
     by_filter,
 )
 from kalda.clients.loop_thread import LoopThread
-from kalda.common.clock import Clock, SystemClock
 from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.loop_logger import loop_logger
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 

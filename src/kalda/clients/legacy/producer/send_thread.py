@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kalda.clients.legacy.producer.handlers import CallbackHandler, QueueItem
-from kalda.common.clock import Clock
-from kalda.net.loop_logger import loop_logger
+from kalda.runtime.clock import Clock
+from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
 

@@ -16,7 +16,6 @@ from kalda.clients.legacy.producer.producer_config import ProducerConfig
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.node_connection import NodeConnection
 from kalda.common.api_keys import ApiKey
-from kalda.common.clock import Clock
 from kalda.common.errors import ErrorCode
 from kalda.common.public import public_in
 from kalda.common.types import BrokerEndpoint, TopicPartition, by_topic
@@ -28,6 +27,7 @@ from kalda.protocol.messages.produce import (
 )
 from kalda.protocol.schema import Message as WireMessage
 from kalda.records.message_set_builder import MessageSetBuilder
+from kalda.runtime.clock import Clock
 
 _PRODUCE_MAX: Final = 2
 """The last version of Produce that carries message sets."""

@@ -8,10 +8,9 @@ keeps two members from using one partition.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
-from uuid import UUID
 
 from kalda.common.errors import ApiError, ErrorCode
-from kalda.common.types import ZERO_UUID
+from kalda.common.types import UUID, ZERO_UUID
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.consumer_group_records import group_removal
 from kalda.coordinator.group.consumer.member import (

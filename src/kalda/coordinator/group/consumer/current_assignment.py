@@ -8,9 +8,9 @@ does not name p1 any more, A goes to the new epoch, and B's next heartbeat gets 
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from uuid import UUID
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.member import Assignment, Member, MemberState, overlaps
 
 

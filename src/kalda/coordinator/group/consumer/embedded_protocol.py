@@ -5,8 +5,8 @@ Kafka's counterpart is the clients' ``ConsumerProtocol``.
 
 from struct import Struct
 from typing import Final
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.member import Assignment, Member
 from kalda.coordinator.group.consumer.topics import TopicsView
 from kalda.protocol import codec

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from typing import Final, NewType, Protocol, TypeAlias
-from uuid import UUID
+
+from kalda.common.types import UUID
 
 Assignment: TypeAlias = Mapping[UUID, frozenset[int]]
 TopicMetadata = NewType("TopicMetadata", tuple[UUID, int])

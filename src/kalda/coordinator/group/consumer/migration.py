@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
-from uuid import UUID
 
 from kalda.common.errors import ErrorCode
+from kalda.common.types import UUID
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.classic.classic_group import ClassicGroup, GroupState
 from kalda.coordinator.group.classic.classic_member import ClassicMember

@@ -7,8 +7,8 @@ are those of the group, except for the member that the heartbeat changes. Kafka'
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.assignors.partition_assignor import Assignor, GroupSpec, MemberSpec
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup

@@ -3,7 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
-from uuid import UUID
+
+from kalda.common.types import UUID
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from kalda.clients.metadata import EMPTY, ClusterMetadata, Metadata, PartitionMe
 from kalda.clients.values import OffsetAndMetadata
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.backoff import ExponentialBackoff
-from kalda.common.clock import ManualClock
 from kalda.common.errors import ErrorCode
 from kalda.common.types import ZERO_UUID, TopicPartition
 from kalda.protocol.messages.offset_commit import (
@@ -33,6 +32,7 @@ from kalda.protocol.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kalda.protocol.messages.offset_fetch import OffsetFetchResponse, OffsetFetchResponseGroup
+from kalda.runtime.clock import ManualClock
 
 PARTITION = TopicPartition("t", 0)
 TOPIC_ID = UUID(int=1)

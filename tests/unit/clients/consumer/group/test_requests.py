@@ -9,12 +9,12 @@ from kalda.clients.consumer.group.requests import GroupRequests
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import RequestTimedOutError
 from kalda.clients.network_client import NetworkClient, coordinator_node_id
-from kalda.common.clock import ManualClock
 from kalda.common.types import BrokerEndpoint
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupResponse
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 from kalda.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchResponse
 from kalda.protocol.schema import Message
+from kalda.runtime.clock import ManualClock
 from tests.virtual_time import run_virtual
 
 COORDINATOR = coordinator_node_id(3)

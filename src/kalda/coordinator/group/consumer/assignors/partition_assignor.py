@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.member import Assignment
 
 

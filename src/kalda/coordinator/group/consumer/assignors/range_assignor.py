@@ -7,8 +7,8 @@ members, their subscriptions and the partition counts do.
 """
 
 from typing import ClassVar
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
 from kalda.coordinator.group.consumer.member import Assignment
 

@@ -5,8 +5,8 @@ With equal subscriptions the counts differ by one at most, and no partition move
 """
 
 from typing import ClassVar
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
 from kalda.coordinator.group.consumer.assignors.uniform_heterogeneous import assign_heterogeneous
 from kalda.coordinator.group.consumer.member import EMPTY_ASSIGNMENT, Assignment

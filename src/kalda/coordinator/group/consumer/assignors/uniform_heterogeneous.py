@@ -9,8 +9,8 @@ counterpart is ``UniformHeterogeneousAssignmentBuilder``.
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heappush, heapreplace
-from uuid import UUID
 
+from kalda.common.types import UUID
 from kalda.coordinator.group.consumer.assignors.partition_assignor import GroupSpec
 from kalda.coordinator.group.consumer.member import Assignment
 

@@ -1,0 +1,1 @@
+"""The ports of `kalda.runtime` on the operating system."""

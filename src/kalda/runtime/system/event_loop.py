@@ -1,0 +1,274 @@
+"""asyncio's event loop with a selector that calls connections itself: `new_event_loop`.
+
+For each readable socket asyncio looks a key up, makes a list entry and runs a handle in a context, which is
+about 2 us of the 13 us that a small produce request costs. `ConnectionSelector` calls the connections whose
+sockets are readable as soon as it finds them. Everything else, writable sockets included, goes asyncio's way,
+and on any other event loop connections do so too.
+
+A thread that sleeps in ``epoll_wait`` needs 20 to 40 us to run again, as long as a small request takes.
+`ConnectionSelector` may therefore ask again for a while before it sleeps (`poll_busily`), as Seastar and the
+KVM module of Linux do.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import selectors
+from collections.abc import Callable, Coroutine, Mapping
+from time import perf_counter
+from typing import Any, Final, TypeVar
+
+from kalda.runtime.system.clock import monotonic
+from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.portable import PORTABLE
+
+logger: Final = loop_logger(__name__)
+
+Result = TypeVar("Result")
+
+_HAS_EPOLL: Final = hasattr(select, "epoll") and not PORTABLE
+
+EVENTS_PER_TURN_MAX: Final = 64
+"""Sockets that are reported at once. Timers and the answers of other brokers get their turn after that many
+requests; epoll reports the other sockets in the next turn before these come again."""
+
+
+HITS_BEFORE_BUSY: Final = 8
+"""Waits in a row, or nearly so, that must end within the time of a busy poll before the next one is busy."""
+
+HITS_MAX: Final = 16
+HITS_PER_MISS: Final = 4
+"""A wait that takes longer undoes so many: a busy poll is worth its time if four of five find something."""
+
+
+class ConnectionSelector(selectors.BaseSelector):
+    """A selector over epoll that calls some readers itself; `selectors.EpollSelector` otherwise.
+
+    A wait is a busy poll of at most `busy_poll_seconds`, and then a sleep, while the waits before ended so
+    soon. 0 is no busy poll.
+    """
+
+    def __init__(self, clock: Callable[[], float] = perf_counter) -> None:
+        """`clock` returns seconds."""
+        self.busy_poll_seconds = 0.0
+        self._epoll: Final = select.epoll()
+        self._clock: Final = clock
+        self._hits = 0
+        self._keys: Final[dict[int, selectors.SelectorKey]] = {}
+        self._callbacks: Final[dict[int, Callable[[], None]]] = {}
+        # Descriptors that were removed since the events at hand were found: these are not for a file that was
+        # opened later and has the number of one of them. An event that is left out is found again.
+        self._removed: Final[set[int]] = set()
+
+    # Connections.
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        """Call the callback whenever the socket is readable or its peer is gone."""
+        before = self._mask(fd)
+        self._callbacks[fd] = callback
+        self._watch(fd, before)
+
+    def remove_reader(self, fd: int) -> None:
+        """Do not call the callback of the socket any more; the socket must be open."""
+        before = self._mask(fd)
+        self._callbacks.pop(fd, None)
+        self._removed.add(fd)
+        self._watch(fd, before)
+
+    # The interface of selectors.
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Watch a file; raises as `selectors.BaseSelector.register`."""
+        if not events or events & ~(selectors.EVENT_READ | selectors.EVENT_WRITE):
+            raise ValueError(f"Invalid events: {events!r}")
+        fd = self._descriptor(fileobj)
+        if fd in self._keys:
+            raise KeyError(f"{fileobj!r} (FD {fd}) is already registered")
+        before = self._mask(fd)
+        key = self._keys[fd] = selectors.SelectorKey(fileobj, fd, events, data)
+        try:
+            self._watch(fd, before)
+        except BaseException:
+            del self._keys[fd]
+            raise
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        """Watch a file no more; raises as `selectors.BaseSelector.unregister`."""
+        fd = self._descriptor(fileobj)
+        before = self._mask(fd)
+        key = self._keys.pop(fd, None)
+        if key is None:
+            raise KeyError(f"{fileobj!r} is not registered")
+        self._removed.add(fd)
+        # The file may be closed since it was registered.
+        with contextlib.suppress(OSError):
+            self._watch(fd, before)
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """Change the events or the data of a file; raises as `selectors.BaseSelector.modify`."""
+        fd = self._descriptor(fileobj)
+        if fd not in self._keys:
+            raise KeyError(f"{fileobj!r} is not registered")
+        before = self._mask(fd)
+        key = self._keys[fd] = self._keys[fd]._replace(events=events, data=data)
+        self._watch(fd, before)
+        return key
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for sockets, call the readable connections and return the others' keys and events."""
+        if timeout is None:
+            timeout = -1
+        elif timeout <= 0:
+            timeout = 0
+        try:
+            # epoll counts milliseconds; `poll` rounds them up, so that no timer finds that it is too early.
+            if timeout and self.busy_poll_seconds:
+                found = self._poll_busily(timeout)
+            else:
+                found = self._epoll.poll(timeout, EVENTS_PER_TURN_MAX)
+        except InterruptedError:
+            return []
+        callbacks, keys, removed = self._callbacks, self._keys, self._removed
+        removed.clear()
+        ready: list[tuple[selectors.SelectorKey, int]] = []
+        for fd, event in found:
+            if fd in removed:
+                continue
+            callback = callbacks.get(fd)
+            if callback is not None and event != select.EPOLLOUT:
+                try:
+                    callback()
+                except Exception:
+                    logger.exception("the callback of a readable connection failed")
+            if fd in keys and fd not in removed:
+                key = keys[fd]
+                events = (selectors.EVENT_READ if event & ~select.EPOLLOUT else 0) | (
+                    selectors.EVENT_WRITE if event & ~select.EPOLLIN else 0
+                )
+                ready.append((key, events & key.events))
+        if not ready:
+            return ready
+        # A callback may have replaced a key that was found before it; asyncio would remove the new one for
+        # the cancelled handle of the old.
+        return [each for each in ready if keys.get(each[0].fd) is each[0]]
+
+    def _poll_busily(self, timeout: float) -> list[tuple[int, int]]:
+        poll, clock = self._epoll.poll, self._clock
+        found = poll(0, EVENTS_PER_TURN_MAX)
+        if found:
+            return found
+        began = clock()
+        end = began + self.busy_poll_seconds
+        if self._hits < HITS_BEFORE_BUSY:
+            found = poll(timeout, EVENTS_PER_TURN_MAX)
+            is_hit = bool(found) and clock() < end
+        else:
+            # A timer may be due earlier; it runs late by no more than a busy poll.
+            while not found and clock() < end:
+                found = poll(0, EVENTS_PER_TURN_MAX)
+            is_hit = bool(found)
+            if not is_hit:
+                found = poll(timeout, EVENTS_PER_TURN_MAX)
+        self._hits = min(self._hits + 1, HITS_MAX) if is_hit else max(self._hits - HITS_PER_MISS, 0)
+        return found
+
+    def close(self) -> None:
+        """Close the poll set."""
+        self._epoll.close()
+        self._keys.clear()
+        self._callbacks.clear()
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        """Return the keys by file or descriptor."""
+        return _Keys(self._keys, self._descriptor)
+
+    def _descriptor(self, fileobj: Any) -> int:
+        fd = fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
+        if fd < 0:
+            # Closed: only its key has the number.
+            for key in self._keys.values():
+                if key.fileobj is fileobj:
+                    return key.fd
+            raise ValueError(f"Invalid file object: {fileobj!r}")
+        return fd
+
+    def _mask(self, fd: int) -> int:
+        key = self._keys.get(fd)
+        mask = select.EPOLLIN if fd in self._callbacks else 0
+        if key is not None:
+            mask |= select.EPOLLIN if key.events & selectors.EVENT_READ else 0
+            mask |= select.EPOLLOUT if key.events & selectors.EVENT_WRITE else 0
+        return mask
+
+    def _watch(self, fd: int, before: int) -> None:
+        mask = self._mask(fd)
+        if not before:
+            if mask:
+                self._epoll.register(fd, mask)
+        elif not mask:
+            self._epoll.unregister(fd)
+        elif mask != before:
+            self._epoll.modify(fd, mask)
+
+
+class _Keys(Mapping[Any, selectors.SelectorKey]):
+    """The keys of a selector by file or descriptor."""
+
+    def __init__(self, keys: dict[int, selectors.SelectorKey], descriptor: Callable[[Any], int]) -> None:
+        self._keys: Final = keys
+        self._descriptor: Final = descriptor
+
+    def __getitem__(self, fileobj: Any) -> selectors.SelectorKey:
+        try:
+            return self._keys[self._descriptor(fileobj)]
+        except (KeyError, ValueError):
+            raise KeyError(f"{fileobj!r} is not registered") from None
+
+    def __iter__(self) -> Any:
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+
+class ConnectionEventLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop with a `ConnectionSelector`."""
+
+    def __init__(self) -> None:
+        self.readers: Final = ConnectionSelector()
+        super().__init__(self.readers)
+
+    time = staticmethod(monotonic)
+    """Returns monotonic seconds, also where the time of a program's tests stands still."""
+
+
+class PortableEventLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop with the selector that it chooses, such as one over kqueue."""
+
+    time = staticmethod(monotonic)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop that calls connections itself; asyncio's own where the system has no epoll.
+
+    asyncio's default loop on Windows has no `add_reader`.
+    """
+    return ConnectionEventLoop() if _HAS_EPOLL else PortableEventLoop()
+
+
+def run_on_new_loop(main: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine as `asyncio.run` does, on a loop of `new_event_loop`; return its result."""
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(main)
+
+
+def poll_busily(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
+    """Let the loop's waits be busy polls of at most this time, where they find something; 0 is never.
+
+    With a single processor they never are, since the peers of the same machine could not run meanwhile.
+    """
+    if isinstance(loop, ConnectionEventLoop):
+        loop.readers.busy_poll_seconds = seconds if len(os.sched_getaffinity(0)) > 1 else 0.0

@@ -1,0 +1,111 @@
+"""The files of the operating system: what stands under a name of a data directory is not trusted."""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kalda.runtime.filesystem import FileKindError
+from kalda.runtime.system.filesystem import OsFileSystem
+
+CONTENT = b"belongs to somebody else"
+
+FILES = OsFileSystem()
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Path]:
+    """A file outside the data directory, which must stay as it is whatever a test does."""
+    path = tmp_path / "victim"
+    path.write_bytes(CONTENT)
+    os.utime(path, ns=(0, 0))
+    yield path
+    assert CONTENT == path.read_bytes()
+    assert 0 == path.stat().st_mtime_ns
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+NAMES = {"link": "symbolic link", "dangling link": "symbolic link", "fifo": "FIFO"}
+
+ACTIONS: dict[str, Callable[[str], object]] = {
+    "open": lambda path: FILES.open(path).truncate(0),
+    "create": lambda path: FILES.open(path, create=True).truncate(0),
+    "read": FILES.read,
+    "sync": FILES.sync_file,
+    "lock": FILES.lock,
+}
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+@pytest.mark.parametrize("kind", ["link", "dangling link", "fifo", "socket", "directory", "device"])
+def test_what_is_no_regular_file_is_refused(
+    action: Callable[[str], object], kind: str, directory: Path, victim: Path
+) -> None:
+    """Recovery truncated the target of a segment that was a link, and would wait for a FIFO for ever."""
+    path = directory / "00000000000000000000.log"
+    if kind == "link":
+        path.symlink_to(victim)
+    elif kind == "dangling link":
+        path.symlink_to(directory.parent / "absent")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "socket":
+        os.mknod(path, stat.S_IFSOCK | 0o600)
+    elif kind == "device":
+        path = Path("/dev/null")
+    else:
+        path.mkdir()
+    with pytest.raises(FileKindError, match=f"Is a {NAMES.get(kind, kind)}, not a regular file"):
+        action(str(path))
+    assert not (directory.parent / "absent").exists()
+
+
+@pytest.mark.parametrize("left", ["00.checkpoint.tmp", "00.checkpoint"])
+def test_replaced_file_takes_the_place_of_a_link(left: str, directory: Path, victim: Path) -> None:
+    (directory / left).symlink_to(victim)
+    FILES.replace(str(directory / "00.checkpoint"), b"new", sync=True)
+    assert b"new" == FILES.read(str(directory / "00.checkpoint"))
+    assert ["00.checkpoint"] == os.listdir(directory)
+
+
+def test_removal_of_a_directory_follows_no_link(directory: Path, victim: Path) -> None:
+    """Neither one inside it nor one in its place."""
+    doomed = directory / "t-0.x-delete"
+    (doomed / "below").mkdir(parents=True)
+    (doomed / "below" / "file").write_bytes(b"")
+    (doomed / "out").symlink_to(victim.parent)
+    (doomed / "file").symlink_to(victim)
+    FILES.remove_tree(str(doomed))
+    FILES.remove_tree(str(doomed))
+    assert [] == os.listdir(directory)
+    doomed.symlink_to(victim.parent)
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        FILES.remove_tree(str(doomed))
+
+
+def test_directory_is_not_made_through_a_link(directory: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (directory / "t-0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="Is a symbolic link, not a directory"):
+        FILES.make_directory(str(directory / "t-0"))
+    FILES.make_directory(str(directory / "t-1"))
+    FILES.make_directory(str(directory / "t-1"))
+
+
+def test_times_and_sizes_are_those_of_a_link_itself(directory: Path, victim: Path) -> None:
+    link = directory / "link"
+    link.symlink_to(victim)
+    (directory / "loop").symlink_to("loop")
+    FILES.set_modified(str(link), 5_000)
+    entries = {entry.name: entry for entry in FILES.list_directory(str(directory))}
+    assert {"link", "loop"} == entries.keys()
+    assert 5_000 == entries["link"].modified_ms
+    assert not entries["link"].is_directory
