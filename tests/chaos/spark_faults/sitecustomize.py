@@ -21,8 +21,8 @@ PLACES = {
     "kalda.clients.producer.transactional_producer": {
         "init": "TransactionalProducer.init_transactions",
         "prepare": "TransactionalProducer.prepare_transaction",
+        "commit-transaction": "AsyncTransactionalProducer.commit_transaction",
     },
-    "kalda.clients.producer.transaction_calls": {"commit-transaction": "TransactionCalls.commit"},
     "kalda.spark.sink.transaction_control": {
         "end-txn": "TransactionControl.end_all",
         "barrier": "TransactionControl.write_barrier",
