@@ -8,13 +8,11 @@ for many records belongs there.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from time import time_ns
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kalda.clients.argument_checks import (
@@ -66,7 +64,8 @@ from kalda.common.types import UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
 from kalda.runtime.clock import Clock
-from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.runtime import Runtime
+from kalda.runtime.system.runtime import client_runtime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -118,12 +117,15 @@ class ProducerCore:
     Args:
         config: The settings.
         objects: The options that are Python objects.
-        clock: The time of records, batches and metadata.
+        runtime: What the producer knows of its machine; None is this machine.
     """
 
-    def __init__(self, config: ProducerConfig, objects: ProducerObjects, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: ProducerConfig, objects: ProducerObjects, runtime: Runtime | None = None
+    ) -> None:
         self.config: Final = config
-        self.clock: Final[Clock] = SystemClock() if clock is None else clock
+        runtime = client_runtime() if runtime is None else runtime
+        self.clock: Final[Clock] = runtime.clock
         if not config.client_id:
             name = config.transactional_id or str(next(_CLIENT_NUMBERS))
             config = config.replaced(client_id=f"producer-{name}")
@@ -138,16 +140,17 @@ class ProducerCore:
         add_client_info(self.metrics)
         self.producer_metrics: Final = ProducerMetrics(self.metrics)
         self.client: Final = NetworkClient(
-            config, self.metadata, self.clock, NetworkMetrics(self.metrics, "producer")
+            config, self.metadata, runtime, NetworkMetrics(self.metrics, "producer")
         )
-        self.topics: Final = TopicWait(self.client, self.metadata, self.clock, self.producer_metrics, config)
+        self.topics: Final = TopicWait(self.client, self.metadata, self.producer_metrics, config)
         self.telemetry: Final = _telemetry(config, self.client, self.metrics)
+        self._time_ms: Final = self.clock.time_ms
         self._metadata_at = self.clock.monotonic()
         self.transactions: Final = _transactions(config)
         self.accumulator: Final = RecordAccumulator(
             _accumulator_settings(config),
             self.client.retry_backoff,
-            random.Random().randrange,
+            runtime.random.randrange,
             self.transactions,
         )
         self.results: Final = ProduceResults(
@@ -229,7 +232,7 @@ class ProducerCore:
         if partition is not None and type(partition) is not int:
             return None
         if timestamp_ms is None:
-            timestamp_ms = time_ns() // 1_000_000
+            timestamp_ms = self._time_ms()
         elif type(timestamp_ms) is not int:
             return None
         if timestamp_ms < 0:
@@ -627,7 +630,7 @@ def _telemetry(
         return None
     transactional_id = config.transactional_id
     resource = {} if transactional_id is None else {"transactional_id": transactional_id}
-    return TelemetryReporter(client, metrics, lambda: resource)
+    return TelemetryReporter(client, metrics, lambda: resource, client.runtime.random.uniform)
 
 
 def _transactions(config: ProducerConfig) -> TransactionManager | None:

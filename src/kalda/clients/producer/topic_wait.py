@@ -17,7 +17,6 @@ from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.runtime.clock import Clock
 
 _FIRST_WAIT_MS: Final = 10
 """The first wait for a topic that is being created; brokers take some 20 ms."""
@@ -32,16 +31,17 @@ class TopicWait:
         self,
         client: NetworkClient,
         metadata: Metadata,
-        clock: Clock,
         metrics: ProducerMetrics,
         config: ProducerConfig,
     ) -> None:
         self._client: Final = client
         self._metadata: Final = metadata
-        self._clock: Final = clock
+        self._clock: Final = client.runtime.clock
         self._metrics: Final = metrics
         self._backoff: Final = ExponentialBackoff(
-            min(_FIRST_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms
+            min(_FIRST_WAIT_MS, config.retry_backoff_ms),
+            config.retry_backoff_max_ms,
+            client.runtime.random.uniform,
         )
 
     def is_known(self, topic: str, partition: int | None) -> bool:
