@@ -23,7 +23,7 @@ PLACES = {
         "prepare": "TransactionalProducer.prepare_transaction",
         "commit-transaction": "AsyncTransactionalProducer.commit_transaction",
     },
-    "kalda.spark.sink.transaction_control": {
+    "kalda.clients.transaction_control": {
         "end-txn": "TransactionControl.end_all",
         "barrier": "TransactionControl.write_barrier",
         "list": "TransactionControl.open_transactions",

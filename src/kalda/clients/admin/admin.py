@@ -7,8 +7,7 @@ import weakref
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar, Unpack
 
-from kalda.clients.admin.admin_config import AdminConfig
-from kalda.clients.admin.admin_options import AdminOptions
+from kalda.clients.admin.admin_config import AdminConfig, AdminOptions
 from kalda.clients.admin.async_admin import AdminBase, AsyncAdmin
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.facade import BlockingClient, blocking

@@ -7,8 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Self, Unpack, cast
 
 from kalda.clients.admin.acls import AclMethods
-from kalda.clients.admin.admin_config import AdminConfig
-from kalda.clients.admin.admin_options import AdminOptions
+from kalda.clients.admin.admin_config import AdminConfig, AdminOptions
 from kalda.clients.admin.call_runner import AdminCallRunner
 from kalda.clients.admin.clusters import ClusterMethods
 from kalda.clients.admin.configs import ConfigMethods
