@@ -1,13 +1,16 @@
 """The examples of the help screens, by command; only a help screen imports them.
 
-A test runs them against one broker, in this order, apart from those of `UNTRIED`, whose command lines it only
-parses: they need other servers, Spark, or a file of the user's.
+A test runs them against one broker, in this order; those of `ELSEWHERE` need other servers, Spark, or a file,
+and have tests of their own.
 """
 
 from typing import Final
 
-UNTRIED: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "legacy")
-"""The first words of commands whose examples a test does not run."""
+OF_THE_WHOLE: Final = "kalda start"
+"""The example of the list of all commands: what a newcomer types first."""
+
+ELSEWHERE: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "legacy")
+"""The first words of commands whose examples need more than one broker."""
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "start": ("kalda start", "kalda start --brokers 3 --port 9092 --secure"),
