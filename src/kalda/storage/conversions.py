@@ -15,7 +15,6 @@ another one is stopped and begins again when it is its turn:
 import asyncio
 import logging
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
@@ -24,6 +23,7 @@ from kalda.common.errors import ErrorCode
 from kalda.records.compression import Checkpoint, go_on
 from kalda.records.errors import RecordsError
 from kalda.runtime.error_text import without_frames
+from kalda.runtime.system.clock import monotonic, sleep
 from kalda.storage.errors import StorageError
 
 logger: Final = logging.getLogger(__name__)
@@ -197,7 +197,7 @@ class ConversionPool:
             error: BaseException | None = None
             try:
                 self._check(job)
-                job.paused_at = time.monotonic()
+                job.paused_at = monotonic()
                 job.work(lambda held_bytes, job=job: self._checkpoint(job, held_bytes))  # type: ignore[misc]
             except _LaterError:
                 self._put_off(job)
@@ -248,9 +248,9 @@ class ConversionPool:
                 if self._does_long or self._long:
                     raise _LaterError
                 self._does_long = job.is_long = True
-        if time.monotonic() - job.paused_at > _TURN_SECONDS:
-            time.sleep(_PAUSE_SECONDS)
-            job.paused_at = time.monotonic()
+        if monotonic() - job.paused_at > _TURN_SECONDS:
+            sleep(_PAUSE_SECONDS)
+            job.paused_at = monotonic()
 
     def _check(self, job: _Job) -> None:
         if self._is_closed:

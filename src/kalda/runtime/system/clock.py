@@ -1,4 +1,8 @@
-"""The machine's clocks."""
+"""The machine's clocks: `SystemClock`, and readings for what never decides anything.
+
+The functions of this module are for the durations that logs and metrics show, and for threads and processes
+of their own, which wait in real time. Everything else takes a `Clock`, or the time of its event loop.
+"""
 
 import functools
 import time
@@ -11,6 +15,18 @@ monotonic: Final[Callable[[], float]] = (
     else time.monotonic
 )
 """`time.monotonic`, which goes on where freezegun lets the time of a program's tests stand still."""
+
+
+sleep: Final = time.sleep
+"""Blocks the calling thread."""
+
+thread_time: Final = time.thread_time
+"""Returns the processor seconds of the calling thread."""
+
+
+def thread_clock(thread_id: int) -> Callable[[], float]:
+    """Return a function for the processor seconds of a thread; it raises `OSError` once that has ended."""
+    return functools.partial(time.clock_gettime, time.pthread_getcpuclockid(thread_id))
 
 
 class SystemClock:
