@@ -38,7 +38,7 @@ from kalda.net.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers
 from kalda.net.reply import Chunk, PieceSource, Ticket
 from kalda.protocol.framing import SIZE, SIZE_BYTES
 from kalda.runtime.error_text import error_text
-from kalda.runtime.system.event_loop import readers_of
+from kalda.runtime.network import readers_of
 from kalda.security.principal import ANONYMOUS
 
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], None]"

@@ -34,8 +34,7 @@ from kalda.protocol.registry import expects_response
 from kalda.protocol.schema import Message
 from kalda.protocol.wire_format import Buffer
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import address_text
-from kalda.runtime.system.event_loop import readers_of
+from kalda.runtime.network import address_text, readers_of
 from kalda.security.sasl.mechanism import SaslClient
 from kalda.security.tls.client import TlsClient
 

@@ -31,8 +31,7 @@ from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.registry import spec
 from kalda.protocol.schema import Message, VersionRange
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import address_text
-from kalda.runtime.system.event_loop import readers_of
+from kalda.runtime.network import address_text, readers_of
 from kalda.security.tls.client import TlsClient
 
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
