@@ -225,8 +225,7 @@ def zookeeper_connect(data: bytes) -> None:
     reader = FrameReader(1 << 20)
     reader.feed(data)
     with contextlib.suppress(FrameError, JuteError):
-        word = reader.peek_word()
-        if word is not None and not is_four_letter_word(word):
+        if not is_four_letter_word(data[:4]):
             frame = reader.next_frame()
             if frame is not None:
                 read_connect_request(frame)
