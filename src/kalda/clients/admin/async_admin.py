@@ -184,7 +184,9 @@ class AsyncAdmin(
 
             if self._client.is_closed:
                 raise IllegalStateError("the client is closed")
-            self._telemetry = TelemetryReporter(self._client, self._metrics, dict)
+            self._telemetry = TelemetryReporter(
+                self._client, self._metrics, dict, self._client.runtime.random.uniform
+            )
             self._telemetry.start()
         return self._telemetry
 
