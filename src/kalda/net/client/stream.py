@@ -2,7 +2,8 @@
 
 `connect_stream` returns a `StreamSocket`, which a plain socket is. `TlsStream` looks the same to its owner:
 non-blocking, watched by its descriptor. Unlike a socket it may have received bytes that the descriptor does
-not announce, so an owner that stops reading early must ask `has_input`.
+not announce, so an owner that stops reading early must ask `TlsStream.has_input`. Clients of brokers, brokers
+and clients of ZooKeeper use the same streams, through `StreamConnection`.
 """
 
 import asyncio
@@ -24,7 +25,10 @@ _RECEIVE_BYTES: Final = 256 * 1024
 
 
 class StreamSocket(Protocol):
-    """The part of a connected, non-blocking socket that a connection uses."""
+    """The part of a connected, non-blocking socket that a connection uses.
+
+    A stream may have `sendmsg` as well, which takes several pieces in one call.
+    """
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -39,13 +43,6 @@ class StreamSocket(Protocol):
         """Close it."""
 
 
-class PiecewiseStream(StreamSocket, Protocol):
-    """A stream that takes several pieces in one call."""
-
-    def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
-        """Send as much of the pieces as the kernel takes; return how much that was."""
-
-
 class TlsBrokenError(ConnectionError):
     """What arrived is not what the peer sent, or the peer ended TLS with an alert."""
 
@@ -58,7 +55,7 @@ async def connect_stream(
     timeout_seconds: float,
     send_buffer_bytes: int = -1,
     receive_buffer_bytes: int = -1,
-) -> PiecewiseStream:
+) -> StreamSocket:
     """Connect and, with `tls`, complete the handshake; see `connect_socket`.
 
     The caller bounds the time: the handshake has no limit of its own.
@@ -87,11 +84,6 @@ async def connect_stream(
         sock.close()
         raise
     return TlsStream(sock, channel)
-
-
-def has_input(stream: StreamSocket) -> bool:
-    """Whether the stream holds received bytes that its descriptor does not announce."""
-    return isinstance(stream, TlsStream) and stream.has_input
 
 
 async def _shake_hands(sock: socket.socket, channel: TlsChannel) -> None:

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
-from kalda.net.client.stream import PiecewiseStream, connect_stream
+from kalda.net.client.stream import StreamSocket, connect_stream
 from kalda.security.tls.client import TlsClient
 from kalda.security.tls.contexts import client_context
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
@@ -26,7 +26,7 @@ class Connect(Protocol):
 
     def __call__(
         self, host: str, port: int, tls: TlsClient | None, *, timeout_seconds: float
-    ) -> Awaitable[PiecewiseStream]:
+    ) -> Awaitable[StreamSocket]:
         """Connect; raises `OSError` or `TlsError`."""
         ...
 
@@ -70,7 +70,7 @@ class Servers:
         nonce = secrets.token_urlsafe(_CNONCE_BYTES)
         return DigestMd5Client(self._login.user, self._login.password, nonce)
 
-    async def connect(self, host: str, port: int) -> PiecewiseStream:
+    async def connect(self, host: str, port: int) -> StreamSocket:
         """Open a connection, with TLS if it is set; the server's certificate must be for `host`.
 
         Raises:
