@@ -149,6 +149,12 @@ class LazyGroup(SuggestingGroup):
             with formatter.indentation():
                 formatter.write_dl(self.command_rows(ctx, names, width))
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one example on one line, the last that two screens have."""
+        from kalda.command.examples import OF_THE_WHOLE
+
+        formatter.write(f"Example: {OF_THE_WHOLE}\n")
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands."""
         return [*self.commands, *(name for name in TOOLS if name not in self.commands)]

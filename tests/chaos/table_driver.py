@@ -2,7 +2,7 @@
 
 It keeps what Spark keeps in a checkpoint (the plan of a batch before it runs, a mark behind it) and a ledger,
 runs tasks in processes of their own, some of them twice at once, and repeats the batch that has a plan and no
-mark. `--crash before:create:7` kills the process with SIGKILL before the seventh call of a step.
+mark. `--crash before:move:7` kills the process with SIGKILL before the seventh call of a step.
 """
 
 import argparse

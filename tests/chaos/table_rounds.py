@@ -2,11 +2,11 @@
 
 Run ``python -m tests.chaos.table_rounds --rounds 200``. Each round starts a driver
 (`tests.chaos.table_driver`), alone, beside a second one for the same query, or with compactions, and kills
-it: at a random moment, or before or after the n-th call of a step (creating a log record, moving, replacing
-and deleting files, the library's commit). In some rounds it kills tasks instead. Formats and modes take
+it: at a random moment, or before or after the n-th call of a step (moving, replacing and
+deleting files, the library's commit). In some rounds it kills tasks instead. Formats and modes take
 turns; the seed is printed and ``--seed`` replays the choices, not the moments.
 
-After each kill a reader of the log must see whole batches alone. At the end each id is in the table once,
+After each kill a reader of the table must see whole batches alone. At the end each id is in the table once,
 also for readers of the directory (plain Parquet); an upserted table equals the last change of each key; the
 ledger's ranges follow each other and their rows add up to the table's; after a compaction nothing is left in
 staging.
@@ -32,7 +32,7 @@ from kalda.pipelines.spec.model import TableFormat
 from kalda.pipelines.tables import CompactPolicy, Table, open_table
 from tests.chaos.table_driver import QUERY, deletes, key_of, spec_of
 
-STEPS = ("create", "replace", "move", "delete", "delete_directory", "open_output", "log", "rename")
+STEPS = ("replace", "move", "delete", "delete_directory", "open_output", "log", "rename")
 READY_SECONDS_MAX = 60.0
 RUN_SECONDS_MAX = 3.0
 

@@ -110,8 +110,8 @@ def test_a_run_restarts_reports_compacts_and_ends_by_a_signal(topics: "Topics", 
             metrics = answer.read().decode()
         assert f'kalda_pipeline_records_total{{pipeline="{topic}-rows"}} 20.0' in metrics
         assert f'kalda_pipeline_restarts_total{{pipeline="{topic}-marked"}} 1.0' in metrics
-        commits = tmp_path / "state/tables/lake/rows/_kalda/log"
-        wait_for(lambda: any('"compact"' in each.read_text() for each in commits.iterdir()), process, log)
+        replaced = tmp_path / "state/tables/lake/rows/_kalda/removed"
+        wait_for(replaced.exists, process, log)
 
         process.send_signal(signal.SIGTERM)
         assert 0 == process.wait(WAIT_S), log.read_text()[-3000:]

@@ -59,7 +59,8 @@ def test_loops_of_clients_watch_sockets_where_there_is_no_epoll() -> None:
     """The default loop of asyncio on Windows does not."""
     program = """
 import asyncio, socket
-from kalda.runtime.system.event_loop import new_event_loop, readers_of
+from kalda.runtime.network import readers_of
+from kalda.runtime.system.event_loop import new_event_loop
 
 loop = new_event_loop()
 assert isinstance(loop, asyncio.SelectorEventLoop), loop

@@ -1,13 +1,16 @@
 """The examples of the help screens, by command; only a help screen imports them.
 
-A test runs them against one broker, in this order, apart from those of `UNTRIED`, whose command lines it only
-parses: they need other servers, Spark, or a file of the user's.
+A test runs them against one broker, in this order; those of `ELSEWHERE` need other servers, Spark, or a file,
+and have tests of their own.
 """
 
 from typing import Final
 
-UNTRIED: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "legacy")
-"""The first words of commands whose examples a test does not run."""
+OF_THE_WHOLE: Final = "kalda start"
+"""The example of the list of all commands: what a newcomer types first."""
+
+ELSEWHERE: Final = ("start", "broker", "zookeeper", "pipeline", "mirror", "legacy")
+"""The first words of commands whose examples need more than one broker."""
 
 EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "start": ("kalda start", "kalda start --brokers 3 --port 9092 --secure"),
@@ -28,7 +31,10 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "sql": ("kalda sql 'SELECT key, count(*) FROM flights t WHERE t.offset >= 1 GROUP BY key'",),
     "offsets": ("kalda offsets flights --time earliest",),
     "configs describe": ("kalda configs describe --topic flights",),
-    "configs alter": ("kalda configs alter --topic flights --add-config retention.ms=86400000",),
+    "configs alter": (
+        "kalda configs alter --topic flights --add-config retention.ms=86400000",
+        "kalda configs alter --group readers --add-config consumer.session.timeout.ms=60000",
+    ),
     "groups reset-offsets": ("kalda groups reset-offsets readers --topic flights --to-earliest --execute",),
     "groups list": ("kalda groups list",),
     "groups describe": ("kalda groups describe readers",),
@@ -98,22 +104,22 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "pipeline init": ("kalda pipeline init orders.yml --target iceberg",),
     "pipeline schema": ("kalda pipeline schema",),
     "pipeline validate": ("kalda pipeline validate orders.yml",),
-    "pipeline preview": ("kalda pipeline preview orders.yml orders_bronze --from 20",),
+    "pipeline preview": ("kalda pipeline preview orders.yml orders_iceberg --from 20",),
     "pipeline test": ("kalda pipeline test orders.yml --junit results.xml",),
-    "pipeline run": ("kalda pipeline run orders.yml orders_bronze --metrics-port 9404",),
+    "pipeline run": ("kalda pipeline run orders.yml orders_iceberg --metrics-port 9404",),
     "pipeline once": ("kalda pipeline once orders.yml",),
     "pipeline status": ("kalda pipeline status orders.yml --watch",),
     "pipeline lag": ("kalda pipeline lag orders.yml",),
-    "pipeline compact": ("kalda pipeline compact orders.yml orders_bronze",),
-    "pipeline dlq list": ("kalda pipeline dlq list orders.yml orders_bronze --limit 10",),
-    "pipeline dlq retry": ("kalda pipeline dlq retry orders.yml orders_bronze --stage decode",),
-    "pipeline dlq drop": ("kalda pipeline dlq drop orders.yml orders_bronze --yes",),
+    "pipeline compact": ("kalda pipeline compact orders.yml orders_iceberg",),
+    "pipeline dlq list": ("kalda pipeline dlq list orders.yml orders_iceberg --limit 10",),
+    "pipeline dlq retry": ("kalda pipeline dlq retry orders.yml orders_iceberg --stage decode",),
+    "pipeline dlq drop": ("kalda pipeline dlq drop orders.yml orders_iceberg --yes",),
     "pipeline export-sdp": ("kalda pipeline export-sdp orders.yml --output orders-sdp",),
-    "pipeline repair": ("kalda pipeline repair orders.yml orders_bronze --execute",),
+    "pipeline repair": ("kalda pipeline repair orders.yml orders_iceberg --execute",),
     "pipeline audit": ("kalda pipeline audit orders.yml",),
-    "pipeline replay": ("kalda pipeline replay orders.yml orders_bronze --from orders-0:100 --dry-run",),
-    "pipeline backfill": ("kalda pipeline backfill orders.yml orders_bronze --dry-run",),
-    "pipeline pass": ("kalda pipeline pass orders.yml orders_bronze orders-0:4711 --reason 'not JSON'",),
+    "pipeline replay": ("kalda pipeline replay orders.yml orders_iceberg --from orders-0:100 --dry-run",),
+    "pipeline backfill": ("kalda pipeline backfill orders.yml orders_iceberg --dry-run",),
+    "pipeline pass": ("kalda pipeline pass orders.yml orders_iceberg orders-0:4711 --reason 'not JSON'",),
     "mirror run": ("kalda mirror run mirror.properties",),
     "mirror once": ("kalda mirror once mirror.properties --clusters target",),
     "mirror status": ("kalda mirror status mirror.properties",),

@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from kalda.common.backoff import ExponentialBackoff
 from kalda.formats.spec import FormatError, FormatSpec, cut
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 if TYPE_CHECKING:
     import requests
@@ -34,7 +35,7 @@ _UNKNOWN_MAX: Final = 100_000
 _REFERENCES_MAX: Final = 200
 _SCHEMA_BYTES_MAX: Final = 4 << 20
 """Unpacked bytes of a response; schemas are a few kilobytes, and a small body may unpack to gigabytes."""
-_BACKOFF: Final = ExponentialBackoff(100, 5_000)
+_BACKOFF: Final = ExponentialBackoff(100, 5_000, SYSTEM_RANDOM.uniform)
 _TYPE: Final = "application/vnd.schemaregistry.v1+json"
 
 

@@ -23,7 +23,7 @@ from kalda.net.connection import (
     PieceSource,
 )
 from kalda.runtime.error_text import error_text
-from kalda.runtime.system.event_loop import readers_of
+from kalda.runtime.network import readers_of
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes that one connection may send before the others get their turn; the last send may exceed it."""

@@ -29,7 +29,7 @@ from kalda.net.listener_security import HandshakeObserver
 from kalda.net.socket_connection import SEND_TURN_BYTES_MAX, has_ended
 from kalda.protocol.framing import SIZE_BYTES
 from kalda.runtime.error_text import error_text
-from kalda.runtime.system.event_loop import readers_of
+from kalda.runtime.network import readers_of
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 
 TLS_HANDSHAKE: Final = 22

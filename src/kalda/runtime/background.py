@@ -1,12 +1,12 @@
-"""Runs fsync and unlink outside the event loop and returns their outcome to it.
+"""Defines the port for work outside the event loop: fsync and unlink, slow computations, child processes.
 
-A log's state has one owner, the event loop, so the port takes two functions: `work` runs on any thread and
-uses only what it was given; `done` runs on the owner's thread and may change the log.
+State has one owner, the event loop, so `submit` takes two functions: `work` runs on any thread and uses only
+what it was given; `done` runs on the owner's thread and may change the state.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from kalda.runtime.error_text import error_text
@@ -26,8 +26,36 @@ class BackgroundExecutor(Protocol):
         ...
 
 
+class Background(BackgroundExecutor, Protocol):
+    """Everything of a process that runs outside its event loop."""
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether child processes may be started; they see the files of this machine only."""
+        ...
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Return what a function returns that may block for long; raises what it raises.
+
+        It does not wait for submitted work, nor submitted work for it.
+        """
+        ...
+
+    def run_all(self, works: Sequence[Work]) -> list[BaseException | None]:
+        """Run all works, several at a time; return when all have ended, with the exception of each."""
+        ...
+
+    async def start_process(
+        self, *arguments: str, environment: Mapping[str, str], line_bytes_max: int
+    ) -> asyncio.subprocess.Process:
+        """Start a child process with pipes for stdin and stdout; raises `OSError`."""
+        ...
+
+
 class InlineExecutor:
-    """Runs the work at once on the caller's thread: for tests, start and shutdown."""
+    """Runs the work at once on the caller's thread: for tests, simulations, start and shutdown."""
+
+    has_processes = False
 
     def submit(self, work: Work, done: Done | None = None) -> None:
         """Run `work`, then `done`."""
@@ -37,6 +65,23 @@ class InlineExecutor:
         except OSError as raised:
             error = raised
         finish(done, error)
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call it."""
+        return function()
+
+    def run_all(self, works: Sequence[Work]) -> list[BaseException | None]:
+        """Run one after the other."""
+        errors: list[BaseException | None] = []
+        for work in works:
+            self.submit(work, errors.append)
+        return errors
+
+    async def start_process(
+        self, *arguments: str, environment: Mapping[str, str], line_bytes_max: int
+    ) -> asyncio.subprocess.Process:
+        """Refuse: a caller looks at `has_processes` first."""
+        raise AssertionError(f"no process is started for {arguments}")
 
 
 async def run_in_background(executor: BackgroundExecutor, work: Callable[[], T]) -> T:

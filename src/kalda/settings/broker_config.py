@@ -23,6 +23,7 @@ from kalda.security.sasl.jaas import JaasConfig, JaasError
 from kalda.security.tls.settings import TlsSettings, TlsSettingsError
 from kalda.settings.definitions import BROKER_CONFIG, OF_LISTENERS, BrokerSettings
 from kalda.settings.definitions.without_effect import KRAFT
+from kalda.settings.group_configs import GroupConfigs
 from kalda.settings.listeners import (
     ListenerConfig,
     parse_listeners,
@@ -53,6 +54,7 @@ class BrokerConfig(BrokerSettings):
         self._static_values = _parse(self.static)
         self._values: dict[str, ConfigValue] = {}
         self.topics: Final = TopicConfigs(self.value)
+        self.groups: Final = GroupConfigs(self.value)
         self._set_values(self._static_values, self._static_derived())
 
     @classmethod

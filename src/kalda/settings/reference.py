@@ -10,10 +10,17 @@ from typing import Final
 
 from kalda.common.config_def import ConfigKey
 from kalda.common.config_tables import config_table, effect
-from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.settings.definitions import (
+    BROKER_CONFIG,
+    GROUP_CONFIG,
+    GROUP_SYNONYMS,
+    TOPIC_CONFIG,
+    TOPIC_SYNONYMS,
+)
 
 BROKER_PAGE: Final = "broker-configs.md"
 TOPIC_PAGE: Final = "topic-configs.md"
+GROUP_PAGE: Final = "group-configs.md"
 
 _BROKER_INTRODUCTION: Final = """\
 # Broker settings
@@ -39,6 +46,15 @@ A setting marked **yes** has an effect. The others belong to the named features,
 they are accepted and listed.
 """
 
+_GROUP_INTRODUCTION: Final = """\
+# Group settings
+
+Names, defaults and bounds are those of Apache Kafka 4.4; they concern groups of the consumer protocol
+(KIP-848). A group that does not set one takes it from the broker setting beside it, whose bounds
+(`group.consumer.min…`, `group.consumer.max…`) hold for groups too. All can be changed at any time:
+`kalda configs alter --group readers --add-config consumer.session.timeout.ms=60000`.
+"""
+
 
 def broker_page() -> str:
     """Return the page of the broker's settings."""
@@ -53,8 +69,13 @@ def topic_page() -> str:
     return f"{_TOPIC_INTRODUCTION}\n{config_table(TOPIC_CONFIG, columns)}"
 
 
+def group_page() -> str:
+    """Return the page of groups' settings."""
+    return f"{_GROUP_INTRODUCTION}\n{config_table(GROUP_CONFIG, {'Broker setting': _of_broker})}"
+
+
 def write_pages(directory: Path) -> None:
-    """Write both pages.
+    """Write the pages.
 
     Raises:
         OSError: the directory cannot be written.
@@ -62,6 +83,7 @@ def write_pages(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     (directory / BROKER_PAGE).write_text(broker_page(), encoding="utf-8")
     (directory / TOPIC_PAGE).write_text(topic_page(), encoding="utf-8")
+    (directory / GROUP_PAGE).write_text(group_page(), encoding="utf-8")
 
 
 def _update_mode(key: ConfigKey) -> str:
@@ -70,6 +92,10 @@ def _update_mode(key: ConfigKey) -> str:
 
 def _synonyms(key: ConfigKey) -> str:
     return ", ".join(f"`{name}`" for name, _ in TOPIC_SYNONYMS.get(key.name, ())) or "none"
+
+
+def _of_broker(key: ConfigKey) -> str:
+    return f"`{GROUP_SYNONYMS[key.name]}`"
 
 
 if __name__ == "__main__":

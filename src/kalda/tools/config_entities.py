@@ -4,6 +4,7 @@ Kafka's tool has two forms: `--entity-type topics --entity-name flights`, and th
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
@@ -160,6 +161,9 @@ class Entities:
         return [ConfigResource(kind, name) for name in await self._all(admin)]
 
     async def _all(self, admin: "AsyncAdmin") -> list[str]:
+        from kalda.net.client.client_errors import UnsupportedApiError
+
+        kind = self.kind.resource_type
         match self.kind:
             case EntityType.TOPICS:
                 return sorted(await admin.list_topics(include_internal=True))
@@ -168,9 +172,13 @@ class Entities:
             case EntityType.BROKER_LOGGERS:
                 return await _broker_names(admin)
             case EntityType.GROUPS:
-                return [each.group_id for each in (await admin.list_groups()).all()]
+                # A group may have settings before it has members.
+                groups = {each.group_id for each in (await admin.list_groups()).all()}
+                with suppress(UnsupportedApiError):  # of brokers before 4.1, where no group has any
+                    groups |= {each.name for each in await admin.list_config_resources([kind])}
+                return sorted(groups)
             case EntityType.CLIENT_METRICS:
-                return [each.name for each in await admin.list_config_resources([self.kind.resource_type])]
+                return [each.name for each in await admin.list_config_resources([kind])]
 
 
 async def _broker_names(admin: "AsyncAdmin") -> list[str]:

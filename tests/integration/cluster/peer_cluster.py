@@ -23,6 +23,7 @@ from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
+from tests.runtimes import runtime_with
 
 M = TypeVar("M", bound=Message)
 WAIT_SECONDS = 20
@@ -143,9 +144,7 @@ class PeerCluster:
         broker = BrokerServer(
             config,
             session,
-            file_system=self._files,
-            clock=self._clock,
-            executor=self._executor,
+            runtime=runtime_with(clock=self._clock, file_system=self._files, background=self._executor),
             dialer=self.dialer,
         )
         async with asyncio.TaskGroup() as tasks:

@@ -106,3 +106,29 @@ def test_faults_of_the_command_line_are_one_line_each(kalda: Commands) -> None:
         assert (2, "") == (done.code, done.stdout)
         (line,) = done.stderr.splitlines()
         assert expected in line
+
+
+def test_settings_of_a_group_are_altered_and_described(kalda: Commands) -> None:
+    """The group need not exist: its settings wait for the members."""
+    changes = "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000"
+    kalda("configs", "alter", "--entity-type", "groups", "--entity-name", "team/a", "--add-config", changes)
+
+    source = "DYNAMIC_GROUP_CONFIG"
+    assert [
+        ["groups", "team/a", "consumer.heartbeat.interval.ms", source, "-", "6000"],
+        ["groups", "team/a", "consumer.session.timeout.ms", source, "-", "50000"],
+    ] == kalda("configs", "describe", "--group", "team/a").rows
+    listed = kalda("configs", "describe", "--entity-type", "groups").rows
+    assert ["team/a", "team/a"] == [row[1] for row in listed]
+
+    refused = kalda.refused(
+        "configs", "alter", "--group", "b", "--add-config", "consumer.session.timeout.ms=1"
+    )
+    assert "`consumer.session.timeout.ms`=1 is not between" in refused.stderr
+    kalda("configs", "alter", "--group", "team/a", "--delete-config", "consumer.session.timeout.ms")
+    (entity,) = kalda.json("configs", "describe", "--group", "team/a", "--all")["entities"]
+    assert {
+        "consumer.assignment.interval.ms": "0",  # as the test cluster has it
+        "consumer.heartbeat.interval.ms": "6000",
+        "consumer.session.timeout.ms": "45000",
+    } == {each["name"]: each["value"] for each in entity["configs"]}

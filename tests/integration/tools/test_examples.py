@@ -1,7 +1,5 @@
 """The examples of the help screens work."""
 
-import os
-import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +7,14 @@ from pathlib import Path
 import click
 import pytest
 
+from kalda import Admin, OffsetSpec, Producer, TopicPartition
 from kalda.cli import app
 from kalda.cli_tools import SECTIONS, TOOLS, load_tool
-from kalda.command.examples import EXAMPLES, UNTRIED
+from kalda.command.examples import ELSEWHERE, EXAMPLES
 from kalda.testing import KaldaProcess
+from kalda.testing.process import CommandProcess, free_ports_in_a_row
 from tests.integration.tools.commands import KALDA
+from tests.integration.tools.example_lines import examples_of, run_line, with_addresses, words_of
 
 OF_ANOTHER_TIME = {
     "groups remove-members",
@@ -55,58 +56,119 @@ def test_every_command_is_in_one_section_of_the_list() -> None:
     assert sorted({*TOOLS, *app.commands}) == sorted(listed)
 
 
-def words_of(line: str) -> tuple[list[str], str | None, str | None]:
-    """Return the words of an example behind ``kalda``, its input and the file of its output."""
-    before, _, command = line.rpartition(" | ")
-    command, _, output = command.partition(" > ")
-    words = shlex.split(command)
-    assert "kalda" == words[0], line
-    return words[1:], f"{shlex.split(before)[1]}\n" if before else None, output or None
-
-
-@pytest.mark.parametrize("path", [path for path in EXAMPLES if path.startswith(UNTRIED)])
-def test_an_example_that_is_not_run_is_a_command_line(path: str) -> None:
-    for line in EXAMPLES[path]:
-        rest, _, _ = words_of(line)
-        command: click.Command = app
-        context: click.Context | None = None
-        while isinstance(command, click.Group):
-            parent = click.Context(command, parent=context, info_name=command.name)
-            _, found, rest = command.resolve_command(parent, rest)
-            assert found is not None, line
-            command, context = found, parent
-        command.make_context(command.name, list(rest), parent=context)
+def test_the_examples_of_commands_that_need_more_than_a_broker_have_tests_of_their_own() -> None:
+    """Here: servers, `mirror` and `legacy`; those of `pipeline` in `tests/spark`, which need Spark."""
+    assert {"start", "broker", "zookeeper", "mirror", "legacy", "pipeline"} == set(ELSEWHERE)
 
 
 def test_the_examples_run(tmp_path: Path) -> None:
     """In their order, which is the life of a topic."""
     with KaldaProcess(tmp_path / "kalda-data") as broker:
         failed = []
-        environment = {**os.environ, "KALDA_BOOTSTRAP_SERVER": broker.bootstrap}
+        environment = {"KALDA_BOOTSTRAP_SERVER": broker.bootstrap}
         for path, lines in EXAMPLES.items():
-            if path.startswith(UNTRIED):
+            if path.startswith(ELSEWHERE):
                 continue
             allowed = (0, 1) if path in OF_ANOTHER_TIME else (0,)
             for line in lines:
-                words, given, output = words_of(line)
-                if words[0] == "zk":
-                    option = "--zookeeper.connect" if "security-migration" in words else "--zookeeper"
-                    words += [option, broker.zookeeper]
-                done = subprocess.run(
-                    [*KALDA, *words],
-                    cwd=tmp_path,
-                    env=environment,
-                    input=given or "",
-                    capture_output=True,
-                    text=True,
-                    timeout=120,
-                    check=False,
-                )
+                option = "--zookeeper.connect" if "security-migration" in path else "--zookeeper"
+                more = (option, broker.zookeeper) if path.startswith("zk ") else ()
+                done = run_line(line, tmp_path, environment, more)
                 if done.returncode not in allowed:
                     failed.append((line, done.returncode, done.stderr))
-                if output is not None:
-                    (tmp_path / output).write_text(done.stdout)
     assert not failed, "\n".join(map(str, failed))
+
+
+class Server(CommandProcess):
+    """An example of a server, with ports and a directory of its own."""
+
+    def __init__(self, line: str, directory: Path) -> None:
+        super().__init__(directory.with_suffix(".log"))
+        self._words = [*words_of(line)[0], "--dir", str(directory)]
+
+    def arguments(self) -> list[str]:
+        """Return the words of the example."""
+        return self._words
+
+
+def test_the_examples_of_servers_serve_until_they_are_stopped(tmp_path: Path) -> None:
+    for number, line in enumerate(examples_of("start")):
+        ports = f"--port {free_ports_in_a_row(3)}"
+        own = line.replace("--port 9092", ports) if "--port" in line else f"{line} {ports}"
+        with Server(own, tmp_path / f"start-{number}") as server:
+            assert server.bootstrap
+    (coordination,) = examples_of("zookeeper")
+    (broker,) = examples_of("broker")
+    with Server(
+        with_addresses(coordination, {"--port 2181": "--port 0"}), tmp_path / "zookeeper"
+    ) as zookeeper:
+        addresses = {"--port 9093": "--port 0", "127.0.0.1:2181": zookeeper.zookeeper}
+        with Server(with_addresses(broker, addresses), tmp_path / "broker") as server:
+            assert server.bootstrap
+
+
+def test_the_examples_of_mirrors_run(tmp_path: Path) -> None:
+    """All but `run` end by themselves."""
+    with KaldaProcess(tmp_path / "source") as source, KaldaProcess(tmp_path / "target") as target:
+        (tmp_path / "mirror.properties").write_text(
+            f"clusters = source, target\nsource.bootstrap.servers = {source.bootstrap}\n"
+            f"target.bootstrap.servers = {target.bootstrap}\nsource->target.enabled = true\n"
+            "replication.factor = 1\noffset-syncs.topic.replication.factor = 1\n"
+        )
+        with Producer(bootstrap_servers=source.bootstrap) as producer:
+            producer.send("t", b"v")
+        for line in examples_of("mirror"):
+            if line.startswith("kalda mirror run"):
+                _stops_when_asked(line, tmp_path, target.bootstrap, "source.t")
+                continue
+            done = run_line(line, tmp_path, {})
+            assert 0 == done.returncode, (line, done.stderr)
+
+
+def _stops_when_asked(line: str, directory: Path, target: str, topic: str) -> None:
+    """Run an example that runs until SIGTERM, which it gets when `topic` has records in the `target`."""
+    process = subprocess.Popen(
+        [*KALDA, *words_of(line)[0]], cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        with Admin(bootstrap_servers=target) as admin:
+            partition, copied = TopicPartition(topic, 0), 0
+            while not copied:
+                assert process.poll() is None, process.communicate()
+                if topic in admin.list_topics():
+                    copied = admin.list_offsets({partition: OffsetSpec.latest()})[partition].offset
+        process.terminate()
+        _, err = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert 0 == process.returncode, err
+
+
+def test_the_examples_of_old_tools_run(tmp_path: Path) -> None:
+    with KaldaProcess(tmp_path / "data") as broker, KaldaProcess(tmp_path / "target") as target:
+        environment = {"KALDA_BOOTSTRAP_SERVER": broker.bootstrap}
+        for line in ("kalda topics create flights", "echo 'LH400' | kalda produce flights"):
+            assert 0 == run_line(line, tmp_path, environment).returncode
+        segments = tmp_path / "data" / "broker-0" / "flights-0"
+        (tmp_path / "flights-0").symlink_to(segments)
+        old = f"zk.connect={broker.zookeeper}\ngroupid=readers\nautooffset.reset=smallest\n"
+        (tmp_path / "consumer.properties").write_text(f"{old}consumer.timeout.ms=1000\n")
+        (tmp_path / "producer.properties").write_text(f"zk.connect={broker.zookeeper}\n")
+        (tmp_path / "a.conf").write_text(old.replace("readers", "mirror"))
+        (tmp_path / "b.conf").write_text(f"broker.list=0:{target.bootstrap}\n")
+        addresses = {
+            "127.0.0.1:2181": broker.zookeeper,
+            "127.0.0.1:9092": broker.bootstrap,
+            "kafka://localhost": f"kafka://{broker.bootstrap}",
+        }
+        for line in examples_of("legacy"):
+            by_zookeeper = any(name in line for name in ("OffsetChecker", "ZkOffsets"))
+            more = ("--zkconnect", broker.zookeeper) if by_zookeeper else ()
+            if "MirrorMaker" in line:
+                _stops_when_asked(line, tmp_path, target.bootstrap, "flights")
+                continue
+            done = run_line(with_addresses(line, addresses), tmp_path, environment, more)
+            assert 0 == done.returncode, (line, done.stderr)
 
 
 def test_help_and_version_are_commands(capsys: pytest.CaptureFixture[str]) -> None:

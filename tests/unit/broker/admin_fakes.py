@@ -140,6 +140,7 @@ class AdminHarness:
 
     def __init__(self, broker_count: int = 1, settings: Mapping[str, str] | None = None) -> None:
         self.clock = ManualClock()
+        self.random = random.Random(1)
         self.cluster = FakeCluster()
         self.cluster.on_created = self.publish
         self.cluster.on_marked = self._delete
@@ -156,7 +157,7 @@ class AdminHarness:
             self.store,
             DelayedOperationPurgatory("topic", self.wheel),
             self.clock,
-            random.Random(1),
+            self.random,
             complete_deletions=self.cluster.complete_deletions,
         )
         self.services = services_with(
@@ -180,7 +181,7 @@ class AdminHarness:
     def add_topic(self, name: str, partitions: int = 1, replicas: tuple[int, ...] = (0,)) -> TopicAssignment:
         """Make a topic exist without asking anybody."""
         numbers = {number: ReplicaAssignment(replicas) for number in range(partitions)}
-        assignment = TopicAssignment(name, random_uuid(), numbers, 0)
+        assignment = TopicAssignment(name, random_uuid(self.random), numbers, 0)
         self.cluster.assignments[name] = assignment
         self.publish(assignment)
         return assignment

@@ -16,6 +16,7 @@ from kalda.common.types import TopicPartition
 from kalda.controller.effects import PartitionLeadership
 from kalda.runtime.clock import Clock
 from kalda.zookeeper.port import ZooKeeperClient
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import BROKER_ID, TOPIC, DataPath, leadership
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
@@ -31,7 +32,7 @@ class Leading(DataPath):
         super().__init__(*directories, isr_changes=self._make_changes, lag_seconds=LAG_SECONDS, **settings)
 
     def _make_changes(self, clock: Clock) -> IsrChanges:
-        self.changes = IsrChanges(self.store, clock)
+        self.changes = IsrChanges(self.store, clock, seeded())
         return self.changes
 
     @classmethod

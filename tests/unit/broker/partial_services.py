@@ -8,8 +8,9 @@ from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.broker_access import BrokerAccess
 from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.common.turns import Steps, first_turn
-from kalda.runtime.clock import ManualClock
+from kalda.runtime.system.clock import SystemClock
 from kalda.settings import BrokerConfig
+from tests.runtimes import runtime_with
 
 T = TypeVar("T")
 
@@ -19,7 +20,7 @@ _CONFIG = BrokerConfig.from_properties({"broker.id": "0"})
 def services_with(**parts: Any) -> BrokerServices:
     """Return services with these parts."""
     services = object.__new__(BrokerServices)
-    provide(services, access=_open(), **parts)
+    provide(services, **{"access": _open(), "clock": SystemClock(), **parts})
     return services
 
 
@@ -34,7 +35,7 @@ def _open() -> BrokerAccess:
     """Return the access of a broker without ACLs and quotas."""
     access = object.__new__(BrokerAccess)
     object.__setattr__(access, "authorizer", None)
-    object.__setattr__(access, "throttle", ClientThrottle(_CONFIG, ConfigStore(_CONFIG), ManualClock()))
+    object.__setattr__(access, "throttle", ClientThrottle(_CONFIG, ConfigStore(_CONFIG), runtime_with()))
     return access
 
 

@@ -11,6 +11,7 @@ from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from tests.runtimes import seeded
 from tests.unit.broker.admin_fakes import context
 from tests.unit.broker.partial_services import services_with
 
@@ -29,7 +30,7 @@ def services_as(releases: dict[str, str]) -> BrokerServices:
         api_versions=advertised_versions(),
         broker_id=3,
         cluster_id="of-this",
-        features=Features(cast("Any", None)),
+        features=Features(cast("Any", None), seeded()),
         releases=ListenerReleases(releases),
     )
     services.features.levels, services.features.epoch = {"transaction.version": 2}, 5

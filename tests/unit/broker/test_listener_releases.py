@@ -15,6 +15,7 @@ from kalda.common.errors import ErrorCode
 from kalda.net.connection import Connection
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kalda.settings import BrokerConfig
+from tests.runtimes import seeded
 from tests.unit.broker.partial_services import services_with
 
 
@@ -47,7 +48,7 @@ class Broker:
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
         services = services_with(
             api_versions=advertised_versions(),
-            features=Features(cast("Any", None)),
+            features=Features(cast("Any", None), seeded()),
             releases=self.releases,
         )
         services.features.levels = {"transaction.version": 2}

@@ -13,6 +13,7 @@ from kalda.net.connection import Connection
 from kalda.runtime.clock import ManualClock
 from kalda.security.principal import ANONYMOUS
 from kalda.settings import BrokerConfig
+from tests.runtimes import runtime_with
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
 
@@ -35,7 +36,7 @@ def throttle_with(clock: ManualClock, **quotas: str) -> ClientThrottle:
     """Return the quotas of a broker, where every client id has these."""
     config = BrokerConfig.from_properties({"broker.id": "0"})
     store = ConfigStore(config)
-    throttle = ClientThrottle(config, store, clock)
+    throttle = ClientThrottle(config, store, runtime_with(clock=clock))
     store.set_entity("clients", "<default>", quotas)
     return throttle
 

@@ -48,3 +48,37 @@ def test_an_error_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixtu
     with caplog.at_level(logging.ERROR):
         InlineExecutor().submit(fail)
     assert "Input/output error" in caplog.text
+
+
+async def test_calls_run_elsewhere_and_works_in_parallel_report_their_errors() -> None:
+    own = threading.get_ident()
+    executor = EventLoopExecutor(asyncio.get_running_loop(), threads_max=1)
+    assert own != await executor.call(threading.get_ident)
+
+    both = threading.Barrier(2)
+
+    def meet() -> None:
+        both.wait(30)
+
+    def fail() -> None:
+        raise OSError(5, "disk")
+
+    first, second, third = executor.run_all([meet, meet, fail])
+    assert first is None
+    assert second is None
+    assert isinstance(third, OSError)
+    executor.close()
+
+
+async def test_inline_work_stays_on_the_thread_and_starts_no_process() -> None:
+    own = threading.get_ident()
+    inline = InlineExecutor()
+    assert own == await inline.call(threading.get_ident)
+    assert not inline.has_processes
+
+    def fail() -> None:
+        raise OSError(5, "disk")
+
+    done, failed = inline.run_all([lambda: None, fail])
+    assert done is None
+    assert isinstance(failed, OSError)

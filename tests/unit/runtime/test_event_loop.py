@@ -10,13 +10,14 @@ from functools import partial
 
 import pytest
 
+from kalda.runtime.network import readers_of
 from kalda.runtime.system.event_loop import (
     EVENTS_PER_TURN_MAX,
     HITS_BEFORE_BUSY,
+    ConnectionEventLoop,
     ConnectionSelector,
     new_event_loop,
     poll_busily,
-    readers_of,
 )
 
 pytestmark = pytest.mark.skipif(not hasattr(select, "epoll"), reason="needs epoll")
@@ -323,7 +324,7 @@ def test_the_loop_of_a_broker_polls_busily_if_others_can_run_meanwhile(
     monkeypatch: pytest.MonkeyPatch, processors: set[int], seconds: float
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: processors)
-    loop = new_event_loop()
+    loop = ConnectionEventLoop()
     try:
         poll_busily(loop, 0.000_1)
         selector = readers_of(loop)

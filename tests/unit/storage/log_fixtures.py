@@ -6,7 +6,7 @@ from kalda.common.types import TopicPartition
 from kalda.records.batch import iter_headers
 from kalda.records.control import ControlRecordType, EndTransactionMarker, build_end_transaction_marker
 from kalda.records.record import RecordBatchBuilder, iter_records
-from kalda.runtime.background import Done, Work
+from kalda.runtime.background import Done, InlineExecutor, Work
 from kalda.runtime.clock import ManualClock
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
@@ -19,7 +19,7 @@ DIRECTORY = "/data"
 NOW_MS = 1_700_000_000_000
 
 
-class QueueExecutor:
+class QueueExecutor(InlineExecutor):
     """Keeps background work until told to run it."""
 
     def __init__(self) -> None:

@@ -43,10 +43,13 @@ from kalda.settings.change_rules import (
     require_dynamic,
     require_values,
 )
-from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
+from kalda.settings.definitions import BROKER_CONFIG, GROUP_CONFIG, TOPIC_CONFIG
 
 logger: Final = logging.getLogger(__name__)
 
+
+GROUPS: Final = "groups"
+"""The name of groups in paths: ``/config/groups/<group id>``."""
 
 _NO_LISTS: Final = ConfigDef(())
 """As in Kafka, the lists of subscriptions are set as a whole."""
@@ -62,6 +65,7 @@ class ResourceType(IntEnum):
     BROKER = 4
     BROKER_LOGGER = 8
     CLIENT_METRICS = 16
+    GROUP = 32
 
 
 CHANGES_MAX: Final = 5_000
@@ -118,6 +122,8 @@ class ConfigAdmin:
             entity_type, entity_name, definitions = "brokers", self._broker(name), BROKER_CONFIG
         elif resource_type == ResourceType.CLIENT_METRICS:
             entity_type, entity_name, definitions = CLIENT_METRICS, _subscription(name), _NO_LISTS
+        elif resource_type == ResourceType.GROUP:
+            entity_type, entity_name, definitions = GROUPS, _group(name), GROUP_CONFIG
         else:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, f"Settings of resource type {resource_type} cannot change."
@@ -153,7 +159,7 @@ class ConfigAdmin:
     def _in_force(self, entity_type: str, entity_name: str) -> Mapping[str, str]:
         if entity_type == "topics":
             return self._config_store.topic_overrides(entity_name)
-        if entity_type == CLIENT_METRICS:
+        if entity_type in {CLIENT_METRICS, GROUPS}:
             return self._config_store.entity(entity_type, entity_name)
         is_default = entity_name == paths.DEFAULT_ENTITY
         return self._config.dynamic_default if is_default else self._config.dynamic_broker
@@ -172,9 +178,10 @@ class ConfigAdmin:
         return name
 
     def _validate(self, entity_type: str, entity_name: str, settings: Mapping[str, str]) -> None:
-        if entity_type == "topics":
+        if entity_type in {"topics", GROUPS}:
+            configs = self._config.groups if entity_type == GROUPS else self._config.topics
             try:
-                self._config.topics.validate(settings)
+                configs.validate(settings)
             except ConfigError as error:
                 raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
             return
@@ -201,7 +208,7 @@ class ConfigAdmin:
     def _put_in_force(self, entity_type: str, entity_name: str, settings: Mapping[str, str]) -> None:
         if entity_type == "topics":
             self._config_store.set_topic(entity_name, settings)
-        elif entity_type == CLIENT_METRICS:
+        elif entity_type in {CLIENT_METRICS, GROUPS}:
             self._config_store.set_entity(entity_type, entity_name, settings)
         elif entity_name == paths.DEFAULT_ENTITY:
             self._config_store.set_broker_default(settings)
@@ -287,6 +294,19 @@ def _subscription(name: str) -> str:
     if not name:
         raise ApiError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
     return sanitize(name)
+
+
+def _group(group_id: str) -> str:
+    """Return the name of a group in paths. The group need not exist, as in Kafka.
+
+    Raises:
+        ApiError: INVALID_REQUEST, it is empty.
+    """
+    if not group_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "Group name can't be empty.")
+    if group_id in {".", ".."}:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"A group named '{group_id}' cannot have settings.")
+    return sanitize(group_id)
 
 
 def _change_loggers(changes: Sequence[ConfigChangeRequest], *, validate_only: bool) -> None:

@@ -13,7 +13,14 @@ from weakref import WeakKeyDictionary
 from kalda.common.config_def import ConfigError, ConfigKey, ConfigValue, UpdateMode
 from kalda.common.config_values import ConfigSource, ConfigSynonym
 from kalda.settings.broker_config import BrokerConfig, base_name, find_key
-from kalda.settings.definitions import BROKER_CONFIG, BROKER_SYNONYMS, TOPIC_CONFIG, TOPIC_SYNONYMS
+from kalda.settings.definitions import (
+    BROKER_CONFIG,
+    BROKER_SYNONYMS,
+    GROUP_CONFIG,
+    GROUP_SYNONYMS,
+    TOPIC_CONFIG,
+    TOPIC_SYNONYMS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,20 @@ def describe_client_metrics(
     ]
 
 
+def describe_group(
+    config: BrokerConfig, overrides: Mapping[str, str], names: Sequence[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe a group's settings; all of them, or those named that exist."""
+    entries = []
+    for name in _selected(GROUP_CONFIG.keys, names):
+        key = GROUP_CONFIG.keys[name]
+        synonyms = _broker_synonyms(config, GROUP_SYNONYMS[name])
+        if name in overrides:
+            synonyms.insert(0, ConfigSynonym(name, overrides[name], ConfigSource.DYNAMIC_GROUP_CONFIG))
+        entries.append(_own_entry(key, key.format(config.groups.value(name, overrides)), synonyms))
+    return entries
+
+
 def _selected(existing: Iterable[str], names: Sequence[str] | None) -> list[str]:
     # An empty list asks for everything, as null does: old clients send it so.
     if not names:
@@ -122,6 +143,11 @@ def _topic_entry(config: BrokerConfig, key: ConfigKey, value: ConfigValue, *, is
         synonyms.append(ConfigSynonym(key.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG))
     if key.name in TOPIC_SYNONYMS:
         synonyms += _broker_synonyms(config, TOPIC_SYNONYMS[key.name][0][0])
+    return _own_entry(key, text, synonyms)
+
+
+def _own_entry(key: ConfigKey, text: str | None, synonyms: list[ConfigSynonym]) -> ConfigEntry:
+    """Describe a setting that a topic or a group may have of its own."""
     return ConfigEntry(
         name=key.name,
         value=text,

@@ -25,7 +25,7 @@ logger: Final = logging.getLogger(__name__)
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 _TOPICS: Final = "topics"
 _BROKERS: Final = "brokers"
-_ENTITY_TYPES: Final = ("users", "clients", "ips", "client-metrics")
+_ENTITY_TYPES: Final = ("users", "clients", "ips", "client-metrics", "groups")
 _SETTINGS_OF_LOGS: Final = frozenset(name for names in TOPIC_SYNONYMS.values() for name, _ in names) | {
     "producer.id.expiration.ms"
 }

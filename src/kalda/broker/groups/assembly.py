@@ -1,10 +1,10 @@
 """Builds the group coordinator of a broker, for the classic protocol and the consumer protocol (KIP-848)."""
 
-import uuid
 from typing import Final
 
 from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.groups.cached_topics import CachedTopics
+from kalda.broker.groups.stored_group_times import StoredGroupTimes
 from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC
@@ -21,6 +21,7 @@ from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.records.compression import Compression
+from kalda.runtime.random import new_uuid
 from kalda.settings import BrokerConfig
 
 
@@ -49,9 +50,10 @@ def build_group_coordinator(
     context: BrokerContext, cache: MetadataCache, internal_topics: InternalTopics
 ) -> GroupCoordinator:
     """Make the group coordinator and its runtime for ``__consumer_offsets``."""
-    config, metrics = context.config, context.metrics
+    config, metrics, random = context.config, context.metrics, context.runtime.random
     settings, consumer_settings = config.part(GroupConfig), consumer_group_config(config)
     statistics, topics = GroupStatistics(), CachedTopics(cache)
+    times = StoredGroupTimes(config, context.config_store)
 
     def make_consumer(shard: GroupShardState, classic: ClassicProtocol) -> ConsumerProtocol:
         # Member ids are random, as in Kafka: a client that has one can act for the member.
@@ -60,12 +62,12 @@ def build_group_coordinator(
             classic,
             consumer_settings,
             topics,
-            lambda: uuid_to_text(uuid.uuid4()),
-            lambda: config.group_consumer_assignment_interval_ms,
+            lambda: uuid_to_text(new_uuid(random)),
+            times,
         )
 
     def make_shard(partition: int) -> GroupShard:
-        return GroupShard(partition, settings, statistics, lambda: str(uuid.uuid4()), make_consumer)
+        return GroupShard(partition, settings, statistics, lambda: str(new_uuid(random)), make_consumer)
 
     runtime = internal_topics.add(
         make_shard,

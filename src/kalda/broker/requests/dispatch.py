@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import partial
 from struct import Struct as Format
 from struct import error as StructError  # noqa: N812
-from time import monotonic
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -84,6 +83,7 @@ class Dispatcher:
     ) -> None:
         """`tasks` runs the handlers that are coroutines; None if no handler is one."""
         self._services: Final = services
+        self._now: Final = services.clock.monotonic
         self._apis: Final[dict[int, ServedApi]] = {}
         for handler in handlers:
             assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
@@ -180,7 +180,7 @@ class Dispatcher:
         if isinstance(reply, Pending):
             self._await_raw(context, reply)
             return
-        api.metrics.at_once_ms.observe((monotonic() - received_at) * 1000)
+        api.metrics.at_once_ms.observe((self._now() - received_at) * 1000)
         if reply is not None:
             connection.send(reply)
 
@@ -303,7 +303,7 @@ class Dispatcher:
 
     def _run_in_turns(self, context: RequestContext, steps: Steps[Any]) -> Pending[Any]:
         if self._timer is not None:
-            steps = timed_steps(steps, context)
+            steps = timed_steps(steps, context, self._now)
         return _turns_of(context).run(steps)
 
     def _wait(self, context: RequestContext, result: Pending[Any]) -> None:
@@ -320,7 +320,7 @@ class Dispatcher:
         """Reserve the place of a response that comes later, unless the request has it."""
         if context.parked_at:
             return context.ticket
-        context.parked_at = monotonic()
+        context.parked_at = self._now()
         if self._timer is not None:
             context.busy_seconds = self._timer.elapsed()
         ticket = context.ticket = context.connection.open_reply()
@@ -335,7 +335,7 @@ class Dispatcher:
 
     async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
         try:
-            response = await (coroutine if self._timer is None else timed(coroutine, context))
+            response = await (coroutine if self._timer is None else timed(coroutine, context, self._now))
         except Exception as error:
             self._reply(context, None, error)
             return
@@ -379,9 +379,9 @@ class Dispatcher:
         if self._timer is None or not context.pays_for_response:
             connection.reply(context.ticket, reply)
             return
-        began = monotonic()
+        began = self._now()
         connection.reply(context.ticket, reply)
-        self._timer.sent(connection, context.client_id, monotonic() - began)
+        self._timer.sent(connection, context.client_id, self._now() - began)
 
     def _close_unanswered(self, context: RequestContext) -> None:
         context.connection.close(f"{context.api.title} cannot be answered", logging.WARNING)
@@ -444,7 +444,7 @@ class Dispatcher:
         metrics = context.api.metrics
         if self._audit is not None and context.api.handler.is_audited:
             self._audit.change(context.connection, context.api.handler.key, context.message, codes)
-        now, parked_at = monotonic(), context.parked_at
+        now, parked_at = self._now(), context.parked_at
         if parked_at:
             metrics.observe_wait(context.received_at, parked_at, now)
         else:
@@ -546,7 +546,7 @@ class Dispatcher:
         pending.add_done(partial(self._finish_raw, context))
 
     def _finish_raw(self, context: RequestContext, done: Pending[RawReply | None]) -> None:
-        context.api.metrics.observe_wait(context.received_at, context.parked_at, monotonic())
+        context.api.metrics.observe_wait(context.received_at, context.parked_at, self._now())
         if done.error is not None:
             self._log_failure(f"{context.api.title} failed: %s", context, done.error)
             context.connection.close("internal error", logging.DEBUG)

@@ -5,9 +5,8 @@ all others. Both mute the connection of a client that must wait.
 """
 
 import copy
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from math import ceil
-from time import perf_counter
 from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -57,18 +56,20 @@ def throttle_response(throttle: "ClientThrottle", context: RequestContext, respo
 
 
 @coroutine
-def timed(work: Coroutine[Any, Any, object], context: RequestContext) -> Generator[Any, Any, object]:
+def timed(
+    work: Coroutine[Any, Any, object], context: RequestContext, now: Callable[[], float]
+) -> Generator[Any, Any, object]:
     """Run a coroutine and count the time of its steps as time that the request took."""
     value: Any = None
     failure: BaseException | None = None
     while True:
-        began = perf_counter()
+        began = now()
         try:
             waits_for = work.send(value) if failure is None else work.throw(failure)
         except StopIteration as end:
             return end.value
         finally:
-            context.busy_seconds += perf_counter() - began
+            context.busy_seconds += now() - began
         failure = None
         try:
             value = yield waits_for
@@ -76,17 +77,17 @@ def timed(work: Coroutine[Any, Any, object], context: RequestContext) -> Generat
             failure = error
 
 
-def timed_steps(steps: Steps[T], context: RequestContext) -> Steps[T]:
+def timed_steps(steps: Steps[T], context: RequestContext, now: Callable[[], float]) -> Steps[T]:
     """Do some work in its steps and count their time as time that the request took."""
     while True:
-        began = perf_counter()
+        began = now()
         try:
             next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
-            context.busy_seconds += perf_counter() - began
+            context.busy_seconds += now() - began
         yield
 
 

@@ -28,7 +28,7 @@ from kalda.broker.config.client_metrics import (
 from kalda.broker.telemetry.client_instance import INSTANCES_MAX, ClientInstance, ClientInstances
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import desanitize
-from kalda.common.types import UUID, ZERO_UUID, random_uuid
+from kalda.common.types import UUID, ZERO_UUID
 from kalda.records.compression import Compression
 from kalda.records.crc import crc32c
 from kalda.runtime.clock import Clock
@@ -93,7 +93,7 @@ class ClientMetricsManager:
         telemetry_max_bytes: int,
         receiver: Receiver,
         *,
-        new_id: Callable[[], UUID] = random_uuid,
+        new_id: Callable[[], UUID],
         instances_max: int = INSTANCES_MAX,
     ) -> None:
         self._clock: Final = clock

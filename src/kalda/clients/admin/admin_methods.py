@@ -1,9 +1,6 @@
 """Defines the base of the classes that hold the admin client's methods, one class for each subject.
 
 `AsyncAdmin` inherits from all of them. The base runs calls; it neither opens nor closes connections.
-
-What a maintainer must not break: a method imports its operation when it is called, not at the top of its
-module. The operations need half of the protocol's messages, and a command-line tool uses one or two of them.
 """
 
 from collections.abc import Hashable, Iterable
@@ -32,6 +29,10 @@ class AdminMethods:
         if not outcomes:
             found.raise_for_errors()
         return found
+
+    async def _brokers(self, broker_ids: Iterable[int] | None, timeout_ms: int | None) -> Iterable[int]:
+        """Return the ids that a caller gave, or those of all brokers."""
+        return await self._open_runner().broker_ids(timeout_ms) if broker_ids is None else broker_ids
 
     async def _run_one(self, operation: AdminOperation[None, V], timeout_ms: int | None) -> V:
         """Run a call that concerns the whole cluster, and return its result or raise its error."""

@@ -7,19 +7,22 @@ import asyncio
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack, cast
 
-from kalda.clients.admin.acl_methods import AclMethods
+from kalda.clients.admin.acls import AclMethods
 from kalda.clients.admin.admin_config import AdminConfig
 from kalda.clients.admin.admin_options import AdminOptions
 from kalda.clients.admin.call_runner import AdminCallRunner
-from kalda.clients.admin.cluster_methods import ClusterMethods
-from kalda.clients.admin.config_methods import ConfigMethods
-from kalda.clients.admin.delegation_token_methods import DelegationTokenMethods
-from kalda.clients.admin.group_methods import GroupMethods
-from kalda.clients.admin.partition_methods import PartitionMethods
-from kalda.clients.admin.quota_methods import QuotaMethods
-from kalda.clients.admin.topic_methods import TopicMethods
-from kalda.clients.admin.transaction_methods import TransactionMethods
-from kalda.clients.admin.user_methods import UserMethods
+from kalda.clients.admin.clusters import ClusterMethods
+from kalda.clients.admin.configs import ConfigMethods
+from kalda.clients.admin.delegation_tokens import DelegationTokenMethods
+from kalda.clients.admin.group_members import GroupMemberMethods
+from kalda.clients.admin.group_offsets import GroupOffsetMethods
+from kalda.clients.admin.groups import GroupMethods
+from kalda.clients.admin.log_dirs import LogDirMethods
+from kalda.clients.admin.partitions import PartitionMethods
+from kalda.clients.admin.quotas import QuotaMethods
+from kalda.clients.admin.topics import TopicMethods
+from kalda.clients.admin.transactions import TransactionMethods
+from kalda.clients.admin.users import UserMethods
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import IllegalStateError
@@ -48,8 +51,11 @@ class AsyncAdmin(
     TopicMethods,
     ConfigMethods,
     GroupMethods,
+    GroupMemberMethods,
+    GroupOffsetMethods,
     PartitionMethods,
     ClusterMethods,
+    LogDirMethods,
     TransactionMethods,
     UserMethods,
     QuotaMethods,
@@ -178,7 +184,9 @@ class AsyncAdmin(
 
             if self._client.is_closed:
                 raise IllegalStateError("the client is closed")
-            self._telemetry = TelemetryReporter(self._client, self._metrics, dict)
+            self._telemetry = TelemetryReporter(
+                self._client, self._metrics, dict, self._client.runtime.random.uniform
+            )
             self._telemetry.start()
         return self._telemetry
 

@@ -18,8 +18,7 @@ from kalda.clients.admin.admin_call import (
     Target,
 )
 from kalda.clients.admin.outcomes import Outcomes
-from kalda.clients.admin.partition_leaders import leaders_in, leaders_request
-from kalda.clients.admin.routes import Coordinator, PartitionLeader
+from kalda.clients.admin.routes import Coordinator, PartitionLeader, leaders_in, leaders_request
 from kalda.clients.argument_checks import check_collection
 from kalda.clients.errors import ClientError, IllegalStateError, UnsupportedApiError, error_for
 from kalda.clients.network_client import NO_NODE, NetworkClient, broker_id_of, is_coordinator_node_id

@@ -1,15 +1,19 @@
-"""Names the broker that each thing's requests go to, and the errors that mean that it is another one now.
+"""Defines the broker that each thing's requests go to, and the errors that mean that it is another one now.
 
-Values only: `call_runner` looks the broker up, `admin_call` decides when to look again.
+`call_runner` looks the broker up, with the request for leaders that is here; `admin_call` decides when to
+look again. The module does no I/O.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from kalda.clients.coordinator_lookup import CoordinatorType
+from kalda.clients.errors import ClientError, error_for
+from kalda.clients.metadata import ClusterMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 K = TypeVar("K")
 
@@ -77,4 +81,38 @@ class PartitionLeader(Generic[K]):
     retry_codes: ClassVar = frozenset({ErrorCode.OFFSET_NOT_AVAILABLE, ErrorCode.REQUEST_TIMED_OUT})
 
 
+BROKER_WITH_ID: Final[Broker[int]] = Broker(lambda broker_id: broker_id)
+COORDINATOR_OF_GROUP: Final[Coordinator[str]] = Coordinator(CoordinatorType.GROUP, lambda group_id: group_id)
+LEADER_OF_PARTITION: Final[PartitionLeader[TopicPartition]] = PartitionLeader(lambda partition: partition)
+
 Route: TypeAlias = AnyBroker | Controller | Broker[K] | Coordinator[K] | PartitionLeader[K]
+
+
+def leaders_request(partitions: Iterable[TopicPartition]) -> MetadataRequest:
+    """Ask for the topics of the partitions; none is created by that."""
+    topics = sorted({partition.topic for partition in partitions})
+    return MetadataRequest(
+        topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False
+    )
+
+
+def leaders_in(
+    response: MetadataResponse, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int | ClientError]:
+    """Return the broker id of each partition's leader, or the error that stands in its place."""
+    cluster = ClusterMetadata.from_response(response)
+    return {partition: _leader(cluster, partition) for partition in partitions}
+
+
+def _leader(cluster: ClusterMetadata, partition: TopicPartition) -> int | ClientError:
+    what = f"find the leader of {partition}"
+    topic = cluster.topics.get(partition.topic)
+    if topic is not None and topic.error is not ErrorCode.NONE:
+        return error_for(topic.error, what)
+    found = cluster.partition(partition)
+    if found is None:
+        return error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
+    # A partition with a leader may have an error that concerns its other replicas only.
+    if found.leader_id not in cluster.brokers:
+        return error_for(ErrorCode.LEADER_NOT_AVAILABLE, what)
+    return found.leader_id

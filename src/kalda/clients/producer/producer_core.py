@@ -8,12 +8,10 @@ for many records belongs there.
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
-from time import time_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from kalda.clients.argument_checks import (
@@ -70,7 +68,9 @@ from kalda.common.types import UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
 from kalda.runtime.clock import Clock
-from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.random import Random
+from kalda.runtime.runtime import Runtime
+from kalda.runtime.system.runtime import client_runtime
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,12 +124,15 @@ class ProducerCore:
     Args:
         config: The settings.
         objects: The options that are Python objects.
-        clock: The time of records, batches and metadata.
+        runtime: What the producer knows of its machine; None is this machine.
     """
 
-    def __init__(self, config: ProducerConfig, objects: ProducerObjects, clock: Clock | None = None) -> None:
+    def __init__(
+        self, config: ProducerConfig, objects: ProducerObjects, runtime: Runtime | None = None
+    ) -> None:
         self.config: Final = config
-        self.clock: Final[Clock] = SystemClock() if clock is None else clock
+        runtime = client_runtime() if runtime is None else runtime
+        self.clock: Final[Clock] = runtime.clock
         if not config.client_id:
             name = config.transactional_id or str(next(_CLIENT_NUMBERS))
             config = config.replaced(client_id=f"producer-{name}")
@@ -144,15 +147,16 @@ class ProducerCore:
         add_client_info(self.metrics)
         self.producer_metrics: Final = ProducerMetrics(self.metrics)
         self.client: Final = NetworkClient(
-            config, self.metadata, self.clock, NetworkMetrics(self.metrics, "producer")
+            config, self.metadata, runtime, NetworkMetrics(self.metrics, "producer")
         )
         self.telemetry: Final = _telemetry(config, self.client, self.metrics)
+        self._time_ms: Final = self.clock.time_ms
         self._metadata_at = self.clock.monotonic()
         self.transactions: Final = _transactions(config)
         self.accumulator: Final = RecordAccumulator(
             _accumulator_settings(config),
             self.client.retry_backoff,
-            random.Random().randrange,
+            runtime.random.randrange,
             self.transactions,
         )
         self.results: Final = ProduceResults(
@@ -177,7 +181,7 @@ class ProducerCore:
             self.transactions, self.accumulator, self.sender, self.producer_metrics, self.max_block_s
         )
         self.interceptors: Final = ProducerInterceptors(objects.interceptors)
-        self._metadata_backoff: Final = _metadata_backoff(config)
+        self._metadata_backoff: Final = _metadata_backoff(config, runtime.random)
         self._key_serialize: Final[Serialize | None] = as_serialize(objects.key_serializer, "key")
         self._value_serialize: Final[Serialize | None] = as_serialize(objects.value_serializer, "value")
         self._partitioner: Final = (
@@ -238,7 +242,7 @@ class ProducerCore:
         if partition is not None and type(partition) is not int:
             return None
         if timestamp_ms is None:
-            timestamp_ms = time_ns() // 1_000_000
+            timestamp_ms = self._time_ms()
         elif type(timestamp_ms) is not int:
             return None
         if timestamp_ms < 0:
@@ -645,11 +649,13 @@ def _telemetry(
         return None
     transactional_id = config.transactional_id
     resource = {} if transactional_id is None else {"transactional_id": transactional_id}
-    return TelemetryReporter(client, metrics, lambda: resource)
+    return TelemetryReporter(client, metrics, lambda: resource, client.runtime.random.uniform)
 
 
-def _metadata_backoff(config: ProducerConfig) -> ExponentialBackoff:
-    return ExponentialBackoff(min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms)
+def _metadata_backoff(config: ProducerConfig, random: Random) -> ExponentialBackoff:
+    return ExponentialBackoff(
+        min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms, random.uniform
+    )
 
 
 def _transactions(config: ProducerConfig) -> TransactionManager | None:

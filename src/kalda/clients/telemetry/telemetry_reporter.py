@@ -5,7 +5,6 @@ has metadata, and a cluster that does not know the requests is asked again every
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
@@ -68,7 +67,7 @@ class TelemetryReporter:
         network: TelemetryNetwork,
         metrics: ClientMetrics,
         resource: Callable[[], Mapping[str, str]],
-        uniform: Callable[[float, float], float] = random.uniform,
+        uniform: Callable[[float, float], float],
     ) -> None:
         self._network: Final = network
         self._clock: Final = metrics.clock

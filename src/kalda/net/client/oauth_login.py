@@ -7,7 +7,6 @@ module, which only brokers for development accept.
 
 import base64
 import json
-import random
 import ssl
 import threading
 import time
@@ -19,6 +18,7 @@ from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.http_document import TIMEOUT_SECONDS, DocumentError, read_document
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.bearer_token import (
     BearerToken,
     InvalidTokenError,
@@ -72,7 +72,7 @@ class TokenSource:
                 return token
             begins_ms = now_ms if token.issued_at_ms is None else min(token.issued_at_ms, now_ms)
             self._refresh_at_ms = self._refresh.refresh_at_ms(
-                begins_ms, token.expires_at_ms, random.SystemRandom().random()
+                begins_ms, token.expires_at_ms, SYSTEM_RANDOM.random()
             )
             return token
 
@@ -206,7 +206,7 @@ class TokenEndpoint:
             SaslError: the endpoint refuses, does not answer, or answers without a token.
         """
         first_ms, longest_ms = self._backoff_ms
-        backoff = ExponentialBackoff(first_ms, longest_ms)
+        backoff = ExponentialBackoff(first_ms, longest_ms, SYSTEM_RANDOM.uniform)
         deadline = time.monotonic() + longest_ms / 1000
         attempt = 0
         while True:

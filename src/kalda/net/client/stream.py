@@ -7,7 +7,6 @@ and clients of ZooKeeper use the same streams, through `StreamConnection`.
 """
 
 import asyncio
-import socket
 from collections.abc import Sequence
 from typing import Final, Protocol
 
@@ -15,6 +14,7 @@ from kalda.net.client.client_errors import TlsError
 from kalda.protocol.wire_format import Buffer
 from kalda.runtime.network import address_text
 from kalda.runtime.system.connect import connect_socket
+from kalda.runtime.system.stream import SocketStream
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 from kalda.security.tls.client import TlsClient
 
@@ -25,10 +25,7 @@ _RECEIVE_BYTES: Final = 256 * 1024
 
 
 class StreamSocket(Protocol):
-    """The part of a connected, non-blocking socket that a connection uses.
-
-    A stream may have `sendmsg` as well, which takes several pieces in one call.
-    """
+    """The part of a connected, non-blocking socket that a connection uses; a `Stream` has it."""
 
     def fileno(self) -> int:
         """The descriptor to watch."""
@@ -38,6 +35,9 @@ class StreamSocket(Protocol):
 
     def send(self, data: bytes | memoryview, /) -> int:
         """Send as much as the kernel takes; return how much that was."""
+
+    def sendmsg(self, buffers: Sequence[Buffer], /) -> int:
+        """Send as much of several pieces as the kernel takes; return how much that was."""
 
     def close(self) -> None:
         """Close it."""
@@ -86,7 +86,7 @@ async def connect_stream(
     return TlsStream(sock, channel)
 
 
-async def _shake_hands(sock: socket.socket, channel: TlsChannel) -> None:
+async def _shake_hands(sock: SocketStream, channel: TlsChannel) -> None:
     loop = asyncio.get_running_loop()
     failure: TlsChannelError | None = None
     is_complete = False
@@ -114,7 +114,7 @@ class TlsStream:
 
     __slots__ = ("_accepted", "_channel", "_is_ended", "_sealed", "_socket")
 
-    def __init__(self, sock: socket.socket, channel: TlsChannel) -> None:
+    def __init__(self, sock: SocketStream, channel: TlsChannel) -> None:
         self._socket: Final = sock
         self._channel: Final = channel
         # Encrypted bytes that the kernel did not take, and of how many bytes of the caller's they are. The

@@ -14,7 +14,7 @@ from typing import Final
 
 from kalda.net.client.stream import StreamSocket, TlsStream
 from kalda.protocol.wire_format import Buffer
-from kalda.runtime.system.event_loop import readers_of
+from kalda.runtime.network import readers_of
 
 READ_BYTES_PER_TURN: Final = 2 * 1024 * 1024
 """Bytes that one connection receives before other callbacks run: about a millisecond of copying."""
@@ -45,8 +45,6 @@ class StreamConnection(ABC):
         self._stream: Final = stream
         self._loop: Final = loop
         self._tls: Final = stream if isinstance(stream, TlsStream) else None
-        # Sockets of Windows have none; they send one piece.
-        self._sendmsg: Final = getattr(stream, "sendmsg", None)
         self._room: Final = room
         self._on_read: Final = on_read
         self._is_read_due = False
@@ -109,10 +107,7 @@ class StreamConnection(ABC):
         unsent = self._unsent
         while unsent:
             try:
-                if self._sendmsg is not None:
-                    sent = self._sendmsg(list(islice(unsent, _PARTS_MAX)))
-                else:
-                    sent = self._stream.send(unsent[0])
+                sent = self._stream.sendmsg(list(islice(unsent, _PARTS_MAX)))
             except (BlockingIOError, InterruptedError):
                 return False
             except OSError as error:

@@ -211,7 +211,13 @@ class PipelineParser:
             value.refuse("a mapping with topic, pattern or table")
             return None
         if "table" in value.entries():
-            return self._table_source(value)
+            source = self._table_source(value)
+            if source.format is TableFormat.PARQUET:
+                (value.entries().get("format") or value).fault(
+                    "format: parquet is not allowed in from: plain files do not show what changed; it takes "
+                    "delta or iceberg"
+                )
+            return source
         reader = value.section(sections.FROM_TOPIC)
         topics = reader.many("topic", values.TOPIC)
         pattern = reader.optional("pattern", values.PATTERN)

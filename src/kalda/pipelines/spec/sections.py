@@ -254,7 +254,12 @@ FROM_TABLE: Final = Section(
     "`from` of a pipeline that reads a table, and each of `views`.",
     (
         Key("table", "a name or a URI", "The table.", is_required=True),
-        Key("format", TABLE_FORMAT.takes, "The table's format.", default="`delta`"),
+        Key(
+            "format",
+            TABLE_FORMAT.takes,
+            "The table's format; `from` does not take parquet, whose files do not show what changed.",
+            default="`delta`",
+        ),
         Key(
             "changes",
             values.BOOLEAN.takes,

@@ -25,7 +25,6 @@ class Candidate:
     path: str
     partition: tuple[tuple[str, str | None], ...]
     size_bytes: int
-    rows: int
     committed_ms: int
 
 

@@ -251,7 +251,6 @@ class DeltaLakeTable:
                 path,
                 _partition_key(row, names),
                 row["size_bytes"],
-                row["num_records"] or 0,
                 row["modification_time"],
             )
             for path, row in actions.items()

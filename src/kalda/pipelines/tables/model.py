@@ -81,7 +81,7 @@ class CommitResult:
     """The outcome of a commit.
 
     Attributes:
-        version: The table's version (Delta, Parquet) or snapshot id (Iceberg) that holds the batch.
+        version: The table's version (Delta) or snapshot id (Iceberg) that holds the batch; Parquet has none.
         committed: False when the batch was committed before; nothing changed then.
         attempts: How often the commit was tried, 1 without other writers.
         rows: Rows added (append), or inserted, updated and deleted (upsert).
@@ -130,7 +130,7 @@ class ChangeSet:
     """Rows that a version added to a table, or took from it.
 
     Attributes:
-        version: The version (Delta, Parquet) or snapshot id (Iceberg).
+        version: The version (Delta) or snapshot id (Iceberg).
         kind: `insert`, `delete`, `update_preimage` or `update_postimage`.
         rows: The rows with the table's current schema.
     """
@@ -205,7 +205,8 @@ class Table(Protocol):
         ...
 
     def commit(self, batch: BatchAccount, files: Sequence[DataFile]) -> CommitResult:
-        """Publish the files of a batch in one atomic commit with its query, batch and offset ranges.
+        """Publish the files of a batch with its query, batch and offset ranges, in one atomic commit where
+        the format has such.
 
         Raises:
             CommitConflictError: Other writers won each of the bounded number of attempts.
@@ -228,7 +229,10 @@ class Table(Protocol):
         ...
 
     def version(self) -> int | None:
-        """Return the current version or snapshot id; None when the table does not exist or is empty."""
+        """Return the current version or snapshot id; None when the table does not exist or is empty.
+
+        Plain Parquet has one version, and neither earlier ones nor changes.
+        """
         ...
 
     def read(

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pyarrow as pa
@@ -229,6 +229,12 @@ def directory_part(name: str, value: object) -> str:
     """Return Hive's directory of one field: `("dt", "a/b")` → `dt=a%2Fb`."""
     text = value_text(value)
     return f"{_escape(name)}={HIVE_NULL if text is None else _escape(text)}"
+
+
+def hive_values(path: str) -> tuple[tuple[str, str | None], ...]:
+    """Return the partition of a file in Hive's layout: `dt=a%2Fb/x.parquet` → `(("dt", "a/b"),)`."""
+    pairs = (part.split("=", 1) for part in path.split("/")[:-1] if "=" in part)
+    return tuple((unquote(name), None if text == HIVE_NULL else unquote(text)) for name, text in pairs)
 
 
 def is_too_long(directory: str) -> bool:

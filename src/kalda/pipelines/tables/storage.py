@@ -1,14 +1,15 @@
 """Files of a table by path relative to its location, on any file system of pyarrow or fsspec.
 
 It is picklable: the file system is opened in each process. It is not a cache and keeps nothing. Do not break:
-`create` never replaces a file, and no reader ever sees half of what `create` or `replace` writes.
+no reader ever sees half of what `replace` writes.
 """
 
+import fcntl
 import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,10 @@ import pyarrow.fs as pafs
 
 from kalda.pipelines.tables.errors import TableSpecError
 from kalda.pipelines.tables.object_store import arrow_filesystem, is_s3
+from kalda.runtime.system.regular_file import open_regular
+
+HIDDEN_PREFIXES: Final = ("_", ".")
+"""Names that begin so are not for readers of a directory, by the convention of Hive and Spark."""
 
 _DECORATION: Final = re.compile(r"\x1b\[[0-9;]*m|↳")
 
@@ -99,33 +104,25 @@ class TableStorage:
     def list(self, path: str) -> Iterator[FoundFile]:
         """Return the files below a directory at any depth; none when it does not exist."""
         selector = pafs.FileSelector(self.full_path(path), allow_not_found=True, recursive=True)
-        prefix = len(self._root) + 1
         for found in self._filesystem.get_file_info(selector):
             if found.type == pafs.FileType.File:
-                changed = found.mtime_ns / 1e9 if found.mtime_ns is not None else 0.0
-                yield FoundFile(found.path[prefix:], found.size, changed)
+                yield self._found(found)
 
-    def create(self, path: str, data: bytes) -> bool:
-        """Write a file that must not exist; return False when it does.
+    def list_visible(self) -> Iterator[FoundFile]:
+        """Return the files that engines take for a table's: no name on the way begins with `_` or `.`."""
+        # Hidden directories are not listed: files in them may vanish meanwhile, which fails a listing.
+        selector = pafs.FileSelector(self._root, allow_not_found=True)
+        for found in self._filesystem.get_file_info(selector):
+            if found.base_name.startswith(HIDDEN_PREFIXES):
+                continue
+            below = [self._found(found)] if found.type == pafs.FileType.File else self.list(found.base_name)
+            for file in below:
+                if not any(part.startswith(HIDDEN_PREFIXES) for part in file.path.split("/")):
+                    yield file
 
-        A local directory decides by `link`, which is atomic between processes and machines. Elsewhere there
-        is a check before the write, so that a single writer is assumed there.
-        """
-        self._make_parent(path)
-        if not self.is_local:
-            if self.exists(path):
-                return False
-            self._write(path, data)
-            return True
-        staged = f"{path}.{secrets.token_hex(4)}.tmp"
-        try:
-            self._write(staged, data)
-            os.link(self.full_path(staged), self.full_path(path))
-        except FileExistsError:
-            return False
-        finally:
-            self.delete(staged)
-        return True
+    def _found(self, found: pafs.FileInfo) -> FoundFile:
+        changed = found.mtime_ns / 1e9 if found.mtime_ns is not None else 0.0
+        return FoundFile(found.path[len(self._root) + 1 :], found.size, changed)
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a file at once, in place of one with this path."""
@@ -148,6 +145,31 @@ class TableStorage:
         except FileNotFoundError:
             return False
         return True
+
+    @contextmanager
+    def locked(self, path: str, *, is_shared: bool = False) -> Iterator[None]:
+        """Hold the lock of a file, for one process alone or shared; a local directory alone has locks.
+
+        The kernel releases it however the process ends. It counts for each call, so that a second call by
+        the holder waits for ever. A shared lock needs no right to write: without the file, no process has
+        ever locked.
+        """
+        descriptor: int | None = None
+        if self.is_local:
+            if not is_shared:
+                self._make_parent(path)
+            with suppress(*((FileNotFoundError,) if is_shared else ())):
+                flags = os.O_RDONLY if is_shared else os.O_RDWR | os.O_CREAT
+                descriptor = open_regular(self.full_path(path), flags)
+        try:
+            if descriptor is not None:
+                # Some network file systems have no locks; several writers are not supported there.
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX)
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def delete(self, path: str) -> bool:
         """Delete a file; return False when there is none."""

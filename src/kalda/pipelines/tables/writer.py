@@ -45,6 +45,13 @@ def staging_directory(query_id: str, batch_id: int) -> str:
     return f"{STAGING}/{query_token(query_id)}/{batch_id:012d}"
 
 
+def published_name(staged: str) -> str:
+    """Return the name of a staged file in the table: it leaves out the attempt, so that it is the same for
+    each attempt of a task."""
+    token, batch, part, _, number = staged.rpartition("/")[2].removesuffix(STAGED_SUFFIX).split("-")
+    return f"kalda-{token}-{batch}-{part}-{number}"
+
+
 def clean_staging(storage: TableStorage, query_id: str, batch_id: int) -> None:
     """Delete what tasks staged for batches up to a decided one: files of attempts that lost."""
     last = staging_directory(query_id, batch_id)

@@ -1,14 +1,22 @@
-"""A pool of threads for work that blocks: the port of `kalda.runtime.background`."""
+"""Threads and processes of the operating system: the port of `kalda.runtime.background`."""
 
 import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Self
+from typing import Final, Self, TypeVar
 
 from kalda.runtime.background import Done, Work, finish
+
+T = TypeVar("T")
+
+_PARALLEL_MAX: Final = 8
+"""Works of `run_all` at a time: file systems merge syncs that come together."""
 
 
 class EventLoopExecutor:
     """A bounded thread pool that delivers results on the event loop; ``async with`` closes it."""
+
+    has_processes = True
 
     def __init__(self, loop: asyncio.AbstractEventLoop, threads_max: int = 2) -> None:
         self._loop = loop
@@ -18,6 +26,27 @@ class EventLoopExecutor:
         """Queue `work` on the pool."""
         future = self._pool.submit(work)
         future.add_done_callback(lambda finished: self._return(finished, done))
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call it on a thread of asyncio's pool."""
+        return await asyncio.to_thread(function)
+
+    def run_all(self, works: Sequence[Work]) -> list[BaseException | None]:
+        """Run them on threads that end with the call."""
+        with ThreadPoolExecutor(_PARALLEL_MAX, thread_name_prefix="log-parallel") as pool:
+            return [future.exception() for future in [pool.submit(work) for work in works]]
+
+    async def start_process(
+        self, *arguments: str, environment: Mapping[str, str], line_bytes_max: int
+    ) -> asyncio.subprocess.Process:
+        """Start it as asyncio does."""
+        return await asyncio.create_subprocess_exec(
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=environment,
+            limit=line_bytes_max,
+        )
 
     def close(self) -> None:
         """Wait for queued work; its results still reach the loop if the loop keeps running."""

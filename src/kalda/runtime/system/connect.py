@@ -13,6 +13,8 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TypeVar
 
+from kalda.runtime.system.stream import SocketStream
+
 T = TypeVar("T")
 
 
@@ -23,7 +25,7 @@ async def connect_socket(
     timeout_seconds: float,
     send_buffer_bytes: int = -1,
     receive_buffer_bytes: int = -1,
-) -> socket.socket:
+) -> SocketStream:
     """Connect to the first address of `host` that accepts; each address gets its share of the time.
 
     -1 leaves the size of a buffer to the operating system.
@@ -43,7 +45,7 @@ async def connect_socket(
     share_seconds = timeout_seconds / len(found)
     failure: OSError = OSError("no address")
     for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
+        sock = SocketStream(family, kind, protocol)
         try:
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

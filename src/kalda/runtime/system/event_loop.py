@@ -17,14 +17,17 @@ import select
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
 from time import perf_counter
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from kalda.runtime.system.clock import monotonic
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.portable import PORTABLE
 
 logger: Final = loop_logger(__name__)
 
 Result = TypeVar("Result")
+
+_HAS_EPOLL: Final = hasattr(select, "epoll") and not PORTABLE
 
 EVENTS_PER_TURN_MAX: Final = 64
 """Sockets that are reported at once. Timers and the answers of other brokers get their turn after that many
@@ -37,18 +40,6 @@ HITS_BEFORE_BUSY: Final = 8
 HITS_MAX: Final = 16
 HITS_PER_MISS: Final = 4
 """A wait that takes longer undoes so many: a busy poll is worth its time if four of five find something."""
-
-
-class Readers(Protocol):
-    """What calls a connection when its socket is readable: an event loop, or a `ConnectionSelector`."""
-
-    def add_reader(self, fd: int, callback: Callable[[], None], /) -> None:
-        """Call the callback whenever the socket is readable."""
-        ...
-
-    def remove_reader(self, fd: int, /) -> object:
-        """Do not call the callback of the socket any more."""
-        ...
 
 
 class ConnectionSelector(selectors.BaseSelector):
@@ -254,12 +245,18 @@ class ConnectionEventLoop(asyncio.SelectorEventLoop):
     """Returns monotonic seconds, also where the time of a program's tests stands still."""
 
 
+class PortableEventLoop(asyncio.SelectorEventLoop):
+    """asyncio's event loop with the selector that it chooses, such as one over kqueue."""
+
+    time = staticmethod(monotonic)
+
+
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """Return an event loop that calls connections itself; asyncio's own where the system has no epoll.
 
     asyncio's default loop on Windows has no `add_reader`.
     """
-    return ConnectionEventLoop() if hasattr(select, "epoll") else asyncio.SelectorEventLoop()
+    return ConnectionEventLoop() if _HAS_EPOLL else PortableEventLoop()
 
 
 def run_on_new_loop(main: Coroutine[Any, Any, Result]) -> Result:
@@ -275,8 +272,3 @@ def poll_busily(loop: asyncio.AbstractEventLoop, seconds: float) -> None:
     """
     if isinstance(loop, ConnectionEventLoop):
         loop.readers.busy_poll_seconds = seconds if len(os.sched_getaffinity(0)) > 1 else 0.0
-
-
-def readers_of(loop: asyncio.AbstractEventLoop) -> Readers:
-    """Return what calls connections on this loop when their sockets are readable."""
-    return loop.readers if isinstance(loop, ConnectionEventLoop) else loop

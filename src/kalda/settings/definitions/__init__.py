@@ -16,6 +16,7 @@ from kalda.coordinator.group.group_config import GroupConfig
 from kalda.settings.definitions.access import AccessConfig
 from kalda.settings.definitions.coordinators import CoordinatorConfig
 from kalda.settings.definitions.delegation_tokens import DelegationTokenConfig
+from kalda.settings.definitions.group import GROUP_SYNONYMS, GroupOverrides
 from kalda.settings.definitions.log import ServerLogConfig
 from kalda.settings.definitions.network import SocketServerConfig
 from kalda.settings.definitions.passwords import PasswordEncoderConfig
@@ -32,6 +33,8 @@ from kalda.settings.definitions.zookeeper import ZooKeeperSecurityConfig
 __all__ = [
     "BROKER_CONFIG",
     "BROKER_SYNONYMS",
+    "GROUP_CONFIG",
+    "GROUP_SYNONYMS",
     "OF_LISTENERS",
     "TOPIC_CONFIG",
     "TOPIC_SYNONYMS",
@@ -76,6 +79,8 @@ BROKER_CONFIG: Final = ConfigDef(
 )
 
 TOPIC_CONFIG: Final = ConfigDef(TopicConfig.definitions().values())
+
+GROUP_CONFIG: Final = ConfigDef(GroupOverrides.definitions().values())
 
 _ROLL: Final = ("log.roll.ms", "log.roll.hours")
 _JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")

@@ -49,6 +49,7 @@ from kalda.protocol.messages.produce import (
 )
 from kalda.protocol.schema import Message
 from kalda.records.control import build_barrier
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.spark.sink.options import settings_of
 
 R = TypeVar("R", bound=Message)
@@ -107,7 +108,9 @@ class TransactionControl:
         self._config: Final = LogReaderConfig.from_properties(own)
         self._thread: Final = LoopThread("kalda-transaction-control")
         self._client: Final = NetworkClient(self._config, Metadata())
-        self._polls: Final = ExponentialBackoff(ENDING_POLL_MS, self._config.retry_backoff_max_ms)
+        self._polls: Final = ExponentialBackoff(
+            ENDING_POLL_MS, self._config.retry_backoff_max_ms, SYSTEM_RANDOM.uniform
+        )
         self._ends: Final = asyncio.Semaphore(CONCURRENT_ENDS_MAX)
 
     def __enter__(self) -> Self:

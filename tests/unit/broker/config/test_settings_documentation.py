@@ -3,6 +3,7 @@ from pathlib import Path
 from kalda.settings.definitions import BROKER_CONFIG, TOPIC_CONFIG
 from kalda.settings.reference import (
     BROKER_PAGE,
+    GROUP_PAGE,
     TOPIC_PAGE,
     broker_page,
     topic_page,
@@ -16,7 +17,7 @@ def test_the_committed_pages_are_current(tmp_path: Path) -> None:
     """Else: python -m kalda.settings.reference docs/reference"""
     write_pages(tmp_path)
 
-    for page in (BROKER_PAGE, TOPIC_PAGE):
+    for page in (BROKER_PAGE, TOPIC_PAGE, GROUP_PAGE):
         assert (tmp_path / page).read_text() == (REFERENCE / page).read_text(), page
 
 

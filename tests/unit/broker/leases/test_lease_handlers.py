@@ -25,6 +25,7 @@ from kalda.records.control import ControlRecordType
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.producer_state_manager import AppendOrigin
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership
 from tests.unit.broker.partial_services import finished, provide
 from tests.unit.storage.log_fixtures import marker
@@ -43,7 +44,7 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
 
 
 def provide_leases(path: DataPath, limits: LeaseLimits = LIMITS) -> LeaseGrants:
-    grants = LeaseGrants(path.replicas, OsFileSystem(), path.clock, limits)
+    grants = LeaseGrants(path.replicas, OsFileSystem(), path.clock, seeded(), limits)
     path.logs.resources.read_leases = grants
     provide(path.services, lease_grants=grants)
     return grants

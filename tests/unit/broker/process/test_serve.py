@@ -8,7 +8,8 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from kalda.broker.process.broker import serve
-from kalda.runtime.system.event_loop import ConnectionSelector, new_event_loop, readers_of
+from kalda.runtime.network import readers_of
+from kalda.runtime.system.event_loop import ConnectionEventLoop, ConnectionSelector
 
 
 @pytest.mark.parametrize("microseconds", [0, 100])
@@ -29,6 +30,6 @@ def test_the_loop_polls_busily_as_configured(monkeypatch: pytest.MonkeyPatch, mi
         assert isinstance(selector, ConnectionSelector)
         return selector.busy_poll_seconds
 
-    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=ConnectionEventLoop) as runner:
         assert microseconds / 1e6 == runner.run(main())
     termination.ready.assert_called_once_with("bootstrap=127.0.0.1:9092 zookeeper=")

@@ -30,6 +30,7 @@ from kalda.protocol.messages.delete_topics import (
     DeleteTopicState,
 )
 from kalda.zookeeper.errors import ConnectionLossError
+from tests.runtimes import seeded
 from tests.unit.broker.admin_fakes import AdminHarness, context
 
 
@@ -533,7 +534,7 @@ async def test_deletion_by_name(version: int) -> None:
 async def test_deletion_by_id() -> None:
     harness = AdminHarness()
     by_id, by_name = harness.add_topic("a"), harness.add_topic("b")
-    unknown = random_uuid()
+    unknown = random_uuid(seeded(9))
 
     response = await delete_by_request(
         harness,

@@ -5,21 +5,22 @@ from uuid import UUID
 
 import pytest
 
-from kalda.clients.admin.cluster_calls import DescribeCluster, UpdateFeatures
-from kalda.clients.admin.clusters import FeatureUpdate
-from kalda.clients.admin.config_calls import AlterConfigs
-from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigSource
-from kalda.clients.admin.group_calls import DeleteGroups, ListGroups, RemoveMembers
-from kalda.clients.admin.group_description_calls import DescribeClassicGroups, DescribeConsumerGroups
-from kalda.clients.admin.group_offset_calls import AlterGroupOffsets, ListGroupOffsets
-from kalda.clients.admin.groups import GroupState, GroupType, MemberToRemove
-from kalda.clients.admin.log_dir_calls import DescribeLogDirs
+from kalda.clients.admin.clusters import DescribeCluster, FeatureUpdate, UpdateFeatures
+from kalda.clients.admin.configs import AlterConfigOp, AlterConfigs, ConfigResource, ConfigSource
+from kalda.clients.admin.group_members import DescribeClassicGroups, DescribeConsumerGroups, RemoveMembers
+from kalda.clients.admin.group_offsets import AlterGroupOffsets, ListGroupOffsets
+from kalda.clients.admin.groups import (
+    DeleteGroups,
+    GroupState,
+    GroupType,
+    ListGroups,
+    MemberToRemove,
+)
+from kalda.clients.admin.log_dirs import DescribeLogDirs
 from kalda.clients.admin.outcomes import Outcomes
-from kalda.clients.admin.partition_calls import ElectLeaders
-from kalda.clients.admin.partitions import ElectionType
-from kalda.clients.admin.topic_calls import CreateTopics, DescribeTopics
-from kalda.clients.admin.topics import NewTopic
-from kalda.clients.admin.transaction_calls import FenceProducers, ListTransactions
+from kalda.clients.admin.partitions import ElectionType, ElectLeaders
+from kalda.clients.admin.topics import CreateTopics, DescribeTopics, NewTopic
+from kalda.clients.admin.transactions import FenceProducers, ListTransactions
 from kalda.clients.errors import BrokerResponseError, ClientConfigError, ClientError
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.errors import ErrorCode

@@ -7,46 +7,65 @@ from uuid import UUID
 import pytest
 
 from kalda.clients.admin.admin_call import AdminOperation, RequestContext
-from kalda.clients.admin.cluster_calls import (
+from kalda.clients.admin.clusters import (
     DescribeApiVersions,
     DescribeCluster,
     DescribeFeatures,
+    FeatureUpdate,
     UpdateFeatures,
+    UpgradeType,
 )
-from kalda.clients.admin.clusters import FeatureUpdate, UpgradeType
-from kalda.clients.admin.config_calls import AlterConfigs, DescribeConfigs, ListConfigResources
-from kalda.clients.admin.configs import AlterConfigOp, ConfigResource, ConfigResourceType
-from kalda.clients.admin.group_calls import DeleteGroups, ListGroups, RemoveMembers
-from kalda.clients.admin.group_description_calls import DescribeClassicGroups, DescribeConsumerGroups
-from kalda.clients.admin.group_offset_calls import AlterGroupOffsets, DeleteGroupOffsets, ListGroupOffsets
-from kalda.clients.admin.groups import GroupState, GroupType, MemberToRemove
-from kalda.clients.admin.log_dir_calls import AlterReplicaLogDirs, DescribeLogDirs, DescribeReplicaLogDirs
-from kalda.clients.admin.log_dirs import TopicPartitionReplica
-from kalda.clients.admin.partition_calls import (
+from kalda.clients.admin.configs import (
+    AlterConfigOp,
+    AlterConfigs,
+    ConfigResource,
+    ConfigResourceType,
+    DescribeConfigs,
+    ListConfigResources,
+)
+from kalda.clients.admin.group_members import DescribeClassicGroups, DescribeConsumerGroups, RemoveMembers
+from kalda.clients.admin.group_offsets import AlterGroupOffsets, DeleteGroupOffsets, ListGroupOffsets
+from kalda.clients.admin.groups import (
+    DeleteGroups,
+    GroupState,
+    GroupType,
+    ListGroups,
+    MemberToRemove,
+)
+from kalda.clients.admin.log_dirs import (
+    AlterReplicaLogDirs,
+    DescribeLogDirs,
+    DescribeReplicaLogDirs,
+    TopicPartitionReplica,
+)
+from kalda.clients.admin.partitions import (
     AlterPartitionReassignments,
     DeleteRecords,
     ElectAllLeaders,
+    ElectionType,
     ElectLeaders,
     ListOffsets,
     ListPartitionReassignments,
+    OffsetSpec,
 )
-from kalda.clients.admin.partitions import ElectionType, OffsetSpec
-from kalda.clients.admin.topic_calls import (
+from kalda.clients.admin.topics import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     DescribeTopics,
     ListTopics,
+    NewPartitions,
+    NewTopic,
 )
-from kalda.clients.admin.topics import NewPartitions, NewTopic
-from kalda.clients.admin.transaction_calls import (
+from kalda.clients.admin.transactions import (
     AbortTransactions,
+    AbortTransactionSpec,
     DescribeProducers,
     DescribeTransactions,
     FenceProducers,
     ListTransactions,
+    TransactionState,
 )
-from kalda.clients.admin.transactions import AbortTransactionSpec, TransactionState
 from kalda.clients.errors import UnsupportedApiError
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey

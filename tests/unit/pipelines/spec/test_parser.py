@@ -210,6 +210,10 @@ pipelines:
             "format: parquet is not allowed with mode: upsert",
         ),
         (
+            "{name: a, from: {table: u, format: parquet}, to: {topic: t}}",
+            "format: parquet is not allowed in from: plain files do not show what changed; it takes delta or",
+        ),
+        (
             "{name: a, from: {topic: t}, to: {table: u, late: {allow: 1h, after: drop}}}",
             "late needs event_time",
         ),

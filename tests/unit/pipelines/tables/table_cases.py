@@ -1,13 +1,17 @@
 """Rows, batches and specs that the tests of tables share."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.spec.model import Evolve, TableFormat, TableSpec
 from kalda.pipelines.tables import DataFile, Table, TaskId
+from kalda.pipelines.tables.storage import TableStorage
 
 FORMATS = tuple(TableFormat)
 QUERY = "3f0c7d1e-query"
@@ -57,3 +61,30 @@ def rows_of(table: Table, columns: Sequence[str] | None = None) -> list[dict[str
 def ids_of(table: Table) -> list[int]:
     """Return the ids of all rows, in order."""
     return sorted(number for batch in table.read(["id"]) for number in batch.column(0).to_pylist())
+
+
+def directory_ids(root: Path) -> list[int]:
+    """Return the ids that another engine finds in the directory of a plain Parquet table."""
+    found = ds.dataset(root / "lake/orders", partitioning="hive")
+    return sorted(found.to_table(columns=["id"]).column(0).to_pylist()) if found.files else []
+
+
+class CrashError(BaseException):
+    """Stands for the end of the process: nothing catches it."""
+
+
+def crashing(step: str, number: int, after: bool) -> Any:
+    """Return a patch by which the n-th call of a step ends the process, before or after its effect."""
+    original: Callable[..., Any] = getattr(TableStorage, step)
+    calls = 0
+
+    def wrapped(storage: TableStorage, *args: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls < number:
+            return original(storage, *args)
+        if after and calls == number:
+            original(storage, *args)
+        raise CrashError
+
+    return mock.patch.object(TableStorage, step, wrapped)

@@ -260,6 +260,8 @@ def test_compaction_keeps_rows_and_progress(opened: Opener) -> None:
 
 def test_changes_since_a_version_are_the_rows_it_appended(opened: Opener) -> None:
     table = opened()
+    if table.spec.format is TableFormat.PARQUET:
+        pytest.skip("files alone have no versions")
     append(table, 0, orders(0, 3))
     since = table.version()
     append(table, 1, orders(3, 2))

@@ -24,6 +24,7 @@ from kalda.spark.source.plan import OffsetRange
 from kalda.spark.source.read_counters import ReadCounters
 from kalda.spark.source.segment_reader import read_in_place
 from kalda.storage.log_types import FetchIsolation
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, leadership
 from tests.unit.broker.partial_services import provide
 
@@ -37,7 +38,7 @@ class InPlaceBroker(DataPath):
     def __init__(self, directory: Path, **limits: int) -> None:
         super().__init__(directory)
         bounds = {"leases_max": 100, "lease_ms": 60_000, "lifetime_ms": 600_000} | limits
-        self.grants = LeaseGrants(self.replicas, OsFileSystem(), self.clock, LeaseLimits(**bounds))
+        self.grants = LeaseGrants(self.replicas, OsFileSystem(), self.clock, seeded(), LeaseLimits(**bounds))
         self.logs.resources.read_leases = self.grants
         provide(self.services, lease_grants=self.grants)
         self.host(leadership(0))

@@ -292,6 +292,7 @@ async def test_a_server_that_floods_a_connection_does_not_hold_the_loop(bench: B
         def __init__(self, sock: StreamSocket) -> None:
             self.socket = sock
             self.fileno, self.send, self.close = sock.fileno, sock.send, sock.close
+            self.sendmsg = sock.sendmsg
 
         def recv_into(self, buffer: memoryview) -> int:
             Flood.reads += 1

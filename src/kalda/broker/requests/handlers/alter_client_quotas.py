@@ -4,14 +4,12 @@ v1 is flexible. Any broker serves it: the quotas are written to ZooKeeper, from 
 An entity with an impossible change keeps all its quotas; the changes of other entities are made.
 """
 
-import asyncio
 from collections import Counter
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
 from kalda.broker.requests.services import BrokerServices
-from kalda.broker.security.host_addresses import resolve
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
@@ -61,7 +59,7 @@ async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, va
     try:
         entity = QuotaEntity.of(dict(names))
         if entity.ip is not None:
-            await _require_address(dict(names)[IP])
+            await _require_address(services, dict(names)[IP])
         changes: dict[str, str | None] = {}
         for op in entry.ops:
             if op.key in changes:
@@ -74,7 +72,7 @@ async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, va
         await services.access.stored_quotas.alter(entity, changes)
 
 
-async def _require_address(name: str | None) -> None:
+async def _require_address(services: BrokerServices, name: str | None) -> None:
     """Check that a host has an address; None is the default of all. The quota keeps the name, as in Kafka.
 
     Raises:
@@ -85,7 +83,7 @@ async def _require_address(name: str | None) -> None:
     try:
         plain_address(name)
     except ValueError:
-        if await asyncio.to_thread(resolve, name) is None:
+        if await services.access.throttle.address_of(name) is None:
             raise ValueError(f"{name} is not a valid IP or resolvable host.") from None
 
 

@@ -2,20 +2,21 @@
 
 v0 has only whether a value is the default, v1 its source and, on request, its synonyms, v3 its type and, on
 request, its documentation. Resources are topics, this broker (by its id), the dynamic defaults of all brokers
-(by the empty name), the loggers of this broker (KIP-412), and subscriptions to client metrics (KIP-714), of
-which those that do not exist have no settings.
+(by the empty name), the loggers of this broker (KIP-412), subscriptions to client metrics (KIP-714), of which
+those that do not exist have no settings, and groups, whether they exist or not.
 """
 
 from typing import Final
 
 from kalda.broker.config.broker_loggers import describe_loggers
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
-from kalda.broker.config.config_admin import ResourceType, require_this_broker
+from kalda.broker.config.config_admin import GROUPS, ResourceType, require_this_broker
 from kalda.broker.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_default,
     describe_client_metrics,
+    describe_group,
     describe_topic,
 )
 from kalda.broker.requests.api import ApiHandler, RequestContext
@@ -98,6 +99,10 @@ def _describe(services: BrokerServices, resource: DescribeConfigsResource) -> li
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
         return describe_client_metrics(services.config_store.entity(CLIENT_METRICS, sanitize(name)), wanted)
+    if resource.resource_type == ResourceType.GROUP:
+        if not name:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+        return describe_group(services.config, services.config_store.entity(GROUPS, sanitize(name)), wanted)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 

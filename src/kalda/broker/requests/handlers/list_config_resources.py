@@ -1,14 +1,14 @@
 """ListConfigResources (key 74), versions 0-1: lists the resources that may have settings (KIP-1142).
 
 v0 was ListClientMetricsResources and lists the subscriptions to clients' metrics only. v1 asks for types of
-resources, all that are supported if it names none. Groups have no settings in ZooKeeper mode, so none is
-listed.
+resources, all that are supported if it names none; of groups, those that have settings of their own.
 """
 
 from collections.abc import Coroutine
 from typing import Final
 
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
+from kalda.broker.config.config_admin import GROUPS
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
 from kalda.broker.requests.services import BrokerServices
@@ -32,6 +32,9 @@ _SUPPORTED: Final = frozenset(
         ConfigResourceType.GROUP,
     }
 )
+
+_STORED: Final = {ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS, ConfigResourceType.GROUP: GROUPS}
+"""The types whose names are those of the znodes under ``/config/<type>``."""
 
 
 def handle(
@@ -59,12 +62,11 @@ async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigR
         ConfigResourceType.BROKER: brokers,
         ConfigResourceType.BROKER_LOGGER: brokers,
     }
-    if ConfigResourceType.CLIENT_METRICS in wanted:
-        found = await services.cluster_store.configs(CLIENT_METRICS)
-        # A subscription that was deleted leaves its empty znode.
-        names[ConfigResourceType.CLIENT_METRICS] = sorted(
-            desanitize(name) for name, settings in found.items() if settings
-        )
+    for kind, entity_type in _STORED.items():
+        if kind in wanted:
+            found = await services.cluster_store.configs(entity_type)
+            # A subscription that was deleted, and a group without settings, leave their empty znodes.
+            names[kind] = sorted(desanitize(name) for name, settings in found.items() if settings)
     return ListConfigResourcesResponse(
         config_resources=[
             ConfigResource(resource_name=name, resource_type=resource_type)

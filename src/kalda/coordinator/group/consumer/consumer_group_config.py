@@ -1,6 +1,7 @@
 """Declares the settings of consumer groups, under Kafka's names with underscores for the dots."""
 
 from enum import Enum
+from typing import Protocol
 
 from kalda.common.config_def import UpdateMode, at_least, one_of
 from kalda.common.settings import INT_MAX, Settings, integer, string, string_list
@@ -24,6 +25,22 @@ class MigrationPolicy(Enum):
     def may_downgrade(self) -> bool:
         """Whether a consumer group may become a classic group."""
         return self in {MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL}
+
+
+class GroupTimes(Protocol):
+    """The times that a group may have of its own. All are milliseconds and may change at any time."""
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """Return how long a member stays in a group without a heartbeat."""
+        ...
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """Return the heartbeat interval that the members of a group are given."""
+        ...
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """Return the least time between two target assignments of a group (KIP-1263)."""
+        ...
 
 
 class ConsumerGroupConfig(Settings):

@@ -13,7 +13,7 @@ from typing import Final
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.coordinator.coordinator_record import CoordinatorRecord
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
-from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig, GroupTimes
 from kalda.coordinator.group.consumer.consumer_group_records import (
     group_epoch_record,
     member_removal,
@@ -42,13 +42,13 @@ class ConsumerGroups:
         topics: TopicsView,
         make_member_id: Callable[[], str],
         migration: Migration,
-        assignment_interval_ms: Callable[[], int],
+        times: GroupTimes,
     ) -> None:
         self.shard: Final = shard
         self.config: Final = config
         self.topics: Final = topics
         self.make_member_id: Final = make_member_id
-        self.assignment_interval_ms: Final = assignment_interval_ms
+        self.times: Final = times
         self.assignors: Final = config.assignors()
         self.regexes: Final = RegexRefresh(shard, topics)
         self.migration: Final = migration
@@ -93,7 +93,7 @@ class ConsumerGroups:
 
     def touch_session(self, group_id: str, member: Member) -> None:
         """Start or prolong a member's session."""
-        timeout_ms = self.config.group_consumer_session_timeout_ms
+        timeout_ms = self.times.session_timeout_ms(group_id)
         if member.classic is not None:
             timeout_ms = member.classic.session_timeout_ms
         self.shard.context.schedule(

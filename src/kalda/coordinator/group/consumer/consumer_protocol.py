@@ -10,7 +10,7 @@ from typing import Final
 from kalda.coordinator.group.classic.classic_protocol import ClassicProtocol
 from kalda.coordinator.group.consumer.classic_members import ClassicMembers
 from kalda.coordinator.group.consumer.consumer_group import ConsumerGroup
-from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig
+from kalda.coordinator.group.consumer.consumer_group_config import ConsumerGroupConfig, GroupTimes
 from kalda.coordinator.group.consumer.consumer_group_replay import ConsumerReplay
 from kalda.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from kalda.coordinator.group.consumer.heartbeats import Heartbeats
@@ -42,16 +42,14 @@ class ConsumerProtocol:
         config: ConsumerGroupConfig,
         topics: TopicsView,
         new_id: Callable[[], str],
-        assignment_interval_ms: Callable[[], int],
+        times: GroupTimes,
     ) -> None:
         """`new_id` makes member ids for clients that leave this to the coordinator.
-
-        `assignment_interval_ms` returns ``group.consumer.assignment.interval.ms``, which may change.
 
         Groups that change their protocol go over to, or come from, the shard's `classic` protocol.
         """
         migration = Migration(shard, config, topics, classic.rebalance)
-        self.groups: Final = ConsumerGroups(shard, config, topics, new_id, migration, assignment_interval_ms)
+        self.groups: Final = ConsumerGroups(shard, config, topics, new_id, migration, times)
         self._heartbeats: Final = Heartbeats(self.groups)
         self.classic_members: Final = ClassicMembers(self.groups, self._heartbeats, classic)
         self.readers: Final = ConsumerReplay(shard.groups, self.groups.cancel_timers).readers()

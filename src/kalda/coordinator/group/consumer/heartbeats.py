@@ -120,7 +120,7 @@ class Heartbeats:
         response = ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
-            heartbeat_interval_ms=groups.config.group_consumer_heartbeat_interval_ms,
+            heartbeat_interval_ms=groups.times.heartbeat_interval_ms(group.group_id),
         )
         is_full = joins or (
             request.rebalance_timeout_ms != -1
@@ -236,7 +236,7 @@ class Heartbeats:
         group, member = step.group, step.member
         is_stale = step.epoch > group.assignment_epoch
         now_ms = self._groups.shard.context.time_ms()
-        if is_stale and group.may_assign(now_ms, self._groups.assignment_interval_ms()):
+        if is_stale and group.may_assign(now_ms, self._groups.times.assignment_interval_ms(group.group_id)):
             replaced = group.static_member(member.instance_id) or step.before
             name = group.preferred_assignor(replaced, member)
             assignor = self._groups.assignors.get(name or "") or next(iter(self._groups.assignors.values()))

@@ -150,6 +150,7 @@ class ConsumerSimulation:
 
     def __init__(self, **settings: Any) -> None:
         self.config = ConsumerGroupConfig(**{"group_consumer_assignment_interval_ms": 0} | settings)
+        self.of_groups: dict[str, dict[str, int]] = {}
         self.topics = FakeTopics()
         self.records: list[CoordinatorRecord] = []
         self.clients: dict[str, Client] = {}
@@ -170,9 +171,25 @@ class ConsumerSimulation:
                 self.config,
                 self.topics,
                 lambda: f"made-{next(self._ids)}",
-                lambda: self.config.group_consumer_assignment_interval_ms,
+                self,
             ),
         )
+
+    def session_timeout_ms(self, group_id: str) -> int:
+        """Return the session timeout of the broker's settings, or that of `of_groups`."""
+        return self._time("session_timeout_ms", group_id)
+
+    def heartbeat_interval_ms(self, group_id: str) -> int:
+        """Return the heartbeat interval."""
+        return self._time("heartbeat_interval_ms", group_id)
+
+    def assignment_interval_ms(self, group_id: str) -> int:
+        """Return the assignment interval."""
+        return self._time("assignment_interval_ms", group_id)
+
+    def _time(self, name: str, group_id: str) -> int:
+        broker: int = getattr(self.config, f"group_consumer_{name}")
+        return self.of_groups.get(group_id, {}).get(name, broker)
 
     @property
     def protocol(self) -> ConsumerProtocol:

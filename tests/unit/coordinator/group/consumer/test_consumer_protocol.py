@@ -26,7 +26,11 @@ from kalda.coordinator.group.consumer.regular_expressions import (
     check_regex,
 )
 from kalda.coordinator.group.group import GroupType
-from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
+from kalda.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
 from kalda.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.unit.coordinator.group.consumer.classic_clients import ClassicClient
 from tests.unit.coordinator.group.consumer.consumer_simulation import GROUP, ConsumerSimulation
@@ -455,3 +459,24 @@ def test_a_classic_member_needs_the_protocols_of_the_others() -> None:
 def join_code(simulation: ConsumerSimulation, request: JoinGroupRequest) -> ErrorCode:
     answer = simulation.write(simulation.classic.join(request, Requester("c", "/h", 9)))
     return ErrorCode(answer.value.error_code)
+
+
+def test_a_group_has_times_of_its_own(simulation: ConsumerSimulation) -> None:
+    simulation.of_groups[GROUP] = {"session_timeout_ms": 50_000, "heartbeat_interval_ms": 7_000}
+    joining = ConsumerGroupHeartbeatRequest(
+        group_id=GROUP,
+        member_id="a",
+        member_epoch=0,
+        rebalance_timeout_ms=1_000,
+        subscribed_topic_names=["t"],
+        topic_partitions=[],
+    )
+    joined = simulation.protocol.heartbeat(joining, 1, "client", "/host")
+    simulation.write(joined)
+    assert isinstance(joined.response, ConsumerGroupHeartbeatResponse)
+    assert 7_000 == joined.response.heartbeat_interval_ms
+
+    simulation.advance(simulation.config.group_consumer_session_timeout_ms)
+    assert simulation.group.members
+    simulation.advance(5_000)
+    assert not simulation.group.members

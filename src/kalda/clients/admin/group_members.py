@@ -1,15 +1,16 @@
-"""Implements the requests and responses of admin calls that describe groups. Sans-IO.
+"""Implements the admin client's operations on the members of groups: it describes and removes them.
 
 A coordinator describes groups of the consumer protocol (KIP-848) and classic groups by two APIs, and a caller
-who asks for groups of consumers need not know which of them uses which.
+who asks for groups of consumers need not know which of them uses which. The values are in `groups`.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from struct import Struct, error
+from typing import Final, TypeVar
 
-from kalda.clients.admin.acl_operation import AclOperation, operations_from_bits
+from kalda.clients.admin.acls import AclOperation, operations_from_bits
 from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
-from kalda.clients.admin.group_calls import COORDINATOR_OF_GROUP
+from kalda.clients.admin.admin_methods import AdminMethods
 from kalda.clients.admin.groups import (
     CONSUMER_PROTOCOL_TYPE,
     ClassicGroupDescription,
@@ -17,16 +18,23 @@ from kalda.clients.admin.groups import (
     GroupState,
     GroupType,
     MemberDescription,
+    MemberToRemove,
 )
-from kalda.clients.admin.member_protocol import assigned_partitions, subscribed_topics
-from kalda.clients.errors import UnsupportedApiError, error_for
+from kalda.clients.admin.outcomes import Outcomes
+from kalda.clients.admin.routes import COORDINATOR_OF_GROUP
+from kalda.clients.errors import ClientError, UnsupportedApiError, error_for
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.protocol import codec
 from kalda.protocol.messages import consumer_group_describe
 from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
+)
+from kalda.protocol.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
 )
 from kalda.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -34,16 +42,119 @@ from kalda.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.protocol.schema import Message
 from kalda.runtime.system.loop_logger import loop_logger
 
+
+class GroupMemberMethods(AdminMethods):
+    """Describes groups with their members, and removes members."""
+
+    async def describe_consumer_groups(
+        self,
+        group_ids: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        outcomes: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[str, ConsumerGroupDescription]:
+        """Describe groups of consumers, of the classic and of the consumer protocol.
+
+        Args:
+            group_ids: The groups.
+            include_authorized_operations: Whether to return what this client may do (brokers 2.3 and newer).
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By group id, the state, the members and what they consume, or the error: GROUP_ID_NOT_FOUND;
+            INVALID_GROUP_ID for a group of another protocol type, see `describe_classic_groups`.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
+        """
+        operation = DescribeConsumerGroups(include_authorized_operations)
+        return await self._run(operation, group_ids, timeout_ms, outcomes=outcomes)
+
+    async def describe_classic_groups(
+        self,
+        group_ids: Iterable[str],
+        *,
+        include_authorized_operations: bool = False,
+        outcomes: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[str, ClassicGroupDescription]:
+        """Describe groups of the classic protocol with any protocol type (KIP-1043).
+
+        Args:
+            group_ids: The groups.
+            include_authorized_operations: Whether to return what this client may do (brokers 2.3 and newer).
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By group id, the description or the error, e.g. GROUP_ID_NOT_FOUND.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
+        """
+        operation = DescribeClassicGroups(include_authorized_operations)
+        return await self._run(operation, group_ids, timeout_ms, outcomes=outcomes)
+
+    async def remove_members_from_consumer_group(
+        self,
+        members: Mapping[str, Iterable[MemberToRemove] | None],
+        *,
+        reason: str | None = None,
+        outcomes: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[str, Outcomes[MemberToRemove, None]]:
+        """Remove members from classic groups. A member that still runs joins again, unless it is static.
+
+        Args:
+            members: By group id, the members to remove; None removes all.
+            reason: A text for the coordinator's log (brokers 3.2 and newer, KIP-800).
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
+            timeout_ms: The time for each round of requests; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By group id, the outcome of each member, or the error of the group.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
+        """
+        named = {group_id: tuple(each) for group_id, each in members.items() if each is not None}
+        whole = [group_id for group_id, each in members.items() if each is None]
+        described = await self.describe_consumer_groups(whole, outcomes=True, timeout_ms=timeout_ms)
+        for group_id, group in described.results.items():
+            named[group_id] = tuple(
+                MemberToRemove(group_instance_id=each.group_instance_id)
+                if each.group_instance_id is not None
+                else MemberToRemove(each.member_id)
+                for each in group.members
+            )
+        operation = RemoveMembers({group_id: each for group_id, each in named.items() if each}, reason)
+        removed = await self._run(operation, operation.members, timeout_ms, outcomes=True)
+        nothing: dict[str, Outcomes[MemberToRemove, None]] = {
+            group_id: Outcomes({}) for group_id, each in named.items() if not each
+        }
+        ended = Outcomes({**removed.results, **nothing}, {**removed.errors, **described.errors})
+        if not outcomes:
+            ended.raise_for_errors()
+        return ended
+
+
 logger: Final = loop_logger(__name__)
 
+M = TypeVar("M", bound=Message)
+
 _OPERATIONS_FROM: Final = 3
+_MANY_MEMBERS_FROM: Final = 3
 _UNKNOWN_GROUP_ERROR_FROM: Final = 6
 _MEMBER_TYPE_CLASSIC: Final = 0
 _MEMBER_TYPE_UNKNOWN: Final = -1
+_VERSION_OF_MEMBER_BYTES: Final = Struct(">h")
 
 
 class DescribeClassicGroups(AdminOperation[str, ClassicGroupDescription]):
@@ -243,3 +354,93 @@ def _partitions(assignment: consumer_group_describe.Assignment) -> frozenset[Top
 
 def _operations(bits: int, was_asked: bool) -> frozenset[AclOperation] | None:
     return operations_from_bits(bits) if was_asked else None
+
+
+class RemoveMembers(AdminOperation[str, Outcomes[MemberToRemove, None]]):
+    """Removes members from classic groups, which rebalance without waiting for their session time-out."""
+
+    title = "remove members from group"
+    route = COORDINATOR_OF_GROUP
+
+    def __init__(self, members: Mapping[str, Iterable[MemberToRemove]], reason: str | None) -> None:
+        self.members: Final = {group_id: tuple(each) for group_id, each in members.items()}
+        self._reason: Final = reason
+
+    def requests(
+        self, keys: Sequence[str], context: RequestContext
+    ) -> Iterable[AdminRequest[str, Outcomes[MemberToRemove, None]]]:
+        """Send one request for each group."""
+        version = context.versions.latest(ApiKey.LEAVE_GROUP)
+        for group_id in keys:
+            yield self._request(group_id, version)
+
+    def _request(self, group_id: str, version: int) -> AdminRequest[str, Outcomes[MemberToRemove, None]]:
+        members = self.members[group_id]
+        if version >= _MANY_MEMBERS_FROM:
+            identities = [
+                MemberIdentity(
+                    member_id=each.member_id, group_instance_id=each.group_instance_id, reason=self._reason
+                )
+                for each in members
+            ]
+            message = LeaveGroupRequest(group_id=group_id, members=identities)
+        elif len(members) == 1 and members[0].group_instance_id is None:
+            message = LeaveGroupRequest(group_id=group_id, member_id=members[0].member_id)
+        else:
+            raise UnsupportedApiError(
+                f"{self.what(group_id)}: brokers before 2.4 remove one member at a time, by member id"
+            )
+
+        def read(response: LeaveGroupResponse, answers: Answers[str, Outcomes[MemberToRemove, None]]) -> None:
+            if response.error_code:
+                answers.fail(group_id, response.error_code)
+                return
+            by_instance = {each.group_instance_id: each.error_code for each in response.members}
+            by_member = {each.member_id: each.error_code for each in response.members}
+            errors: dict[MemberToRemove, ClientError] = {}
+            for each in members:
+                instance = each.group_instance_id
+                # Brokers before 2.4 return no list; the one member is removed if there is no error above.
+                code = by_member.get(each.member_id, 0) if instance is None else by_instance.get(instance, 0)
+                if code:
+                    errors[each] = error_for(ErrorCode.of(code), f"remove {each} from group {group_id}")
+            answers.succeed(
+                group_id, Outcomes({each: None for each in members if each not in errors}, errors)
+            )
+
+        return AdminRequest.of(message, LeaveGroupResponse, (group_id,), read)
+
+
+def assigned_partitions(data: bytes) -> frozenset[TopicPartition]:
+    """Read a member's assignment; empty without bytes, as in a group that rebalances.
+
+    Raises:
+        ProtocolError: the bytes are not an assignment of a consumer.
+    """
+    if not data:
+        return frozenset()
+    assignment = _decode(ConsumerProtocolAssignment, data)
+    return frozenset(
+        TopicPartition(each.topic, partition)
+        for each in assignment.assigned_partitions
+        for partition in each.partitions
+    )
+
+
+def subscribed_topics(data: bytes) -> tuple[str, ...]:
+    """Read the topics that a member subscribes to; none without bytes.
+
+    Raises:
+        ProtocolError: the bytes are not a subscription of a consumer.
+    """
+    return tuple(sorted(_decode(ConsumerProtocolSubscription, data).topics)) if data else ()
+
+
+def _decode(message_class: type[M], data: bytes) -> M:
+    try:
+        (version,) = _VERSION_OF_MEMBER_BYTES.unpack_from(data)
+    except error:
+        raise ProtocolError(f"{len(data)} bytes hold no version") from None
+    # Newer versions add fields at the end.
+    known = min(version, message_class.SCHEMA.versions.highest)
+    return codec.decode(message_class, known, data, _VERSION_OF_MEMBER_BYTES.size, allow_excess=True)

@@ -1,12 +1,17 @@
-"""Implements the requests and responses of admin calls on the committed offsets of groups. Sans-IO."""
+"""Implements the admin client's operations on the committed offsets of groups."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from kalda.clients.admin.admin_call import AdminOperation, AdminRequest, Answers, RequestContext
-from kalda.clients.admin.group_calls import COORDINATOR_OF_GROUP
-from kalda.clients.admin.groups import FetchedOffsets, PartitionOutcomes
+from kalda.clients.admin.admin_methods import AdminMethods
+from kalda.clients.admin.groups import (
+    FetchedOffsets,
+    PartitionOutcomes,
+)
 from kalda.clients.admin.outcomes import Outcomes
+from kalda.clients.admin.routes import COORDINATOR_OF_GROUP
+from kalda.clients.argument_checks import check_collection
 from kalda.clients.errors import ClientError, UnsupportedApiError, error_for
 from kalda.clients.values import OffsetAndMetadata
 from kalda.common.api_keys import ApiKey
@@ -33,6 +38,96 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+
+
+class GroupOffsetMethods(AdminMethods):
+    """Reads and changes the committed offsets of groups."""
+
+    async def list_consumer_group_offsets(
+        self,
+        groups: Iterable[str] | Mapping[str, Iterable[TopicPartition] | None],
+        *,
+        require_stable: bool = False,
+        outcomes: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[str, FetchedOffsets]:
+        """Return the offsets that groups have committed.
+
+        Args:
+            groups: The groups; a mapping also names the partitions of each, None for all with an offset.
+            require_stable: Whether to wait for transactions that commit offsets (brokers 2.5 and newer,
+                KIP-447).
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By group id, the offsets by partition, or the error of the group. A partition that was named and
+            has no committed offset is None. A group that does not exist has no offsets.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
+        """
+        check_collection("groups", groups)
+        partitions: Mapping[str, Iterable[TopicPartition] | None] = (
+            groups if isinstance(groups, Mapping) else dict.fromkeys(groups)
+        )
+        operation = ListGroupOffsets(partitions, require_stable)
+        return await self._run(operation, partitions, timeout_ms, outcomes=outcomes)
+
+    async def alter_consumer_group_offsets(
+        self,
+        offsets: Mapping[str, Mapping[TopicPartition, int | OffsetAndMetadata]],
+        *,
+        outcomes: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[str, PartitionOutcomes]:
+        """Commit offsets for groups that have no members; a group that does not exist is created.
+
+        Args:
+            offsets: By group id and partition, the offset of the next record to consume.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By group id, the outcome of each partition, e.g. UNKNOWN_MEMBER_ID where the group has members, or
+            the error of the group.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
+        """
+        given = {
+            group_id: {
+                partition: each if isinstance(each, OffsetAndMetadata) else OffsetAndMetadata(each)
+                for partition, each in of_group.items()
+            }
+            for group_id, of_group in offsets.items()
+        }
+        return await self._run(AlterGroupOffsets(given), given, timeout_ms, outcomes=outcomes)
+
+    async def delete_consumer_group_offsets(
+        self,
+        partitions: Mapping[str, Iterable[TopicPartition]],
+        *,
+        outcomes: bool = False,
+        timeout_ms: int | None = None,
+    ) -> Outcomes[str, PartitionOutcomes]:
+        """Delete committed offsets of partitions without a subscribed member (KIP-496, brokers from 2.4).
+
+        Args:
+            partitions: By group id, the partitions.
+            outcomes: Whether to return the errors of things that failed instead of raising the first.
+            timeout_ms: The time for the whole call; `default.api.timeout.ms` unless given.
+
+        Returns:
+            By group id, the outcome of each partition, e.g. GROUP_SUBSCRIBED_TO_TOPIC, or the error of the
+            group: GROUP_ID_NOT_FOUND and others.
+
+        Raises:
+            ClientError: one of them failed, and `outcomes` is not set.
+        """
+        operation = DeleteGroupOffsets(partitions)
+        return await self._run(operation, operation.partitions, timeout_ms, outcomes=outcomes)
+
 
 AskedTopic = TypeVar("AskedTopic", OffsetFetchRequestTopic, OffsetFetchRequestTopics)
 
