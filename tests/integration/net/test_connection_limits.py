@@ -160,7 +160,7 @@ async def test_refused_connections_that_wait_are_closed_with_the_server() -> Non
 
 
 async def test_refused_connections_above_a_number_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kalda.net.server.REFUSED_MAX", 3)
+    monkeypatch.setattr("kalda.net.socket_server.REFUSED_MAX", 3)
     async with serving(ServerConfig()) as client:
         client.server.rates.set_ip_rate(None, 0)
         streams = [await client.connect() for _ in range(6)]

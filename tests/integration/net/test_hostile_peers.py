@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from kalda.common.log_limiter import LIMIT_BURST
-from kalda.net.connection import REQUESTS_OUTSTANDING_MAX, Connection, Ticket
+from kalda.net.connection import REQUESTS_OUTSTANDING_MAX, Connection
+from kalda.net.reply import Ticket
 from kalda.net.server import Server, ServerConfig
 from kalda.net.socket_connection import SocketConnection
 

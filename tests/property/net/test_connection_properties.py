@@ -8,12 +8,10 @@ from hypothesis import strategies as st
 from kalda.net.connection import (
     COALESCE_BYTES_MAX,
     HELD_BYTES_MAX,
-    NO_REPLY,
     REQUESTS_OUTSTANDING_MAX,
-    Chunk,
     Connection,
-    Ticket,
 )
+from kalda.net.reply import NO_REPLY, Chunk, Ticket
 from kalda.net.socket_connection import READ_BYTES_MAX
 from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
 

@@ -8,9 +8,10 @@ import pytest
 
 from kalda.net import connection as connection_module
 from kalda.net import socket_connection
-from kalda.net.connection import NO_REPLY, Chunk, Connection, PieceSource, Ticket
+from kalda.net.connection import Connection
 from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.receive_buffers import SPARE_BUFFERS_MAX, ReceiveBuffers
+from kalda.net.reply import NO_REPLY, Chunk, PieceSource, Ticket
 from kalda.net.socket_connection import READ_BYTES_MAX
 from tests.unit.net.fakes import FakeFiles, Harness, Region, framed
 
