@@ -42,11 +42,8 @@ class _Head(NamedTuple):
     """The version of the response's header."""
 
 
-class _InFlight(NamedTuple):
-    correlation_id: int
-    spec: ApiSpec
-    version: int
-    head: _Head
+_InFlight = tuple[int, ApiSpec, int, _Head]
+"""The correlation id of a request, its API, its version and what its header consists of."""
 
 
 class ClientConnection:
@@ -98,15 +95,15 @@ class ClientConnection:
         """
         return framing.frame_parts(self._request(request, version))
 
-    def send_body(self, api_key: ApiKey, version: int, chunks: Iterable[bytes]) -> bytes:
-        """Take the body of a request that the caller encoded; its response comes from `receive_body`.
+    def send_body(self, api_key: ApiKey, version: int, chunks: Iterable[bytes]) -> list[Buffer]:
+        """Take the encoded body of a request; return its frame in parts. `receive_body` takes its response.
 
         For requests that are sent thousands of times a second and hardly change, such as a follower's fetch.
 
         Raises:
             MessageError: too many are in flight.
         """
-        return framing.frame(self._send(registry.spec(api_key), version, chunks, expects_response=True))
+        return framing.frame_parts(self._send(registry.spec(api_key), version, chunks, True))
 
     def _request(self, request: Message, version: int) -> list[Buffer]:
         spec = self._spec_of(request)
@@ -126,7 +123,7 @@ class ClientConnection:
         parts = [head.start + _CORRELATION_ID.pack(correlation_id) + head.end, *chunks]
         self._last_correlation_id = correlation_id
         if expects_response:
-            self._in_flight.append(_InFlight(correlation_id, spec, version, head))
+            self._in_flight.append((correlation_id, spec, version, head))
         return parts
 
     def _head(self, api_key: ApiKey, version: int) -> _Head:

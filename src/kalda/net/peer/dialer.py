@@ -6,8 +6,11 @@ Production uses `TcpDialer`. Tests and `kalda.testing` pass dialers that cut, re
 from dataclasses import replace
 from typing import Final, Protocol
 
+from kalda.net.client.client_errors import ClientError
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.runtime.network import Network
+from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.security.tls.client import TlsClient
 
 
@@ -23,11 +26,30 @@ class Dialer(Protocol):
 
 
 class TcpDialer:
-    """Dials over TCP."""
+    """Dials over a network."""
+
+    def __init__(self, network: Network = SYSTEM_NETWORK) -> None:
+        self._network: Final = network
 
     async def dial(self, host: str, port: int, options: DialOptions) -> PeerConnection:
-        """Open a connection; see `PeerConnection.open`."""
-        return await PeerConnection.open(host, port, options)
+        """Open a connection, over TLS and with a login if the options say so, and agree on versions.
+
+        Raises:
+            ConnectionError: the name is not known, the broker refuses, TLS fails, or the time is up.
+        """
+        try:
+            return await PeerConnection.open(
+                host,
+                port,
+                client_id=options.client_id,
+                timeout_seconds=options.timeout_seconds,
+                receive_buffer_bytes=options.receive_buffer_bytes,
+                tls=options.tls,
+                login=options.login,
+                network=self._network,
+            )
+        except ClientError as error:
+            raise ConnectionError(str(error)) from error
 
 
 class SecureDialer:

@@ -364,7 +364,7 @@ class FetcherCore:
 
     def _on_session_error(self, error_code: int) -> None:
         code = ErrorCode.of(error_code)
-        self.session.restart()
+        self.session.refused(error_code)
         self._session_errors += 1
         if code in _RESTART_SESSION and self._session_errors == 1:
             return
