@@ -98,6 +98,14 @@ class Network(Protocol):
         """
         ...
 
+    def probe(self, host: str, port: int) -> None:
+        """Bind a port and release it; resolving a name may block.
+
+        Raises:
+            OSError: it cannot be bound.
+        """
+        ...
+
     async def connect(
         self,
         host: str,
