@@ -35,6 +35,7 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/kalda/*/*
 # Enough for a change of the broker, the clients or the tools: no Spark, table formats, DuckDB, peers' clients or site.
 install-core: ## Set up .venv for unit tests only: no Spark, no tables; seconds.
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade 'pip>=25.1'
 	@$(PIP) install --only-binary :all: --constraint constraints.txt --group core-test --group core-lint --editable .
 
 # Spark needs a JVM; nothing else does.

@@ -1,7 +1,7 @@
 """Skips what needs a library that `make install-core` leaves out.
 
-Only with ``KALDA_CORE_ONLY=1``: elsewhere a library that is missing is a fault of the installation, and the test
-that needs it fails.
+Only with ``KALDA_CORE_ONLY=1``: elsewhere a library that is missing is a fault of the installation, and the
+test that needs it fails.
 """
 
 import os
