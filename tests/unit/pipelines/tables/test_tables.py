@@ -7,10 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from kalda.pipelines.spec.model import Evolve, TableFormat
-from kalda.pipelines.tables import CompactPolicy, SchemaRefusedError, Table, TaskId, open_table
+from kalda.pipelines.tables import (
+    CompactPolicy,
+    SchemaRefusedError,
+    Table,
+    TableSpecError,
+    TaskId,
+    open_table,
+)
 from tests.unit.pipelines.tables.table_cases import QUERY, account, append, ids_of, orders, rows_of, spec_of
 
 Opener = Callable[..., Table]
@@ -309,3 +318,43 @@ def test_null_and_empty_stay_apart_when_files_are_written_again(opened: Opener) 
     opened().compact(CompactPolicy(newest_kept_s=0))
 
     assert rows.to_pylist() == rows_of(opened())
+
+
+def test_the_last_moment_is_written_and_found(opened: Opener) -> None:
+    """It often stands for "until further notice"; the bound of Delta's log is rounded up to a millisecond."""
+    last = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)
+    rows = pa.record_batch({"id": [0, 1], "at": pa.array([last, None], pa.timestamp("us", "UTC"))})
+
+    append(opened(), 0, rows)
+
+    assert [last, None] == [row["at"] for row in rows_of(opened())]
+
+
+def test_bounds_are_those_of_the_column_whatever_its_name(tmp_path: Path) -> None:
+    """A part of a structure has the same path; its bounds would hide rows from readers with a filter."""
+    spec = spec_of(tmp_path, TableFormat.DELTA)
+    columns = {"a.b": [1, 100], "a": [{"b": 5}, {"b": 6}], "id": [0, 1]}
+    append(open_table(spec), 0, pa.record_batch(columns))
+
+    found = DeltaTable(spec.path).to_pyarrow_dataset().to_table(filter=pc.field("a.b") == 100)
+
+    assert [1] == found["id"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.PARQUET])
+def test_a_table_of_partitions_alone_is_refused(tmp_path: Path, kind: TableFormat) -> None:
+    """Its files would have no column, and so no reader finds a row."""
+    table = open_table(spec_of(tmp_path, kind, partition_by=("id",)))
+
+    with pytest.raises(TableSpecError, match="partition_by names every column"):
+        table.prepare_schema(pa.schema([("id", pa.int64())]))
+
+
+def test_small_decimals_name_a_partition_with_their_digits(opened: Opener, tmp_path: Path) -> None:
+    numbers = [decimal.Decimal(0), decimal.Decimal("-0.0000000001")]
+    rows = pa.record_batch({"id": [0, 1], "d": pa.array(numbers, pa.decimal128(20, 10))})
+
+    append(opened(partition_by=("d",)), 0, rows)
+
+    assert numbers == [row["d"] for row in rows_of(opened(partition_by=("d",)))]
+    assert not list(tmp_path.rglob("*E-10*"))
