@@ -358,3 +358,56 @@ def test_small_decimals_name_a_partition_with_their_digits(opened: Opener, tmp_p
 
     assert numbers == [row["d"] for row in rows_of(opened(partition_by=("d",)))]
     assert not list(tmp_path.rglob("*E-10*"))
+
+
+PART = pa.struct([("b", pa.int64())])
+
+
+@pytest.mark.parametrize("kind", [PART, pa.list_(PART), pa.map_(pa.string(), PART)])
+@pytest.mark.parametrize("order", [("a", "a.b"), ("a.b", "a")])
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_column_that_iceberg_takes_for_a_part_is_one_of_bad_rows(
+    tmp_path: Path, kind: pa.DataType, order: tuple[str, str], is_later: bool
+) -> None:
+    """The library refuses the schema of such values, and one of them would stop the pipeline for good."""
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    kinds = {"id": pa.int64(), "a": kind, "a.b": pa.int64()}
+    names = ["id", *order]
+
+    for count in (2, 3) if is_later else (3,):
+        table.prepare_schema(pa.schema([(name, kinds[name]) for name in names[:count]]), is_strict=False)
+
+    schema = table.schema()
+    assert schema is not None
+    assert ["id", order[0]] == schema.names
+    rows = pa.record_batch({"id": [0, 1], order[1]: pa.array([None, None], kinds[order[1]])})
+    assert () == table.fit().fit(rows).misfits
+    with pytest.raises(SchemaRefusedError, match="to a part of"):
+        table.prepare_schema(pa.schema([(name, kinds[name]) for name in names]))
+
+
+def test_a_structure_gets_no_part_that_is_a_column_of_iceberg(tmp_path: Path) -> None:
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    wide = pa.struct([("c", pa.int64()), ("b", pa.int64())])
+    first = pa.schema([("a.b", pa.int64()), ("a", pa.struct([("c", pa.int64())]))])
+    table.prepare_schema(first, is_strict=False)
+
+    table.prepare_schema(pa.schema([("a.b", pa.int64()), ("a", wide)]), is_strict=False)
+
+    rows = pa.record_batch({"a.b": [1, 2], "a": pa.array([{"c": 1}, {"b": 2}], wide)})
+    assert [1] == [each.row for each in table.fit().fit(rows).misfits]
+
+
+@pytest.mark.parametrize("item", [pa.timestamp("us"), pa.list_(pa.timestamp("us"))])
+def test_a_local_time_in_a_map_is_refused_by_delta_by_name(tmp_path: Path, item: pa.DataType) -> None:
+    """The library fails as it creates such a table, which says nothing of the column."""
+    table = open_table(spec_of(tmp_path, TableFormat.DELTA))
+    columns = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), item))])
+
+    with pytest.raises(SchemaRefusedError, match="'m': map<.*> has no counterpart in delta"):
+        table.prepare_schema(columns)
+    table.prepare_schema(columns, is_strict=False)
+
+    schema = table.schema()
+    assert schema is not None
+    assert ["id"] == schema.names
