@@ -63,7 +63,7 @@ def table_schema(incoming: pa.Schema, kind: TableFormat, table: str, *, is_stric
 
 
 def without_clashes(rows: pa.Schema, current: pa.Schema, table: str, *, is_strict: bool) -> pa.Schema:
-    """Return the columns of rows without those that Iceberg cannot tell from a part of another one.
+    """Return the columns of rows without those that are the part of another one for Iceberg.
 
     It finds columns by their path: `a.b` is a column of that name, or the field b of the column a.
 

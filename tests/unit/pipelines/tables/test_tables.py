@@ -404,7 +404,7 @@ def test_a_local_time_in_a_map_is_refused_by_delta_by_name(tmp_path: Path, item:
     table = open_table(spec_of(tmp_path, TableFormat.DELTA))
     columns = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), item))])
 
-    with pytest.raises(SchemaRefusedError, match="'m': map<.*> has no counterpart in delta"):
+    with pytest.raises(SchemaRefusedError, match=r"'m': map<.*> has no counterpart in delta"):
         table.prepare_schema(columns)
     table.prepare_schema(columns, is_strict=False)
 
