@@ -36,7 +36,7 @@ PLACES = {
     },
     "kalda.pipelines.tables.writer": {"files": "ParquetTaskWriter.write"},
     "kalda.pipelines.engine.batch_log": {"intent": "BatchLog.write"},
-    "kalda.pipelines.engine.targets": {"table-commit": "TableTarget.commit"},
+    "kalda.pipelines.engine.table_target": {"table-commit": "TableTarget.commit"},
     "kalda.pipelines.engine.topic_target": {
         "topic-decision": "TopicOutput.commit",
         "complete": "TopicOutput.complete",

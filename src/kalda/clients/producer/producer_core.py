@@ -65,6 +65,8 @@ from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
 from kalda.runtime.clock import Clock
 from kalda.runtime.runtime import Runtime
+from kalda.runtime.system import clock as system_clock
+from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.runtime import client_runtime
 
 if TYPE_CHECKING:
@@ -144,7 +146,9 @@ class ProducerCore:
         )
         self.topics: Final = TopicWait(self.client, self.metadata, self.producer_metrics, config)
         self.telemetry: Final = _telemetry(config, self.client, self.metrics)
-        self._time_ms: Final = self.clock.time_ms
+        # The module where it is the system's clock: a method would cost every record a frame, and freezegun
+        # replaces the function there.
+        self._wall: Final = system_clock if isinstance(self.clock, SystemClock) else self.clock
         self._metadata_at = self.clock.monotonic()
         self.transactions: Final = _transactions(config)
         self.accumulator: Final = RecordAccumulator(
@@ -232,7 +236,7 @@ class ProducerCore:
         if partition is not None and type(partition) is not int:
             return None
         if timestamp_ms is None:
-            timestamp_ms = self._time_ms()
+            timestamp_ms = self._wall.time_ns() // 1_000_000
         elif type(timestamp_ms) is not int:
             return None
         if timestamp_ms < 0:
