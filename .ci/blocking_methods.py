@@ -11,9 +11,9 @@ import griffe
 
 
 class BlockingMethods(griffe.Extension):
-    """Replaces an attribute that `kalda.clients.facade.blocking` makes by the function that it was made from."""
+    """Replaces what `kalda.clients.facade.blocking` makes by the function that it is made from."""
 
-    def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
+    def on_package(self, *, pkg: griffe.Module, **_: object) -> None:
         """Replace the attributes of all classes."""
         for owner in _classes(pkg):
             for name, member in list(owner.members.items()):
