@@ -97,7 +97,7 @@ class BrokerServer:
 
     @property
     def services(self) -> BrokerServices:
-        """The parts that request handlers use, from the start on."""
+        """The parts that request handlers are built with, from the start on."""
         return self.parts.services
 
     @property
@@ -230,6 +230,7 @@ class BrokerServer:
             LogCaches(open_files_max(raise_descriptor_limit())),
             ConversionPool() if self._runtime.background.has_processes else None,
             cordoned=lambda: config.cordoned_log_dirs,
+            random=self._runtime.random,
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
