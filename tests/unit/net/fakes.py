@@ -2,7 +2,7 @@
 
 import logging
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kalda.common.log_limiter import LogLimiter
@@ -63,6 +63,9 @@ class FakeSocket:
         self.sent += data[:count]
         self.sends.append(count)
         return count
+
+    def sendmsg(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        return self.send(b"".join(buffers))
 
     def close(self) -> None:
         self.is_closed = True
