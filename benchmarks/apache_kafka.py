@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from kalda.common.types import random_uuid, uuid_to_text
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 KAFKA_VERSION: Final = "4.4.0"
 CACHE_DIRECTORY: Final = Path(__file__).resolve().parent.parent / ".cache"
@@ -262,7 +263,7 @@ class ApacheKafka:
             "format",
             "--standalone",
             "-t",
-            uuid_to_text(random_uuid()),
+            uuid_to_text(random_uuid(SYSTEM_RANDOM)),
             "-c",
             str(properties),
         ]

@@ -25,6 +25,7 @@ from benchmarks.apache_kafka import (
     wait_accepting,
 )
 from kalda.common.types import random_uuid, uuid_to_text
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 _BROKERS: Final = 3
 _START_TIMEOUT_SECONDS: Final = 90.0
@@ -81,7 +82,7 @@ class ApacheKafkaCluster:
         jars = kafka_jars(self._version)
         ports = free_ports(2 * _BROKERS)
         voters = ",".join(f"{node}@127.0.0.1:{ports[_BROKERS + node]}" for node in range(_BROKERS))
-        cluster_id = uuid_to_text(random_uuid())
+        cluster_id = uuid_to_text(random_uuid(SYSTEM_RANDOM))
         for node in range(_BROKERS):
             properties = directory / f"server-{node}.properties"
             properties.write_text(

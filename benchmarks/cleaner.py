@@ -188,7 +188,7 @@ async def _loop_delays(where: str) -> list[Figure]:
         gc.freeze()
         watcher = asyncio.create_task(watch())
         if where == "process":
-            runner = ProcessRunner()
+            runner = ProcessRunner(EventLoopExecutor(asyncio.get_running_loop()))
             cleaner = LogCleaner(manager, CleanerConfig, lambda: runner)
             with watched_steps() as steps:
                 assert await cleaner.clean_filthiest(runner), "the log is dirty"

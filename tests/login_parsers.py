@@ -76,6 +76,9 @@ class LoginRules:
     def frame_handler(self) -> Callable[[Connection, memoryview], None]:
         return lambda _, frame: self.served.append(bytes(frame))
 
+    def monotonic(self) -> float:
+        return asyncio.get_running_loop().time()
+
     def time_ms(self) -> int:
         return NOW_MS
 

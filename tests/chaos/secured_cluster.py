@@ -20,6 +20,7 @@ from kalda.broker.process.secure import login, pem_stores, properties_text, writ
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.scram_users import set_scram_user
 from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.mechanism import SCRAM_SHA_512
 from kalda.security.tls.authority import Certificate, CertificateAuthority
 from kalda.security.zookeeper.client_security import read_client_security
@@ -334,7 +335,7 @@ class SecuredBrokers:
             connection_timeout_ms=_SESSION_TIMEOUT_MS,
             security=read_client_security(values.get, restricts_access=True),
         )
-        store = ClusterStore(zookeeper, SystemClock())
+        store = ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM)
         await store.ensure_layout()
         for user in (self.broker_user, ADMINISTRATOR):
             await set_scram_user(store, user, [SCRAM_SHA_512], self.secrets.of[user], _ITERATIONS)

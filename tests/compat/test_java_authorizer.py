@@ -28,6 +28,7 @@ from kalda.security.principal import USER, KafkaPrincipal
 from kalda.testing import ZooKeeperProcess
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from tests.compat.java_releases import JavaRelease
+from tests.runtimes import seeded
 
 PROGRAM = Path(__file__).parent / "java" / "Authorize.java"
 SETS = int(os.environ.get("KALDA_ACL_SETS", "10000"))
@@ -80,7 +81,7 @@ async def write(hosts: str, chroot: str, bindings: Bindings) -> None:
     client = await EnsembleClient.connect(
         hosts + chroot, session_timeout_ms=10_000, connection_timeout_ms=10_000
     )
-    store = AclStore(client)
+    store = AclStore(client, seeded())
     await store.start(lambda pattern, entries: None)
     for pattern, entries in bindings.items():
         await store.change(pattern, lambda _, entries=entries: entries)  # type: ignore[misc]

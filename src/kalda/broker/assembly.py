@@ -5,7 +5,6 @@ builders of their own in their packages; each builder returns what it makes.
 """
 
 import asyncio
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -65,9 +64,7 @@ from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
 from kalda.common.timing_wheel import TimingWheel
 from kalda.controller.driver import ControllerDriver
 from kalda.net.server import Server, ServerConfig
-from kalda.runtime.background import BackgroundExecutor
 from kalda.runtime.clock import Clock
-from kalda.runtime.filesystem import FileSystem
 from kalda.security.quota.rate import Window
 from kalda.settings import BrokerConfig
 
@@ -103,20 +100,19 @@ class BrokerParts:
 
     def open(self) -> None:
         """Serve clients, once the broker has the metadata of the cluster."""
-        # New connections go straight to the dispatcher; existing ones reach it through one more call.
         self.server.set_frame_handler(self.early_requests.handle)
         self.early_requests.open()
         self.health.enter(BrokerState.RUNNING)
 
-    def run(self, file_system: FileSystem, executor: BackgroundExecutor) -> None:
+    def run(self) -> None:
         """Start the background work of all parts."""
         context, services, tasks = self.context, self.services, self.service_tasks
         tasks.run("registration", context.registration.run())
         run_log_maintenance(tasks, context.config, context.log_manager, services.replica_manager)
-        run_log_cleaner(tasks, context, file_system)
+        run_log_cleaner(tasks, context)
         self.replication.run(tasks, context)
         self.transactions.run(tasks, context.config)
-        tasks.run("certificates", context.access.tls.run(executor))
+        tasks.run("certificates", context.access.tls.run())
         tasks.run("listeners", self.listeners.run(context.registration.update))
         for work in context.access.background():
             tasks.run("access", work)
@@ -164,7 +160,9 @@ def assemble(context: BrokerContext, tasks: asyncio.TaskGroup) -> BrokerParts:
         access=context.access,
         api_versions=advertised_versions(shows_metrics=config.metrics_port is not None),
         broker_id=context.broker_id,
-        client_metrics=build_client_metrics(config, context.config_store, clock, context.metrics),
+        client_metrics=build_client_metrics(
+            config, context.config_store, clock, context.runtime.random, context.metrics
+        ),
         cluster_id=context.cluster_id,
         config=config,
         clock=clock,
@@ -221,9 +219,16 @@ def _build_dispatcher(
     dispatcher = Dispatcher(services, HANDLERS, context.metrics, tasks)
     if context.access.authorizer is not None:
         # Imported only when needed: a broker without ACLs starts faster.
+        from kalda.broker.requests.checks.check import CheckParts
         from kalda.broker.requests.checks.request_access import RequestAccess
 
-        dispatcher.set_access(RequestAccess(services, context.access.authorizer))
+        parts = CheckParts(
+            authorizer=context.access.authorizer,
+            cache=services.metadata_cache,
+            config=context.config,
+            tokens=context.access.delegation_tokens,
+        )
+        dispatcher.set_access(RequestAccess(parts))
     if context.access.authorizer is not None or any(
         each.uses_tls or each.uses_sasl for each in context.config.listeners
     ):
@@ -286,6 +291,7 @@ def _build_topic_admin(
         context.config_store,
         purgatory,
         context.clock,
+        context.runtime.random,
         complete_deletions=controller.complete_deletions,
     )
     admin.configs.add_check(context.access.validate)
@@ -298,17 +304,18 @@ def _build_remote_end_offsets(context: BrokerContext, cache: MetadataCache) -> R
         cache,
         context.clock,
         context.dialer,
+        context.runtime.random,
         listener=context.config.inter_broker_listener_name,
         timeout_ms=context.config.request_timeout_ms,
     )
 
 
 def _build_fetch_sessions(context: BrokerContext) -> FetchSessionCache:
-    chance = random.SystemRandom()
+    random = context.runtime.random
     return FetchSessionCache(
         context.config.max_incremental_fetch_session_cache_slots,
         context.clock,
-        lambda: chance.randint(1, _SESSION_ID_MAX),
+        lambda: random.randrange(1, _SESSION_ID_MAX + 1),
     )
 
 
@@ -320,7 +327,7 @@ def _build_lease_grants(context: BrokerContext, replicas: ReplicaManager) -> Lea
     limits = LeaseLimits(
         config.kalda_read_lease_max, config.kalda_read_lease_ms, config.kalda_read_lease_lifetime_ms
     )
-    grants = LeaseGrants(replicas, resources.file_system, context.clock, limits)
+    grants = LeaseGrants(replicas, resources.file_system, context.clock, context.runtime.random, limits)
     resources.read_leases = grants
     return grants
 
@@ -396,7 +403,7 @@ def _build_server(context: BrokerContext, early_requests: EarlyRequests) -> Serv
     def reconfigure() -> None:
         server.reconfigure(_server_config(config, hosts))
 
-    hosts = HostAddresses(reconfigure)
+    hosts = HostAddresses(context.runtime.network, reconfigure)
     server = Server(_server_config(config, hosts), early_requests.on_frame)
     context.config_store.on_broker_change(lambda _: reconfigure())
     throttle = context.access.throttle
@@ -416,7 +423,9 @@ def _build_listeners(
     server = _build_server(context, early_requests)
     access.logins.attach(server)
     server.on_login = access.audit.login
-    listeners = BrokerListeners(config, server, access, on_secured=lambda: dispatcher.set_audit(access.audit))
+    listeners = BrokerListeners(
+        config, server, access, context.runtime, on_secured=lambda: dispatcher.set_audit(access.audit)
+    )
     services.topic_admin.configs.add_check(listeners.validate)
     services.topic_admin.configs.add_check(check_consumer_groups)
 

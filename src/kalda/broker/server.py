@@ -43,10 +43,8 @@ from kalda.cluster.schema import BrokerInfo
 from kalda.common.config_def import ConfigError
 from kalda.common.metrics import Metrics
 from kalda.net.peer.dialer import Dialer, TcpDialer
-from kalda.runtime.background import BackgroundExecutor
-from kalda.runtime.clock import Clock
-from kalda.runtime.filesystem import FileSystem
 from kalda.runtime.network import address_text
+from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig
 from kalda.storage.checkpoints import MetaProperties, write_meta_properties
 from kalda.storage.conversions import ConversionPool
@@ -79,18 +77,14 @@ class BrokerServer:
         config: BrokerConfig,
         zookeeper: ZooKeeperClient,
         *,
-        file_system: FileSystem,
-        clock: Clock,
-        executor: BackgroundExecutor,
+        runtime: Runtime,
         dialer: Dialer | None = None,
     ) -> None:
         """`dialer` opens the connections to other brokers; over TCP if none is given."""
         self._config: Final = config
         self._dialer: Final = dialer if dialer is not None else TcpDialer()
-        self._file_system: Final = file_system
-        self._clock: Final = clock
-        self._executor: Final = executor
-        self._cluster_store: Final = ClusterStore(zookeeper, clock)
+        self._runtime: Final = runtime
+        self._cluster_store: Final = ClusterStore(zookeeper, runtime.clock, runtime.random)
         self._parts: BrokerParts | None = None
         self.is_zookeeper_silent = False
         """Whether ZooKeeper did not answer while the broker stopped; its session is best abandoned."""
@@ -103,7 +97,7 @@ class BrokerServer:
 
     @property
     def services(self) -> BrokerServices:
-        """The parts that request handlers use, from the start on."""
+        """The parts that request handlers are built with, from the start on."""
         return self.parts.services
 
     @property
@@ -141,7 +135,7 @@ class BrokerServer:
         parts.server.start_accepting()
         await self._serve_metrics(parts)
         await context.registration.start()
-        parts.run(self._file_system, self._executor)
+        parts.run()
         await wait_metadata(parts)
         return parts
 
@@ -187,7 +181,7 @@ class BrokerServer:
             await self._withdraw(context.registration)
         parts.timer.close()
         # It reads files of the logs.
-        await asyncio.to_thread(conversions.join)
+        await self._runtime.background.call(conversions.join)
         services.log_manager.close(broker_epoch)
         logger.info("broker %d is down", services.broker_id)
 
@@ -209,10 +203,10 @@ class BrokerServer:
         """Determine the identity of this broker, read the settings and open the logs."""
         config, cluster_store = self._config, self._cluster_store
         try:
-            stored = read_stored_identities(self._file_system, config.log_dirs)
+            stored = read_stored_identities(self._runtime.file_system, config.log_dirs)
             await self._check_cluster_exists(stored)
             await cluster_store.ensure_layout()
-            features = Features(cluster_store.zookeeper)
+            features = Features(cluster_store.zookeeper, self._runtime.random)
             await features.start()
             cluster_id = await cluster_store.cluster_id()
             check_cluster_id(stored, cluster_id)
@@ -230,17 +224,18 @@ class BrokerServer:
         log_manager = LogManager(
             config.log_dirs,
             config_store.log_config,
-            self._clock,
-            self._file_system,
-            self._executor,
+            self._runtime.clock,
+            self._runtime.file_system,
+            self._runtime.background,
             LogCaches(open_files_max(raise_descriptor_limit())),
-            ConversionPool(),
+            ConversionPool() if self._runtime.background.has_processes else None,
             cordoned=lambda: config.cordoned_log_dirs,
+            random=self._runtime.random,
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)
         try:
-            access = BrokerAccess.build(config, config_store, cluster_store, self._clock, cluster_id)
+            access = BrokerAccess.build(config, config_store, cluster_store, self._runtime, cluster_id)
         except ConfigError as error:
             raise BrokerStartError(str(error)) from None
         undo.push_async_callback(access.close)
@@ -251,7 +246,9 @@ class BrokerServer:
         # Before the broker registers: a generated id must be the same at the next start.
         for directory in log_manager.live_directories:
             if directory not in stored:
-                write_meta_properties(self._file_system, directory, MetaProperties(cluster_id, broker_id))
+                write_meta_properties(
+                    self._runtime.file_system, directory, MetaProperties(cluster_id, broker_id)
+                )
         logger.info("opened %d logs in %s", len(log_manager.logs()), ", ".join(config.log_dirs))
         await warn_of_unknown_logs(cluster_store, log_manager.logs().keys(), config.log_dirs)
         return BrokerContext(
@@ -259,7 +256,7 @@ class BrokerServer:
             cluster_id=cluster_id,
             config=config,
             config_store=config_store,
-            clock=self._clock,
+            runtime=self._runtime,
             metrics=Metrics(),
             cluster_store=cluster_store,
             features=features,
@@ -278,9 +275,9 @@ class BrokerServer:
         return BrokerRegistration(
             self._cluster_store,
             lambda: self._registration_info(broker_id),
-            clock=self._clock,
+            clock=self._runtime.clock,
             session_timeout_ms=self._config.zookeeper_session_timeout_ms,
-            session_file=SessionFile(self._file_system, log_manager.live_directories),
+            session_file=SessionFile(self._runtime.file_system, log_manager.live_directories),
         )
 
     async def _check_cluster_exists(self, stored: Mapping[str, MetaProperties]) -> None:
@@ -300,7 +297,7 @@ class BrokerServer:
             broker_id,
             self.parts.listeners.advertised(),
             self._config.broker_rack,
-            timestamp_ms=self._clock.time_ms(),
+            timestamp_ms=self._runtime.clock.time_ms(),
             features=tuple((name, low, high) for name, (low, high) in SUPPORTED.items()),
             is_cordoned=len(self._config.cordoned_log_dirs) == len(self._config.log_dirs),
         )

@@ -18,7 +18,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse
-from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
@@ -56,13 +56,15 @@ class MetadataRefresher:
     """The task that updates the metadata of one client."""
 
     def __init__(
-        self, port: MetadataPort, config: CommonClientConfig, metadata: Metadata, clock: Clock
+        self, port: MetadataPort, config: CommonClientConfig, metadata: Metadata, runtime: Runtime
     ) -> None:
         self._port: Final = port
         self._metadata: Final = metadata
-        self._clock: Final = clock
+        self._clock: Final = runtime.clock
         self._max_age_seconds: Final = config.metadata_max_age_ms / 1000
-        self._backoff: Final = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self._backoff: Final = ExponentialBackoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, runtime.random.uniform
+        )
         self._bootstrap_servers: Final = ",".join(config.bootstrap_servers)
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Event | None = None

@@ -10,7 +10,6 @@ the caller to decide, who knows whether a broker may process it twice.
 
 import asyncio
 import functools
-import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final, TypeVar
 
@@ -35,8 +34,9 @@ from kalda.net.client.pipelined_connection import OnResponse
 from kalda.protocol.protocol_errors import MessageError
 from kalda.protocol.schema import Message
 from kalda.runtime.clock import Clock
-from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.connect import canonical_addresses
+from kalda.runtime.system.runtime import client_runtime
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -74,7 +74,8 @@ class NetworkClient:
     Args:
         config: The settings of connections, time-outs and back-off.
         metadata: The metadata that this client keeps up to date.
-        clock: The time of metadata; connections use the loop's.
+        runtime: The clock of metadata, randomness and the network; None is this machine. Connections use the
+            loop's time.
         metrics: Counts connections, requests and responses; None leaves that out.
     """
 
@@ -82,13 +83,16 @@ class NetworkClient:
         self,
         config: CommonClientConfig,
         metadata: Metadata,
-        clock: Clock | None = None,
+        runtime: Runtime | None = None,
         metrics: NetworkMetrics | None = None,
     ) -> None:
         self.config: Final = config
         self.metadata: Final = metadata
-        self.clock: Final[Clock] = SystemClock() if clock is None else clock
-        self.retry_backoff: Final = ExponentialBackoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.runtime: Final = client_runtime() if runtime is None else runtime
+        self.clock: Final[Clock] = self.runtime.clock
+        self.retry_backoff: Final = ExponentialBackoff(
+            config.retry_backoff_ms, config.retry_backoff_max_ms, self.runtime.random.uniform
+        )
         self._metrics: Final = metrics
         self._nodes: Final[dict[int, NodeConnection]] = {}
         self._bootstrap = config.bootstrap_addresses
@@ -99,7 +103,7 @@ class NetworkClient:
         loop: to act once for all of them."""
         metadata.on_update.append(self._on_metadata)
         self._is_closed = False
-        self._refresher: Final = MetadataRefresher(self, config, metadata, self.clock)
+        self._refresher: Final = MetadataRefresher(self, config, metadata, self.runtime)
         self._coordinators: Final = CoordinatorLookup(self)
         self._first_contact: Final = FirstContact(config)
 
@@ -258,8 +262,8 @@ class NetworkClient:
         known = list(self.metadata.snapshot.brokers)
         bootstrap = [_BOOTSTRAP_ID_BASE - index for index in range(len(self._bootstrap))]
         # Sorting is stable: among equals the order is random, so that not all clients ask the same broker.
-        random.shuffle(known)
-        random.shuffle(bootstrap)
+        self.runtime.random.shuffle(known)
+        self.runtime.random.shuffle(bootstrap)
         known.sort(key=self._preference)
         bootstrap.sort(key=self._preference)
         if not known:
@@ -421,6 +425,7 @@ class NetworkClient:
             self.metadata.request_update,
             self._node_metrics(node_id),
             self._after_read,
+            self.runtime,
         )
 
     def _after_read(self) -> None:

@@ -17,7 +17,9 @@ from kalda.net.client.api_versions import NodeApiVersions
 from kalda.net.client.pipelined_connection import OnResponse, PipelinedConnection
 from kalda.protocol.schema import Message
 from kalda.runtime.network import address_text
+from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.runtime import client_runtime
 
 logger: Final = loop_logger(__name__)
 
@@ -47,7 +49,10 @@ class NodeConnection:
         on_failure: Callable[[], object],
         metrics: ConnectionMetrics | None = None,
         on_read: Callable[[], None] | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
+        self._runtime: Final = client_runtime() if runtime is None else runtime
+        uniform = self._runtime.random.uniform
         self.address: Final = (host, port)
         self.peer: Final = address_text(host, port)
         self._config: Final = config
@@ -58,11 +63,11 @@ class NodeConnection:
         self._counted_bytes = 0
         """Bytes received over the open connection that the metrics have."""
         self._backoff: Final = ExponentialBackoff(
-            config.reconnect_backoff_ms, config.reconnect_backoff_max_ms
+            config.reconnect_backoff_ms, config.reconnect_backoff_max_ms, uniform
         )
         self._renewals: Final = Pacer(self._backoff, _RENEWALS_FREE)
         self._setup_timeout: Final = ExponentialBackoff(
-            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms
+            config.socket_connection_setup_timeout_ms, config.socket_connection_setup_timeout_max_ms, uniform
         )
         self._connection: PipelinedConnection | None = None
         self._connecting: asyncio.Task[PipelinedConnection] | None = None

@@ -10,6 +10,7 @@ from typing import Final
 
 from kalda.cluster.layout import ensure_paths
 from kalda.cluster.notifications import Notifications
+from kalda.runtime.random import Random
 from kalda.security.acl import znodes
 from kalda.security.acl.model import (
     WILDCARD,
@@ -44,8 +45,9 @@ _CONFLICT_RETRIES: Final = 20
 class AclStore:
     """The ACLs of one cluster."""
 
-    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, random: Random) -> None:
         self._zookeeper: Final = zookeeper
+        self._random: Final = random
         self._followers: Final[list[Notifications]] = []
 
     async def start(self, on_entries: OnEntries) -> None:
@@ -56,7 +58,7 @@ class AclStore:
         """
         await ensure_paths(self._zookeeper, znodes.persistent_paths())
         for pattern_type in (PatternType.LITERAL, PatternType.PREFIXED):
-            follower = _AclChanges(self._zookeeper, self, pattern_type, on_entries)
+            follower = _AclChanges(self._zookeeper, self._random, self, pattern_type, on_entries)
             # The watch comes first, so that no change is missed.
             await follower.start()
             self._followers.append(follower)
@@ -139,10 +141,19 @@ class _AclChanges(Notifications):
     """Follows the notifications about literal patterns, or about the others."""
 
     def __init__(
-        self, zookeeper: ZooKeeperClient, store: AclStore, pattern_type: PatternType, on_entries: OnEntries
+        self,
+        zookeeper: ZooKeeperClient,
+        random: Random,
+        store: AclStore,
+        pattern_type: PatternType,
+        on_entries: OnEntries,
     ) -> None:
         super().__init__(
-            zookeeper, znodes.changes_path(pattern_type), znodes.CHANGE_PREFIX, f"{pattern_type.title} ACLs"
+            zookeeper,
+            random,
+            znodes.changes_path(pattern_type),
+            znodes.CHANGE_PREFIX,
+            f"{pattern_type.title} ACLs",
         )
         self._store: Final = store
         self._pattern_type: Final = pattern_type

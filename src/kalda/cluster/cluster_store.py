@@ -21,6 +21,7 @@ from kalda.cluster.schema import (
 )
 from kalda.common.types import UUID, TopicPartition, random_uuid, uuid_to_text
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
@@ -65,8 +66,9 @@ class ClusterStore:
     The methods list only further errors.
     """
 
-    def __init__(self, zookeeper: ZooKeeperClient, clock: Clock) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, clock: Clock, random: Random) -> None:
         self.zookeeper: Final = zookeeper
+        self.random: Final = random
         self._clock: Final = clock
 
     # The cluster and its brokers.
@@ -82,7 +84,7 @@ class ClusterStore:
                 data, _ = await self.zookeeper.get(paths.CLUSTER_ID)
                 return schema.decode_cluster_id(data)
             except NoNodeError:
-                cluster_id = uuid_to_text(random_uuid())
+                cluster_id = uuid_to_text(random_uuid(self.random))
             operations: list[Operation] = [
                 Create(paths.CLUSTER_ID, schema.encode_cluster_id(cluster_id)),
             ]
@@ -338,7 +340,7 @@ class ClusterStore:
         A caller that reads the configurations after this returns misses no change. Closing the returned
         handle stops the calls.
         """
-        changes = ConfigChanges(self.zookeeper, callback)
+        changes = ConfigChanges(self.zookeeper, self.random, callback)
         await changes.start()
         return changes
 

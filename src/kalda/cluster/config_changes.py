@@ -7,6 +7,7 @@ from typing import Final
 
 from kalda.cluster import paths, schema
 from kalda.cluster.notifications import Notifications
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import BadArgumentsError, NoNodeError
 from kalda.zookeeper.path_validation import check_path
 from kalda.zookeeper.port import ZooKeeperClient
@@ -59,8 +60,12 @@ async def _children(zookeeper: ZooKeeperClient, path: str) -> list[str]:
 class ConfigChanges(Notifications):
     """One follower of the notifications; `ClusterStore.watch_config_changes` creates and starts it."""
 
-    def __init__(self, zookeeper: ZooKeeperClient, callback: Callable[[ConfigChange], None]) -> None:
-        super().__init__(zookeeper, paths.CONFIG_CHANGES, paths.CONFIG_CHANGE_PREFIX, "configurations")
+    def __init__(
+        self, zookeeper: ZooKeeperClient, random: Random, callback: Callable[[ConfigChange], None]
+    ) -> None:
+        super().__init__(
+            zookeeper, random, paths.CONFIG_CHANGES, paths.CONFIG_CHANGE_PREFIX, "configurations"
+        )
         self._callback = callback
 
     async def _read_all(self) -> None:

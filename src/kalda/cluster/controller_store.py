@@ -14,6 +14,7 @@ from kalda.cluster import paths, schema
 from kalda.cluster.schema import PartitionState, ReplicaAssignment, TopicAssignment
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition, random_uuid
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import (
     BadVersionError,
     NodeExistsError,
@@ -52,7 +53,9 @@ class StatesUpdated:
     conflicts: dict[TopicPartition, PartitionState | None]
 
 
-async def elect(zookeeper: ZooKeeperClient, clock: Clock, broker_id: int) -> "ControllerStore | None":
+async def elect(
+    zookeeper: ZooKeeperClient, clock: Clock, random: Random, broker_id: int
+) -> "ControllerStore | None":
     """Try to become controller; return the new controller's store, or None if another broker is controller.
 
     One transaction creates `/controller` and increments the epoch, so each controller has its own epoch.
@@ -77,15 +80,16 @@ async def elect(zookeeper: ZooKeeperClient, clock: Clock, broker_id: int) -> "Co
         return None
     epoch_stat = results[1]
     assert isinstance(epoch_stat, Stat), f"the result of a set is a stat, not {epoch_stat!r}"
-    return ControllerStore(zookeeper, epoch, epoch_stat.version)
+    return ControllerStore(zookeeper, random, epoch, epoch_stat.version)
 
 
 class ControllerStore:
     """The writes of one controller's term. All raise `ControllerMovedError` once the term is over."""
 
-    def __init__(self, zookeeper: ZooKeeperClient, epoch: int, epoch_version: int) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, random: Random, epoch: int, epoch_version: int) -> None:
         self.epoch: Final = epoch
         self._zookeeper: Final = zookeeper
+        self._random: Final = random
         self._fence: Final = Check(paths.CONTROLLER_EPOCH, epoch_version)
 
     async def create_partition_states(
@@ -192,7 +196,7 @@ class ControllerStore:
         def id_of(topic: str, found: TopicAssignment) -> UUID:
             before = known.get(topic)
             is_known = before is not None and before.topic_id != ZERO_UUID and found.version > before.version
-            return before.topic_id if before is not None and is_known else random_uuid()
+            return before.topic_id if before is not None and is_known else random_uuid(self._random)
 
         wanted = {
             topic: replace(each, topic_id=id_of(topic, each))

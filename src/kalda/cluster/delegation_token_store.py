@@ -12,6 +12,7 @@ from typing import Final
 
 from kalda.cluster.layout import ensure_paths
 from kalda.cluster.notifications import Notifications
+from kalda.runtime.random import Random
 from kalda.security.sasl.delegation_token import DelegationToken
 from kalda.zookeeper.errors import BadArgumentsError, NoNodeError
 from kalda.zookeeper.path_validation import check_path
@@ -30,8 +31,9 @@ OnToken = Callable[[str, DelegationToken | None], None]
 class DelegationTokenStore:
     """The tokens of a cluster. All methods raise `ZooKeeperError`."""
 
-    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, random: Random) -> None:
         self._zookeeper: Final = zookeeper
+        self._random: Final = random
         self._changes: _TokenChanges | None = None
         self._on_token: OnToken = lambda *_: None
         self.lock: Final = asyncio.Lock()
@@ -42,7 +44,7 @@ class DelegationTokenStore:
         """Create the znodes of the layout that are missing, read all tokens, and follow changes."""
         self._on_token = on_token
         await ensure_paths(self._zookeeper, (_TOKENS, _CHANGES))
-        changes = self._changes = _TokenChanges(self._zookeeper, self, on_token)
+        changes = self._changes = _TokenChanges(self._zookeeper, self._random, self, on_token)
         # The watch comes first, so that no change is missed.
         await changes.start()
         await changes.read_all()
@@ -98,8 +100,10 @@ class DelegationTokenStore:
 class _TokenChanges(Notifications):
     """Reads the tokens that notifications name: the cost of a change does not grow with the tokens."""
 
-    def __init__(self, zookeeper: ZooKeeperClient, store: DelegationTokenStore, on_token: OnToken) -> None:
-        super().__init__(zookeeper, _CHANGES, _CHANGE_PREFIX, "delegation tokens")
+    def __init__(
+        self, zookeeper: ZooKeeperClient, random: Random, store: DelegationTokenStore, on_token: OnToken
+    ) -> None:
+        super().__init__(zookeeper, random, _CHANGES, _CHANGE_PREFIX, "delegation tokens")
         self._store: Final = store
         self._on_token: Final = on_token
         self._known: Final[set[str]] = set()

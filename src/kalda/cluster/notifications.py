@@ -13,6 +13,7 @@ from typing import Final
 
 from kalda.cluster import paths
 from kalda.common.backoff import jittered
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import (
     NoNodeError,
     NotEmptyError,
@@ -41,9 +42,12 @@ logger: Final = logging.getLogger(__name__)
 class Notifications:
     """One follower of the notifications below one parent; a subclass says what they mean."""
 
-    def __init__(self, zookeeper: ZooKeeperClient, parent: str, prefix: str, name: str) -> None:
+    def __init__(
+        self, zookeeper: ZooKeeperClient, random: Random, parent: str, prefix: str, name: str
+    ) -> None:
         """`name` is what the notifications are about, for the log and the task."""
         self._zookeeper: Final = zookeeper
+        self._random: Final = random
         self._parent: Final = parent
         self._prefix: Final = prefix
         self._name: Final = name
@@ -115,7 +119,7 @@ class Notifications:
                 await self._try_again()
 
     async def _try_again(self) -> None:
-        await asyncio.sleep(jittered(_RETRY_SECONDS))
+        await asyncio.sleep(jittered(_RETRY_SECONDS, self._random))
         self._changed.set()
 
     async def _read_new(self) -> None:

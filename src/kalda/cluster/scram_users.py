@@ -1,6 +1,5 @@
 """Writes users' SCRAM credentials to ZooKeeper, as Kafka keeps them in ``/config/users/<user>``."""
 
-import secrets
 from collections.abc import Iterable
 
 from kalda.cluster.cluster_store import ClusterStore
@@ -20,7 +19,7 @@ async def set_scram_user(
     """
     credentials = {
         mechanism: ScramCredential.of_password(
-            mechanism, password.encode(), secrets.token_bytes(SALT_BYTES), iterations
+            mechanism, password.encode(), store.random.randbytes(SALT_BYTES), iterations
         ).to_text()
         for mechanism in mechanisms
     }

@@ -1,14 +1,15 @@
-"""Computes waits between attempts: exponential back-off with jitter (KIP-580). Pure but for the random
-number.
+"""Computes waits between attempts: exponential back-off with jitter (KIP-580). Pure but for the
+random number.
 
 Every loop that talks to a peer waits between its turns, whatever the peer answers. `ExponentialBackoff` is
 for attempts that fail. `Pacer` is for loops where one turn may follow another at once, such as a join after
 the coordinator gave a member id: a peer that gives the same answer for ever must not keep the loop turning.
 """
 
-import random
 from collections.abc import Callable
 from typing import Final
+
+from kalda.runtime.random import Random
 
 _JITTER: Final = 0.2
 """KIP-580's jitter: each wait is 80-120 % of the computed one, so that clients do not retry in step."""
@@ -17,9 +18,9 @@ _DOUBLINGS_MAX: Final = 32
 """Bounds the exponent, since a client may fail for years."""
 
 
-def jittered(seconds: float, uniform: Callable[[float, float], float] = random.uniform) -> float:
+def jittered(seconds: float, random: Random) -> float:
     """Return a wait of `seconds` with jitter: 80-120 % of it."""
-    return seconds * uniform(1 - _JITTER, 1 + _JITTER)
+    return seconds * random.uniform(1 - _JITTER, 1 + _JITTER)
 
 
 class ExponentialBackoff:
@@ -30,9 +31,8 @@ class ExponentialBackoff:
 
     __slots__ = ("_initial_ms", "_max_ms", "_uniform")
 
-    def __init__(
-        self, initial_ms: int, max_ms: int, uniform: Callable[[float, float], float] = random.uniform
-    ) -> None:
+    def __init__(self, initial_ms: int, max_ms: int, uniform: Callable[[float, float], float]) -> None:
+        """`uniform` is that of a `Random`."""
         self._initial_ms: Final = initial_ms
         self._max_ms: Final = max(initial_ms, max_ms)
         self._uniform: Final = uniform
@@ -41,7 +41,8 @@ class ExponentialBackoff:
         """Return the wait before the next attempt, after `failures` attempts in a row (1 or more) failed."""
         assert failures >= 1, f"no wait after {failures} failures"
         wait_ms = min(self._initial_ms * 2 ** min(failures - 1, _DOUBLINGS_MAX), self._max_ms)
-        return jittered(wait_ms / 1000, self._uniform)
+        wait_seconds: float = wait_ms / 1000
+        return wait_seconds * self._uniform(1 - _JITTER, 1 + _JITTER)
 
 
 class Pacer:

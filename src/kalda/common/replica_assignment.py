@@ -8,11 +8,11 @@ With racks, the brokers are first ordered so that racks alternate (broker 0 of r
 a, ...), and a follower goes to a rack without a replica of the partition while there is one.
 """
 
-import random
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.runtime.random import Random
 
 
 def assign_replicas(
@@ -20,7 +20,7 @@ def assign_replicas(
     partition_count: int,
     replication_factor: int,
     *,
-    chance: random.Random,
+    chance: Random,
     start: tuple[int, int] | None = None,
 ) -> dict[int, tuple[int, ...]]:
     """Choose replicas for new partitions.

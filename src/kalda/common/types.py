@@ -4,9 +4,10 @@ import base64
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from kalda.common.public import public
+from kalda.runtime.random import Random, new_uuid
 
 __all__ = [
     "NO_PARTITION_LEADER",
@@ -84,12 +85,12 @@ def uuid_from_text(text: str) -> UUID:
     return UUID(bytes=raw)
 
 
-def random_uuid() -> UUID:
+def random_uuid(random: Random) -> UUID:
     """Make a new id, never one that Kafka reserves and never one whose text begins with a dash.
 
     Kafka avoids a leading ``-`` so that command lines do not take an id for a flag.
     """
     while True:
-        value = uuid4()
+        value = new_uuid(random)
         if value.int > 1 and not uuid_to_text(value).startswith("-"):
             return value

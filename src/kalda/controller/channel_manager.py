@@ -17,9 +17,10 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import BrokerRequest, StopReplica
 from kalda.controller.ports import BrokerChannel
+from kalda.runtime.random import Random
 
-_BACKOFF: Final = ExponentialBackoff(100, 1_000)
-"""The pauses between attempts to reach a broker; Kafka's are 100 ms each."""
+_BACKOFF_MS: Final = (100, 1_000)
+"""The first pause between attempts to reach a broker, and the longest; Kafka's are 100 ms each."""
 
 _BACKLOG_MAX: Final = 10_000
 """Requests that may wait for one broker. A broker that is this far behind is sent the full state instead."""
@@ -51,11 +52,13 @@ class ControllerChannelManager:
         group: asyncio.TaskGroup,
         on_answer: Answer,
         on_overflow: Callable[[int], None],
+        random: Random,
     ) -> None:
         self._port = port
         self._group = group
         self._on_answer = on_answer
         self._on_overflow = on_overflow
+        self._backoff = ExponentialBackoff(*_BACKOFF_MS, random.uniform)
         self._channels: dict[int, _Channel] = {}
 
     def set_brokers(self, brokers: Mapping[int, BrokerInfo]) -> None:
@@ -127,7 +130,7 @@ class ControllerChannelManager:
                 failures += 1
                 if failures == 1:
                     logger.warning("broker %d cannot be reached, retrying: %s", channel.info.id, error)
-                await asyncio.sleep(_BACKOFF.seconds(failures))
+                await asyncio.sleep(self._backoff.seconds(failures))
             except Exception:
                 # The same request would fail the same way again; the broker gets the next one.
                 logger.exception("%s to broker %d failed", type(request).__name__, channel.info.id)

@@ -83,7 +83,7 @@ class ControllerDriver:
         self._requests = RequestQueue(self._wake.set)
         self._known = asyncio.Event()
         self._controller_id: int | None = None
-        self._session = TermSession(cluster.zookeeper)
+        self._session = TermSession(cluster.zookeeper, cluster.random)
         self._epoch = 0
         self.election_counts: Final = ElectionCounts()
         self._term: Term | None = None
@@ -127,7 +127,7 @@ class ControllerDriver:
         self._mark(Signal.CONTROLLER)
         async with asyncio.TaskGroup() as group:
             self._channels = ControllerChannelManager(
-                self._channel, group, self._on_answer, self._on_overflow
+                self._channel, group, self._on_answer, self._on_overflow, self._cluster.random
             )
             try:
                 while True:
@@ -270,7 +270,7 @@ class ControllerDriver:
             # The term may have read or written half of something; a new one starts from a clean slate.
             logger.error("the controller failed and resigns: %s", error)
             await self._resign_quietly()
-            await asyncio.sleep(jittered(term_session.RETRY_SECONDS))
+            await asyncio.sleep(jittered(term_session.RETRY_SECONDS, self._cluster.random))
             self._mark(Signal.CONTROLLER)
 
     async def _process_signal(self, signal: Signal) -> None:
@@ -314,7 +314,7 @@ class ControllerDriver:
             await self._clear_lost_term()
             controller_id = await self._watches.controller_id()
         if controller_id is None:
-            store = await elect(self._zookeeper, self._clock, self._broker_id)
+            store = await elect(self._zookeeper, self._clock, self._cluster.random, self._broker_id)
             if store is not None:
                 self._controller_id = self._broker_id
                 await self._become_controller(store)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from kalda.common.backoff import jittered
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import ConnectionLossError, SessionExpiredError
 from kalda.zookeeper.port import SessionState, ZooKeeperClient
 
@@ -26,8 +27,9 @@ logger: Final = logging.getLogger(__name__)
 class TermSession:
     """The session of the current term or, without a term, of the last election."""
 
-    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, random: Random) -> None:
         self._zookeeper: Final = zookeeper
+        self._random: Final = random
         self._changed: Final = asyncio.Event()
         self._id = 0
 
@@ -62,7 +64,7 @@ class TermSession:
         self._changed.clear()
         with contextlib.suppress(TimeoutError):
             # Not `wait_for`: before Python 3.12 it swallows a cancellation that comes with the event.
-            async with asyncio.timeout(jittered(RETRY_SECONDS)):
+            async with asyncio.timeout(jittered(RETRY_SECONDS, self._random)):
                 await self._changed.wait()
 
     async def _wait_connected(self) -> None:

@@ -140,7 +140,8 @@ class _Cursor:
             return pa.array(number.astype(np.int32), pa.int32()).cast(kind)
         if pa.types.is_timestamp(kind):
             factor, divisor = TIMESTAMP_MICROS[logical]
-            bad = np.abs(number.astype(np.float64)) * factor >= float(1 << 63)
+            limit = ((1 << 63) - 1) // factor
+            bad = (number < -limit - (factor == 1)) | (number > limit)
             self.fail(bad, path, "does not fit a timestamp")
             number[bad] = 0
             return pa.array(number * factor // divisor, pa.int64()).cast(kind)

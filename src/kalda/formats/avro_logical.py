@@ -80,9 +80,8 @@ def _record(wanted: Mapping[Any, Any], written: Mapping[Any, Any]) -> Convert | 
         return None
 
     def record(row: dict[str, object]) -> object:
-        for name, convert in converts.items():
-            row[name] = convert(row[name])
-        return row
+        # A row may be the default of a field, which all values share.
+        return row | {name: convert(row[name]) for name, convert in converts.items()}
 
     return record
 

@@ -91,6 +91,8 @@ def parse_avro(text: str, references: tuple[str, ...] = ()) -> AvroSchema:
         expanded = _Expansion(named).of(parsed, ())
         _check_items(expanded)
         kind = arrow_type(expanded, "")
+        for each in (plain, *plain_named.values()):
+            _read_defaults(each, plain_named)
     except FormatError:
         raise
     except Exception as error:  # a boundary: fastavro raises what it meets, and fields may be of any kind
@@ -207,6 +209,66 @@ def _without_logical_types(node: Any) -> Any:
             {**field, "type": _without_logical_types(field["type"])} for field in plain["fields"]
         ]
     return plain
+
+
+def _read_defaults(node: Any, named: Mapping[str, Any]) -> None:
+    """Replace defaults by what fastavro reads for such values: it returns a default as it is."""
+    if isinstance(node, list):
+        for branch in node:
+            _read_defaults(branch, named)
+    if not isinstance(node, dict):
+        return
+    for field in node.get("fields", ()):
+        _read_defaults(field["type"], named)
+        if "default" in field:
+            field["default"] = _default(field["type"], field["default"], named)
+    for key in ("type", "items", "values"):
+        _read_defaults(node.get(key), named)
+
+
+def _default(node: Any, value: Any, named: Mapping[str, Any]) -> Any:
+    """Return the value of a default in JSON: bytes are a text there, and a record may leave fields out."""
+    if isinstance(node, list):
+        return None if value is None else _default(_branch_of(node, value, named), value, named)
+    if isinstance(node, str) and node in named:
+        node = named[node]
+    kind = node["type"] if isinstance(node, dict) else node
+    match kind:
+        case "float" | "double":
+            return float(value)
+        case "bytes" | "fixed" if isinstance(value, str):
+            return value.encode("latin-1")
+        case "record" | "error":
+            return {
+                field["name"]: _default(field["type"], value.get(field["name"], field.get("default")), named)
+                for field in node["fields"]
+            }
+        case "array":
+            return [_default(node["items"], item, named) for item in value]
+        case "map":
+            return {key: _default(node["values"], item, named) for key, item in value.items()}
+        case dict() | list():
+            return _default(kind, value, named)
+    return value
+
+
+def _branch_of(union: list[Any], value: Any, named: Mapping[str, Any]) -> Any:
+    """Return the type of a union that a default has in JSON; the first one where none fits."""
+    for branch in union:
+        node = named.get(branch, branch) if isinstance(branch, str) else branch
+        kind = node["type"] if isinstance(node, dict) else node
+        if isinstance(value, _JSON_KINDS.get(str(kind), int | float)):
+            return branch
+    return union[0]
+
+
+_JSON_KINDS: Final[Mapping[str, Any]] = {
+    "null": type(None),
+    "boolean": bool,
+    **dict.fromkeys(("string", "bytes", "fixed", "enum"), str),
+    **dict.fromkeys(("record", "error", "map"), dict),
+    "array": list,
+}
 
 
 def arrow_type(node: object, path: str) -> pa.DataType:

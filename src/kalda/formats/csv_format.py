@@ -5,6 +5,7 @@ one row, and as many rows as values means one row for each. An open quote that s
 the count.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -29,6 +30,8 @@ from kalda.formats.moments import date_days, parse_moments, timestamp_micros
 from kalda.formats.spec import FormatError, FormatSpec
 
 OPTIONS: Final = ("delimiter", "quote", "escape", "null_value", "double_quote")
+_HEXADECIMAL: Final = re.compile(rb"0[xX]")
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class CsvDecoder:
@@ -65,11 +68,13 @@ class CsvDecoder:
         table = self._read(joined, kinds)
         if table.num_rows != len(values) + 1:
             raise BadValueError(MALFORMED, "a quote is not closed")
-        infinite = [name for name in kinds if _has_infinity(table.column(name))]
-        if infinite:
-            texts = self._read(joined, kinds | dict.fromkeys(infinite, pa.string()))
-            for name in infinite:
-                _check_infinities(name, texts.column(name), kinds[name])
+        doubtful = [name for name in kinds if _has_infinity(table.column(name))]
+        if _HEXADECIMAL.search(joined):
+            doubtful += [name for name in kinds if pa.types.is_integer(kinds[name])]
+        if doubtful:
+            texts = self._read(joined, kinds | dict.fromkeys(doubtful, pa.string()))
+            for name in doubtful:
+                _check_numbers(name, texts.column(name), kinds[name])
         table = table.slice(0, len(values))
         columns = [_finished(table.column(f.name).combine_chunks(), f) for f in self._type]
         for name in self._required:
@@ -105,6 +110,9 @@ class CsvDecoder:
             raise BadValueError(MISMATCH if "conversion" in text else MALFORMED, text) from error
 
     def _joined(self, values: pa.BinaryArray) -> bytes:
+        while pc.any(marked := pc.starts_with(values, _BYTE_ORDER_MARK)).as_py():
+            # Arrow's reader leaves out the mark of the first line alone.
+            values = pc.if_else(marked, pc.binary_slice(values, len(_BYTE_ORDER_MARK)), values)
         if (
             pc.any(pc.match_substring(values, b"\n")).as_py()
             or pc.any(pc.match_substring(values, b"\r")).as_py()
@@ -141,10 +149,13 @@ def _has_infinity(column: pa.ChunkedArray) -> bool:
     return pa.types.is_floating(column.type) and bool(pc.any(pc.is_inf(column)).as_py())
 
 
-def _check_infinities(name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> None:
-    """Check texts of numbers: Arrow's reader makes infinity of what is too large."""
+def _check_numbers(name: str, texts: pa.ChunkedArray, kind: pa.DataType) -> None:
+    """Check texts of numbers: Arrow's reader makes infinity of large ones and takes ``0x1F`` for 31."""
     for text in texts.filter(pc.match_substring_regex(texts, r"\d")).to_pylist():
-        if pc.is_inf(pa.scalar(float(text)).cast(kind, safe=False)).as_py():
+        is_hexadecimal = pa.types.is_integer(kind) and "x" in text.lower()
+        if is_hexadecimal or (
+            pa.types.is_floating(kind) and pc.is_inf(pa.scalar(float(text)).cast(kind, safe=False)).as_py()
+        ):
             raise BadValueError(MISMATCH, f"{name} is {text[:60]!r}; a {kind} is expected")
 
 

@@ -1,4 +1,4 @@
-"""Reads decimals that are written as text: exactly, or not at all.
+"""Reads decimals that are written as text, exactly or not at all, and rounds decimals to floating types.
 
 Arrow's parser must not get a number with an exponent: it looks powers of ten up without a check of the
 bounds, and gives another number or ends the process. What it reads, it scales without a check of the digits,
@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 _NUMBER: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _DIGITS_MAX: Final = 38
+_INTEGER_DIGITS: Final = 20
 
 
 def read_type(kind: pa.Decimal128Type) -> pa.Decimal256Type:
@@ -22,6 +23,25 @@ def read_type(kind: pa.Decimal128Type) -> pa.Decimal256Type:
     It has room for the digits of any number that the parser takes, also behind its scaling.
     """
     return pa.decimal256(_DIGITS_MAX, kind.scale)
+
+
+def of_integers(integers: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return integers as decimals of a type.
+
+    Arrow's own cast refuses a type that does not hold all integers of the given one, whatever the values are.
+
+    Raises:
+        pa.ArrowInvalid: A number does not fit.
+    """
+    return integers.cast(pa.decimal256(_INTEGER_DIGITS + kind.scale, kind.scale)).cast(kind)
+
+
+def as_floats(decimals: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return decimals as the nearest numbers of a floating type, as Java does.
+
+    Arrow's own cast multiplies by a power of ten that is rounded itself.
+    """
+    return decimals.cast(pa.string()).cast(kind)
 
 
 def decimal_of(number: int | str, precision: int, scale: int) -> Decimal | None:

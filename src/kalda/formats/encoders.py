@@ -378,7 +378,7 @@ class ProtobufEncoder:
                 continue
             try:
                 found.append(head + make(**_arguments(descriptor, row)).SerializeToString())
-            except (TypeError, ValueError, OverflowError) as error:
+            except Exception as error:  # a field may be of any kind, and so is what its setter raises
                 raise EncodeError(f"row {index} does not fit the Protobuf message: {error}") from error
         return pa.array(found, pa.binary())
 

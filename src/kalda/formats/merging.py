@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from kalda.common.json_text import strict_json
 from kalda.formats.ddl import DEPTH_MAX
+from kalda.formats.decimals import as_floats
 from kalda.formats.moments import YEARS_SECONDS, far_day
 
 FIELDS_MAX: Final = 1_000
@@ -150,6 +151,8 @@ def converted(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.MapArray.from_arrays(array.offsets, array.keys, items, type=kind, mask=mask)
     if pa.types.is_string(kind):
         return _as_text(array)
+    if pa.types.is_decimal(own) and pa.types.is_floating(kind):
+        return as_floats(array, kind)
     return array.cast(kind, safe=False)
 
 

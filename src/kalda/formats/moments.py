@@ -1,9 +1,9 @@
 """Parses and writes the texts of dates and timestamps; one definition for JSON, CSV and casts.
 
-A timestamp is ISO 8601: ``2026-11-22T20:15:30.123456Z``, with ``T`` or a blank, with optional seconds, a
-fraction of up to nine digits (what is finer than a microsecond is cut off) and an optional zone; without one
-it is UTC. A year beyond 9999 or before 0 has a sign and up to seven digits, as Java and Spark write it:
-``+10000-01-01``.
+A timestamp is ISO 8601: ``2026-11-22T20:15:30.123456Z``, with ``T`` or a blank, with optional minutes and
+seconds, a fraction of up to nine digits (what is finer than a microsecond is cut off) and an optional zone;
+without one it is UTC. A year beyond 9999 or before 0 has a sign and up to seven digits, as Java and Spark
+write it: ``+10000-01-01``.
 """
 
 import base64
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 _TIMESTAMP: Final = re.compile(
     r"(\d{4}|[+-]\d{4,7})-(\d\d)-(\d\d)"
-    r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:(Z)|([+-])(\d\d):?(\d\d)?)?)?",
+    r"(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?(?:(Z)|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII,
 )
 _DATE: Final = re.compile(r"(\d{4}|[+-]\d{4,7})-(\d\d)-(\d\d)", re.ASCII)

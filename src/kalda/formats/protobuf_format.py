@@ -219,11 +219,18 @@ class MessageReader:
         messages: list[Any] = []
         for place, payload in enumerate(payloads):
             try:
-                messages.append(self._make.FromString(payload))
+                message = self._make.FromString(payload)
             except (DecodeError, UnicodeDecodeError) as error:
                 failures.append(DecodeFailure(place, MALFORMED, cut(f"not a Protobuf message: {error}")))
-            else:
-                good.append(place)
+                continue
+            if not message.IsInitialized():
+                missing = ", ".join(message.FindInitializationErrors())
+                failures.append(
+                    DecodeFailure(place, MALFORMED, cut(f"required fields are missing: {missing}"))
+                )
+                continue
+            messages.append(message)
+            good.append(place)
         if not messages:
             return Decoded(null_rows(self.type, len(payloads)), tuple(failures))
         if sum(map(len, payloads)) // 2 * self._item_leaves > _CELLS_MAX:  # an item takes two bytes at least
@@ -293,7 +300,8 @@ def _converter(field: FieldDescriptor) -> Read | None:
         readers = [(child.name, _reader_of(child)) for child in field.message_type.fields]
         return lambda message: {child: read(message) for child, read in readers}
     if field.enum_type is not None:
-        names = {value.number: value.name for value in field.enum_type.values}
+        # Of several names of a number the first one counts.
+        names = {value.number: value.name for value in reversed(field.enum_type.values)}
         return lambda number: names.get(number, str(number))
     return None
 

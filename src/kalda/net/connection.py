@@ -355,6 +355,11 @@ class Connection:
         """Pass further frames to another handler, as when a client has logged in."""
         self._handle = handle
 
+    def replace_handler(self, before: FrameHandler, handle: FrameHandler) -> None:
+        """Pass further frames to another handler if they go to `before`."""
+        if self._handle == before:
+            self._handle = handle
+
     def handle_kept(self, frame: memoryview) -> None:
         """Handle a frame that the frame handler kept aside; its reply is sent at once."""
         self._corked = True

@@ -144,7 +144,7 @@ class Server:
         self.turn_ended: Callable[[], None] | None = None
         self._config = config
         self._on_frame = on_frame
-        """Handles the frames of connections accepted from now on; open ones keep their handler."""
+        """Handles the frames of clients that need not log in, or have."""
         self._listeners: dict[socket.socket, _Listener] = {}
         self._by_name: dict[str, _Listener] = {}
         self._connections: dict[int, Connection] = {}
@@ -286,8 +286,13 @@ class Server:
         )
 
     def set_frame_handler(self, on_frame: FrameHandler) -> None:
-        """Pass the frames of connections that are accepted from now on to another handler."""
-        self._on_frame = on_frame
+        """Pass frames to another handler, also those of open connections unless a client is logging in.
+
+        A login ends with the handler of that moment.
+        """
+        before, self._on_frame = self._on_frame, on_frame
+        for connection in self._connections.values():
+            connection.replace_handler(before, on_frame)
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Register the counts as metrics with the names of Kafka's socket server."""

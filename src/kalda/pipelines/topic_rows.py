@@ -84,7 +84,12 @@ class TopicRows:
         if not self.key:
             return _binary(rows.column("key"), "key") if "key" in rows.schema.names else None
         if len(self.key) == 1:
-            return _as_text(self._column(rows, self.key[0]))
+            column = self._column(rows, self.key[0])
+            if pa.types.is_nested(column.type):
+                raise TopicRowError(
+                    f"the key {self.key[0]} is {column.type}; select its parts in the transform"
+                )
+            return _as_text(column)
         columns = [self._column(rows, name) for name in self.key]
         rows_of_keys = zip(*(map(_named, _plain(column)) for column in columns), strict=True)
         texts = [

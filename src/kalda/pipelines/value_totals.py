@@ -10,6 +10,7 @@ attacker.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -170,12 +171,22 @@ def _hash_floats(column: pa.Array) -> _Hashes:
 
 def _hash_decimals(column: pa.Array) -> _Hashes:
     """Hash what is a whole number of 64 bits as an integer, else the digits without zeros at the end."""
-    text = column.cast(pa.string())
+    text = _without_exponents(column.cast(pa.string()))
     has_point = pc.fill_null(pc.match_substring(text, "."), False)
     short = pc.if_else(has_point, pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), "."), text)
     is_whole = pc.match_substring_regex(pc.fill_null(short, "0"), "^-?[0-9]{1,18}$")
     integers = pc.if_else(is_whole, short, "0").cast(pa.int64())
     return np.where(is_whole.to_numpy(zero_copy_only=False), _hash_integers(integers), _hash_bytes(short))
+
+
+def _without_exponents(texts: pa.StringArray) -> pa.StringArray:
+    """Return texts of decimals whose digits show the number: a small one as ``0.00000010``, zero as ``0``."""
+    texts = pc.if_else(pc.starts_with(texts, "0E"), "0", texts)
+    has_exponent = pc.fill_null(pc.match_substring(texts, "E"), False)
+    if not pc.any(has_exponent).as_py():
+        return texts
+    plain = [f"{Decimal(each):f}" for each in texts.filter(has_exponent).to_pylist()]
+    return pc.replace_with_mask(texts, has_exponent, pa.array(plain, pa.string()))
 
 
 def _hash_bytes(column: pa.Array) -> _Hashes:

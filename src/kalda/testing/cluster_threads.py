@@ -16,6 +16,7 @@ from kalda.common.public import public
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.event_loop import new_event_loop
+from kalda.runtime.system.runtime import system_runtime
 from kalda.settings import BrokerConfig
 from kalda.testing.cluster_files import CrashableFileSystem
 from kalda.testing.cluster_network import Endpoint, Network
@@ -229,9 +230,7 @@ class BrokerThread(MemberThread):
         self._server = BrokerServer(
             self._config,
             self._session,
-            file_system=self._files,
-            clock=SystemClock(),
-            executor=executor,
+            runtime=system_runtime(executor, self._files),
             dialer=self._endpoint,
         )
         async with asyncio.TaskGroup() as tasks:

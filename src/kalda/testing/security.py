@@ -29,6 +29,7 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.scram_users import set_scram_user
 from kalda.common.public import public_in
 from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.mechanism import PLAIN, SCRAM_SHA_256, SCRAM_SHA_512
 from kalda.security.tls.authority import CertificateAuthority
 from kalda.zookeeper.port import ZooKeeperClient
@@ -116,7 +117,7 @@ class SecuredCluster:
             ZooKeeperError: it could not be written.
         """
         if self._has_sasl and self._security.mechanism != PLAIN:
-            store = ClusterStore(zookeeper, SystemClock())
+            store = ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM)
             await store.ensure_layout()
             for user, password in self.passwords.items():
                 await set_scram_user(store, user, [self._security.mechanism], password, _ITERATIONS)

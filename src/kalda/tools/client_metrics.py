@@ -8,6 +8,7 @@ from kalda.command.command import Tool, command
 from kalda.command.errors import ToolUsageError
 from kalda.command.option_types import Integer
 from kalda.command.output import Json
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 if TYPE_CHECKING:
     from kalda.clients.admin.async_admin import AsyncAdmin
@@ -93,7 +94,7 @@ async def _alter(tool: Tool, admin: "AsyncAdmin", name: str | None, options: dic
     from kalda.common.types import random_uuid, uuid_to_text
 
     if name is None:
-        name = uuid_to_text(random_uuid())
+        name = uuid_to_text(random_uuid(SYSTEM_RANDOM))
     given = {"interval.ms": options["interval"], "metrics": options["metrics"], "match": options["match"]}
     changes = [
         AlterConfigOp.delete(setting) if value == "" else AlterConfigOp.set(setting, value)

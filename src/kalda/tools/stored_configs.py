@@ -67,10 +67,11 @@ async def alter_in_zookeeper(
 def _store(client: object) -> "ClusterStore":
     from kalda.cluster.cluster_store import ClusterStore
     from kalda.runtime.system.clock import SystemClock
+    from kalda.runtime.system.random import SYSTEM_RANDOM
     from kalda.zookeeper.client.ensemble_client import EnsembleClient
 
     assert isinstance(client, EnsembleClient)
-    return ClusterStore(client, SystemClock())
+    return ClusterStore(client, SystemClock(), SYSTEM_RANDOM)
 
 
 def _broker_names(wanted: Entities) -> list[str]:

@@ -177,10 +177,11 @@ async def _set_in_zookeeper(
     from kalda.cluster.scram_users import set_scram_user
     from kalda.command.zookeeper_session import open_zookeeper
     from kalda.runtime.system.clock import SystemClock
+    from kalda.runtime.system.random import SYSTEM_RANDOM
 
     async with open_zookeeper(
         "--zookeeper", zookeeper, _ZOOKEEPER_TIMEOUT_MS, restricts_access=True
     ) as client:
-        store = ClusterStore(client, SystemClock())
+        store = ClusterStore(client, SystemClock(), SYSTEM_RANDOM)
         await store.ensure_layout()
         await set_scram_user(store, user, [name.upper() for name in mechanisms], password, iterations)

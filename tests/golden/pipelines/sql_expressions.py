@@ -80,13 +80,18 @@ right(s, 0) | right(s, 99) | repeat(u, 2) | repeat(u, 0) | repeat(u, -1) | lpad(
 rpad(s, 8, 'xy') | lpad(s, 2) | rpad(s, 9) | lpad(s, 6, '') | lpad(s, -1, 'x') | instr(s, 'B')
 instr(s, '') | locate('B', s) | position('B', s) | reverse(s) | sign(x) | sign(i) | signum(x)
 base64(repeat(u, 50)) | sqrt(x) | dayofweek(day) | dayofweek(ts) | weekday(day) | weekday(ts)
-base64(sha1(u))
+base64(sha1(u)) | cast(d as float) | d * x | d = x | coalesce(x, d) | j * 0.5D | j = x | j > f::double
+try_cast(j as decimal(12,2)) | cast(t as decimal(3,0)) | try_cast(255 as decimal(4,2))
+substring(s, -2147483648) | i + 1 / nullif(i, 0) | i * x > d | floor(x / 1e300)
+try_cast('\\u007f1' as int) | try_cast('\\u007f1' as double) | if(null, i, 2) | greatest(i, t % 7)
 """  # fmt: skip
 
 FAILING = """
 t + t - t | i / 0 | i % 0 | i + 1 | j - 1 | t + 1Y | -j | cast(x as int) | cast(j as int)
 cast(s as int) | cast(s as date) | cast('1e3' as int) | cast('' as double) | abs(j) | i div 0
-cast('2026-13-01' as date) | i * i | cast(i as tinyint) | cast('x' as boolean)
+cast('2026-13-01' as date) | i * i | cast(i as tinyint) | cast('x' as boolean) | ceil(x * 1e300)
+floor(f::double) | cast(j as decimal(12,2)) | 10 / (t - t) + i | greatest(j, 10 div (t - t))
+i <=> 1 / (t - t)
 """
 
 

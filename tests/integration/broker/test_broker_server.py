@@ -30,6 +30,7 @@ from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.runtime.system.runtime import system_runtime
 from kalda.storage.log_manager import LogManager
 from kalda.zookeeper.server.embedded import EmbeddedServer
 
@@ -48,9 +49,7 @@ async def broker_at(directory: Path, **settings: str) -> AsyncIterator[BrokerSer
     embedded = EmbeddedServer(str(directory / "zookeeper"), filesystem=files, executor=executor, clock=clock)
     embedded.start()
     try:
-        broker = BrokerServer(
-            config, await embedded.connect(), file_system=files, clock=clock, executor=executor
-        )
+        broker = BrokerServer(config, await embedded.connect(), runtime=system_runtime(executor))
         async with asyncio.TaskGroup() as tasks:
             await broker.start(tasks)
             yield broker

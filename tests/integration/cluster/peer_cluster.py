@@ -21,6 +21,7 @@ from kalda.protocol.schema import Message
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.runtime.system.runtime import system_runtime
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
 
@@ -143,9 +144,7 @@ class PeerCluster:
         broker = BrokerServer(
             config,
             session,
-            file_system=self._files,
-            clock=self._clock,
-            executor=self._executor,
+            runtime=system_runtime(self._executor, self._files),
             dialer=self.dialer,
         )
         async with asyncio.TaskGroup() as tasks:

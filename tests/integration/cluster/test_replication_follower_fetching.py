@@ -20,6 +20,7 @@ from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import FetchIsolation
 from tests.integration.broker.test_broker_server import TOPIC, Client, broker_at
+from tests.runtimes import seeded
 from tests.unit.storage.log_fixtures import batch
 
 LEADER, FOLLOWER = 0, 2
@@ -48,6 +49,7 @@ class Follower:
             wake=self.woken.append,
             broker_epoch=lambda: -1,
             clock=clock,
+            random=seeded(),
             tasks=tasks,
         )
 

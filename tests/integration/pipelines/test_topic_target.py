@@ -9,13 +9,13 @@ import pytest
 from kalda import Admin, NewTopic
 from kalda.clients.range_reader.log_reader import LogReader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.transaction_control import TransactionControl, TransactionHandle
 from kalda.common.types import TopicPartition
 from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.direct.rows_target import Written
 from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
-from kalda.spark.sink.transaction_control import TransactionControl, TransactionHandle
 
 pytestmark = pytest.mark.usefixtures("closed_readers")
 

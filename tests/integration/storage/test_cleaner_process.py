@@ -12,6 +12,7 @@ import pytest
 
 from kalda.common.types import TopicPartition
 from kalda.records.record import RecordBatchBuilder
+from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.storage.cleaner.cleaner_config import CleanerConfig
 from kalda.storage.cleaner.job import CleanedGroup, CleaningJob, encode_job
@@ -79,7 +80,7 @@ def test_one_process_does_several_jobs_and_ends_when_there_are_none(tmp_path: Pa
     job = make_job(tmp_path)
 
     async def run() -> None:
-        runner = ProcessRunner()
+        runner = ProcessRunner(EventLoopExecutor(asyncio.get_running_loop()))
         groups: list[CleanedGroup] = []
 
         async def on_group(group: CleanedGroup) -> None:
@@ -106,7 +107,7 @@ def test_an_abort_kills_the_process_and_the_next_job_gets_a_new_one(tmp_path: Pa
     quick = make_job(tmp_path / "quick")
 
     async def run() -> None:
-        runner = ProcessRunner()
+        runner = ProcessRunner(EventLoopExecutor(asyncio.get_running_loop()))
         running = asyncio.create_task(runner.run(slow, ignore))
         pid = await started(runner)
         runner.abort()
@@ -124,7 +125,7 @@ def test_a_process_that_is_killed_fails_its_job(tmp_path: Path) -> None:
     slow = make_job(tmp_path, bytes_per_second=10_000)
 
     async def run() -> None:
-        runner = ProcessRunner()
+        runner = ProcessRunner(EventLoopExecutor(asyncio.get_running_loop()))
         running = asyncio.create_task(runner.run(slow, ignore))
         os.kill(await started(runner), 9)
         with pytest.raises(WorkerDiedError, match="exit code -9"):
@@ -144,7 +145,7 @@ def test_a_bad_log_fails_its_job_only(tmp_path: Path) -> None:
     (Path(gone.directory) / f"{gone.segments[1].base_offset:020d}.log").unlink()
 
     async def run() -> None:
-        runner = ProcessRunner()
+        runner = ProcessRunner(EventLoopExecutor(asyncio.get_running_loop()))
         with pytest.raises(CleaningError, match="CRC") as content:
             await runner.run(bad, ignore)
         assert 0 == content.value.errno

@@ -9,6 +9,7 @@ from typing import Any, cast
 from kalda.broker.config import ConfigStore
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import RequestContext
+from kalda.broker.requests.handlers.metadata import MetadataParts
 from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.cluster.cluster_store import ClusterStore, NewTopic
@@ -28,7 +29,7 @@ from kalda.net.connection import Connection
 from kalda.runtime.clock import ManualClock
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
-from tests.unit.broker.partial_services import services_with
+from tests.unit.broker.handler_parts import no_quotas
 
 LISTENER = "PLAINTEXT"
 
@@ -140,6 +141,7 @@ class AdminHarness:
 
     def __init__(self, broker_count: int = 1, settings: Mapping[str, str] | None = None) -> None:
         self.clock = ManualClock()
+        self.random = random.Random(1)
         self.cluster = FakeCluster()
         self.cluster.on_created = self.publish
         self.cluster.on_marked = self._delete
@@ -156,17 +158,17 @@ class AdminHarness:
             self.store,
             DelayedOperationPurgatory("topic", self.wheel),
             self.clock,
-            random.Random(1),
+            self.random,
             complete_deletions=self.cluster.complete_deletions,
         )
-        self.services = services_with(
-            broker_id=0,
+        self.throttle = no_quotas(self.clock)
+        self.metadata_parts = MetadataParts(
+            cache=self.cache,
             cluster_id="cluster",
             config=self.config,
-            metadata_cache=self.cache,
-            config_store=self.store,
+            responses=TopicResponses(self.cache),
+            throttle=self.throttle,
             topic_admin=self.admin,
-            topic_responses=TopicResponses(self.cache),
         )
         self.apply([])
 
@@ -180,7 +182,7 @@ class AdminHarness:
     def add_topic(self, name: str, partitions: int = 1, replicas: tuple[int, ...] = (0,)) -> TopicAssignment:
         """Make a topic exist without asking anybody."""
         numbers = {number: ReplicaAssignment(replicas) for number in range(partitions)}
-        assignment = TopicAssignment(name, random_uuid(), numbers, 0)
+        assignment = TopicAssignment(name, random_uuid(self.random), numbers, 0)
         self.cluster.assignments[name] = assignment
         self.publish(assignment)
         return assignment

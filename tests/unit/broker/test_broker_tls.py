@@ -43,21 +43,21 @@ def stores(tmp_path: Path) -> Stores:
 
 
 def reloaded(tls: BrokerTls, *, is_forced: bool = False) -> ssl.SSLContext:
-    asyncio.run(tls.reload(InlineExecutor(), is_forced=is_forced))
+    asyncio.run(tls.reload(is_forced=is_forced))
     listener = tls.listener("OUT")
     assert listener is not None
     return listener.context
 
 
 def test_only_listeners_with_tls_have_a_context(stores: Stores) -> None:
-    tls = BrokerTls(stores.config())
+    tls = BrokerTls(stores.config(), InlineExecutor())
     assert tls.listener("OUT") is not None
     assert tls.listener("IN") is None
     assert tls.client("IN") is None
 
 
 def test_a_changed_file_gives_a_new_context_and_an_unchanged_one_does_not(stores: Stores) -> None:
-    tls = BrokerTls(stores.config())
+    tls = BrokerTls(stores.config(), InlineExecutor())
     first = reloaded(tls)
     assert first is reloaded(tls)
     stores.write("broker", ["localhost", "broker.example"])
@@ -80,7 +80,10 @@ def test_a_certificate_of_somebody_else_is_not_taken(
     names: list[str],
     allowed_by: str,
 ) -> None:
-    strict, lenient = BrokerTls(stores.config()), BrokerTls(stores.config(**{allowed_by: "true"}))
+    strict, lenient = (
+        BrokerTls(stores.config(), InlineExecutor()),
+        BrokerTls(stores.config(**{allowed_by: "true"}), InlineExecutor()),
+    )
     first = reloaded(strict)
     other = reloaded(lenient)
     stores.write(subject, names)
@@ -92,7 +95,7 @@ def test_a_certificate_of_somebody_else_is_not_taken(
 def test_a_damaged_file_is_logged_once_and_the_former_context_stays(
     stores: Stores, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tls = BrokerTls(stores.config())
+    tls = BrokerTls(stores.config(), InlineExecutor())
     first = reloaded(tls)
     stores.path.write_text("junk")
     assert first is reloaded(tls)
@@ -104,7 +107,7 @@ def test_a_damaged_file_is_logged_once_and_the_former_context_stays(
 
 def test_a_change_of_settings_is_checked_with_its_stores(stores: Stores) -> None:
     config = stores.config()
-    tls = BrokerTls(config)
+    tls = BrokerTls(config, InlineExecutor())
     setting = "listener.name.out.ssl.keystore.location"
     with pytest.raises(ConfigError, match="/none"):
         tls.validate(config.with_dynamic({setting: "/none"}, {}))
@@ -120,7 +123,8 @@ def test_a_missing_key_store_is_named(stores: Stores) -> None:
                     "listener.security.protocol.map": "OUT:SSL",
                     "inter.broker.listener.name": "OUT",
                 }
-            )
+            ),
+            InlineExecutor(),
         )
 
 

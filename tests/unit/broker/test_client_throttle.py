@@ -9,6 +9,7 @@ from kalda.net.connection import Connection
 from kalda.runtime.clock import ManualClock
 from kalda.security.principal import KafkaPrincipal
 from kalda.settings import BrokerConfig
+from tests.runtimes import runtime_with
 
 _CONFIG = BrokerConfig.from_properties({"broker.id": "0"})
 _PERCENT = 1.0
@@ -22,7 +23,7 @@ class Rig:
     def __init__(self) -> None:
         self.clock = ManualClock()
         store = ConfigStore(_CONFIG)
-        self.throttle = ClientThrottle(_CONFIG, store, self.clock)
+        self.throttle = ClientThrottle(_CONFIG, store, runtime_with(clock=self.clock))
         store.set_entity("clients", "<default>", {"request_percentage": str(_PERCENT)})
         self.connection = cast(Connection, SimpleNamespace(principal=KafkaPrincipal("User", "ANONYMOUS")))
 

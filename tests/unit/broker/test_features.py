@@ -17,6 +17,7 @@ from kalda.broker.metadata.features import (
 )
 from kalda.cluster import paths
 from kalda.common.errors import ApiError, ErrorCode
+from tests.runtimes import seeded
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 
@@ -47,7 +48,7 @@ def test_what_is_written_is_read() -> None:
 
 async def test_the_first_broker_finalises_and_the_others_find_it() -> None:
     server = InMemoryZooKeeper()
-    first, second = Features(await server.connect()), Features(await server.connect())
+    first, second = Features(await server.connect(), seeded()), Features(await server.connect(), seeded())
     assert (0, -1) == (first.transaction_version, first.epoch)
     await first.start()
     await second.start()
@@ -60,7 +61,7 @@ async def test_what_was_decided_stays_and_changes_are_followed() -> None:
     server = InMemoryZooKeeper()
     zookeeper = await server.connect()
     await zookeeper.create(paths.FEATURE, encode_features({}))
-    features = Features(zookeeper)
+    features = Features(zookeeper, seeded())
     await features.start()
     assert 0 == features.transaction_version
     async with asyncio.TaskGroup() as tasks:
@@ -145,7 +146,7 @@ async def test_an_update_is_written_whole_or_not_at_all() -> None:
     server = InMemoryZooKeeper()
     zookeeper = await server.connect()
     await zookeeper.create(paths.FEATURE, encode_features({"transaction.version": 1, "share.version": 1}))
-    features, other = Features(zookeeper), Features(await server.connect())
+    features, other = Features(zookeeper, seeded()), Features(await server.connect(), seeded())
     await features.start()
     await other.start()
     up = FeatureUpdate("transaction.version", 2, UpgradeType.UPGRADE)
@@ -168,7 +169,7 @@ async def test_an_update_is_written_whole_or_not_at_all() -> None:
 
 async def test_features_that_nobody_has_decided_on_can_be_updated() -> None:
     server = InMemoryZooKeeper()
-    features = Features(await server.connect())
+    features = Features(await server.connect(), seeded())
     await features.update(
         [FeatureUpdate("group.version", 1, UpgradeType.UPGRADE)], BROKERS, validates_only=False
     )

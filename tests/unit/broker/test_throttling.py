@@ -13,6 +13,7 @@ from kalda.net.connection import Connection
 from kalda.runtime.clock import ManualClock
 from kalda.security.principal import ANONYMOUS
 from kalda.settings import BrokerConfig
+from tests.runtimes import runtime_with
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
 
@@ -35,7 +36,7 @@ def throttle_with(clock: ManualClock, **quotas: str) -> ClientThrottle:
     """Return the quotas of a broker, where every client id has these."""
     config = BrokerConfig.from_properties({"broker.id": "0"})
     store = ConfigStore(config)
-    throttle = ClientThrottle(config, store, clock)
+    throttle = ClientThrottle(config, store, runtime_with(clock=clock))
     store.set_entity("clients", "<default>", quotas)
     return throttle
 
@@ -77,7 +78,7 @@ def test_requests_without_acks_use_up_the_time_of_a_client(
     broker.host(leadership())
     clock = ManualClock()
     throttle = throttle_with(clock, request_percentage="0.000001")
-    object.__setattr__(broker.services.access, "throttle", throttle)
+    broker.throttle = throttle
     broker.connection = cast("Any", connection)
     throttle.begin(clock.monotonic())
     clock.advance(0.001)

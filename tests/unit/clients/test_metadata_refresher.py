@@ -12,6 +12,7 @@ from kalda.clients.metadata_refresher import MetadataRefresher
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.metadata import MetadataResponse
+from tests.runtimes import runtime_with
 from tests.unit.clients.metadata_responses import partition, response, topic
 from tests.virtual_time import LoopClock, run_virtual
 
@@ -65,7 +66,7 @@ class Harness:
         config = CommonClientConfig.from_options({"bootstrap_servers": "b:1", **options})
         self.port = port
         self.metadata = Metadata()
-        self.refresher = MetadataRefresher(port, config, self.metadata, LoopClock())
+        self.refresher = MetadataRefresher(port, config, self.metadata, runtime_with(clock=LoopClock()))
 
 
 def run(harness: Callable[[], Harness], scenario: Callable[[Harness], Awaitable[None]]) -> None:

@@ -7,6 +7,7 @@ from kalda.runtime.background import InlineExecutor
 from kalda.runtime.clock import Clock, ManualClock
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
 from kalda.zookeeper.znode_access import Acl
+from tests.runtimes import seeded
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 
 
@@ -31,6 +32,6 @@ class InMemoryZooKeeper:
 
     async def cluster(self, clock: Clock | None = None) -> ClusterStore:
         """Open a session, of a broker with a clock of its own if need be, and make sure of Kafka's layout."""
-        cluster = ClusterStore(await self.connect(), clock or self.clock)
+        cluster = ClusterStore(await self.connect(), clock or self.clock, seeded())
         await cluster.ensure_layout()
         return cluster

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from kalda.common.backoff import ExponentialBackoff
 from kalda.controller import channel_manager, term_session
 from tests.unit.controller.stage import Stage
 
@@ -12,7 +11,7 @@ from tests.unit.controller.stage import Stage
 @pytest.fixture
 async def stage(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
     monkeypatch.setattr(term_session, "RETRY_SECONDS", 0)
-    monkeypatch.setattr(channel_manager, "_BACKOFF", ExponentialBackoff(0, 0))
+    monkeypatch.setattr(channel_manager, "_BACKOFF_MS", (0, 0))
     stage = Stage()
     yield stage
     for node in stage.nodes:

@@ -17,6 +17,7 @@ from kalda.runtime.clock import ManualClock
 from kalda.zookeeper.errors import ConnectionLossError
 from kalda.zookeeper.port import SessionState, StateListener, ZooKeeperClient
 from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.runtimes import seeded
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 
@@ -115,7 +116,10 @@ class Node:
         self.session = session
         self.link = FlakyLink(session)
         self.driver = ControllerDriver(
-            broker_id, ClusterStore(cast("ZooKeeperClient", self.link), ManualClock()), ear, ManualClock()
+            broker_id,
+            ClusterStore(cast("ZooKeeperClient", self.link), ManualClock(), seeded()),
+            ear,
+            ManualClock(),
         )
         self.task = asyncio.create_task(self.driver.run(), name=f"controller-{broker_id}")
 
@@ -139,7 +143,7 @@ class Stage:
 
     async def start(self, broker_id: int) -> Node:
         session = await self.zookeeper.connect()
-        cluster = ClusterStore(session, self.zookeeper.clock)
+        cluster = ClusterStore(session, self.zookeeper.clock, seeded())
         await cluster.ensure_layout()
         await cluster.register_broker(registration(broker_id))
         node = Node(broker_id, cluster, session, self.brokers)

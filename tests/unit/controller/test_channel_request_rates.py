@@ -7,6 +7,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.channel_manager import ControllerChannelManager
 from kalda.controller.effects import BrokerRequest, StopReplica
+from tests.runtimes import seeded
 from tests.virtual_time import run_virtual
 
 
@@ -28,7 +29,7 @@ def test_a_broker_that_cannot_be_reached_is_asked_with_growing_pauses() -> None:
 
     async def scenario() -> None:
         async with asyncio.TaskGroup() as group:
-            manager = ControllerChannelManager(port, group, lambda *_: None, lambda _: None)
+            manager = ControllerChannelManager(port, group, lambda *_: None, lambda _: None, seeded())
             manager.set_brokers({1: BrokerInfo(1, (), epoch=5)})
             for _ in range(100):
                 manager.send(1, StopReplica(1, 1, [TopicPartition("a", 0)], False, {}))

@@ -10,6 +10,7 @@ from kalda.cluster.cluster_store import ClusterStore, NewTopic
 from kalda.cluster.controller_store import ControllerMovedError, ControllerStore, elect
 from kalda.cluster.schema import ReplicaAssignment, TopicAssignment
 from kalda.common.types import ZERO_UUID, TopicPartition
+from tests.runtimes import seeded
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 from tests.unit.controller.stage import Stage, until
 
@@ -22,7 +23,7 @@ async def office() -> tuple[ClusterStore, ControllerStore]:
     cluster = await zookeeper.cluster()
     partitions = {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((1,))}
     await cluster.create_topics([NewTopic("t", partitions, {}, uuid.uuid4())])
-    store = await elect(cluster.zookeeper, zookeeper.clock, 1)
+    store = await elect(cluster.zookeeper, zookeeper.clock, seeded(), 1)
     assert store is not None
     return cluster, store
 

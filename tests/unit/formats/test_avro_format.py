@@ -310,3 +310,80 @@ def test_wrong_specs_are_refused(spec: FormatSpec, message: str) -> None:
         open_decoder(spec)
 
     assert message in str(caught.value)
+
+
+def with_default(kind: object, default: object, *others: dict[str, object]) -> dict[str, object]:
+    fields = [*others, {"name": "n", "type": kind, "default": default}]
+    return {"type": "record", "name": "R", "fields": fields}
+
+
+OLD: dict[str, object] = {"name": "a", "type": "int"}
+LIST: dict[str, object] = {"name": "a", "type": {"type": "array", "items": "int"}}
+MOMENT = {"type": "long", "logicalType": "timestamp-millis"}
+CENTS = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+INNER = {
+    "type": "record",
+    "name": "I",
+    "fields": [
+        {"name": "at", "type": MOMENT},
+        {"name": "raw", "type": "bytes", "default": "\u00fe"},
+        {"name": "price", "type": CENTS, "default": "\u0001"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "expected"),
+    [
+        ("bytes", "\u00ff", b"\xff"),
+        (["bytes", "null"], "\u00ff", b"\xff"),
+        ({"type": "fixed", "name": "F", "size": 2}, "\u0001\u00fe", b"\x01\xfe"),
+        (CENTS, "\u0001", Decimal("0.01")),
+        ({**CENTS, "type": "fixed", "name": "F", "size": 2, "precision": 4}, "\u0001\u0000", Decimal("2.56")),
+        ({"type": "array", "items": "bytes"}, ["\u00ff"], [b"\xff"]),
+        ("double", "NaN", float("nan")),
+        (
+            INNER,
+            {"at": 1000},
+            {"at": datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), "raw": b"\xfe", "price": Decimal("0.01")},
+        ),
+    ],
+)
+def test_defaults_have_the_values_that_the_specification_gives_them(
+    kind: object, default: object, expected: object
+) -> None:
+    """A default of bytes is a text whose code points are the bytes, and that of a record may lack fields."""
+    for other in (OLD, LIST):
+        writer: dict[str, object] = {"type": "record", "name": "R", "fields": [other]}
+        values: list[bytes | None] = [written(writer, {"a": 1 if other is OLD else [1]})] * 3
+
+        decoded = decode_avro(binary(values), parsed(writer), parsed(with_default(kind, default, other)), 0)
+
+        assert () == decoded.errors
+        found = [row["n"] for row in decoded.columns.to_pylist()]
+        assert [expected] * 3 == found or repr([expected] * 3) == repr(found)  # NaN is not equal to itself
+
+
+@pytest.mark.parametrize("logical", ["timestamp-micros", "timestamp-nanos", "timestamp-millis"])
+def test_the_ends_of_the_range_are_good_by_either_way_of_decoding(logical: str) -> None:
+    node = {"type": "long", "logicalType": logical}
+    columnar: dict[str, object] = {"type": "record", "name": "R", "fields": [{"name": "v", "type": node}]}
+    array: dict[str, object] = {"name": "l", "type": {"type": "array", "items": "int"}}
+    each = {**columnar, "fields": [{"name": "v", "type": node}, array]}
+    bare = json.loads(json.dumps(each).replace("logicalType", "ignored"))
+    factor = 1000 if logical == "timestamp-millis" else 1
+    numbers = [-(1 << 63) // factor + 1, ((1 << 63) - 1) // factor, 0]
+    numbers += (
+        [-(1 << 63), (1 << 63) - 1] if factor == 1 else [-(1 << 63) // factor - 2, (1 << 63) // factor + 2]
+    )
+
+    found = []
+    for schema in (columnar, each):
+        plain = {**bare, "fields": bare["fields"][: len(schema["fields"])]}  # type: ignore[arg-type]
+        values = binary([written(plain, {"v": number, "l": []}) for number in numbers])
+        decoded = decode_avro(values, parsed(schema), None, 0)
+        moments = decoded.columns.field("v").cast(pa.int64()).to_pylist()
+        found.append((moments, [failure.row for failure in decoded.errors]))
+
+    assert found[0] == found[1]
+    assert [3, 4] * (factor == 1000) == found[0][1]

@@ -119,3 +119,21 @@ def test_wrong_specs_are_refused(spec: FormatSpec, message: str) -> None:
         open_decoder(spec)
 
     assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["0x10", "0X1f", '"0x7F"'])
+def test_hexadecimal_digits_are_no_integer(text: str) -> None:
+    """Arrow's reader takes them for one; an identifier would become a number in silence."""
+    decoded = decode([b"7,1", f"{text},2".encode(), b"8,0x3"], "n int, s string")
+
+    assert [1] == [failure.row for failure in decoded.errors]
+    assert [{"n": 7, "s": "1"}, None, {"n": 8, "s": "0x3"}] == decoded.columns.to_pylist()
+
+
+def test_a_byte_order_mark_is_left_out_wherever_its_value_stands() -> None:
+    """Arrow's reader knows it at the begin of its input alone, which depends on where a batch is cut."""
+    mark = b"\xef\xbb\xbf"
+
+    decoded = decode([mark + b"a", b"b", mark + mark + b"c", mark], "s string")
+
+    assert [{"s": "a"}, {"s": "b"}, {"s": "c"}, None] == decoded.columns.to_pylist()

@@ -393,3 +393,15 @@ def test_too_many_columns_are_refused_with_advice() -> None:
 
     with pytest.raises(FormatError, match=r"12000 different fields.*declare a schema"):
         decode(values)
+
+
+@pytest.mark.parametrize("text", ["2026-11-22T10", "2026-11-22 10", "2026-11-22T10Z", "2026-11-22T11+01:00"])
+def test_a_time_of_hours_is_read_whatever_stands_beside_it(text: str) -> None:
+    """Arrow's parser takes it, so that it was bad only beside a value that Arrow's parser refuses."""
+    good, other = f'{{"at":"{text}"}}'.encode(), b'{"at":"2026-11-22T10:00:00.123456789Z"}'
+
+    decoded = decode([good, other], "at timestamp")
+
+    assert [] == classes(decoded)
+    assert decode([good], "at timestamp").columns[0] == decoded.columns[0]
+    assert datetime(2026, 11, 22, 10, tzinfo=UTC) == decoded.columns[0].as_py()["at"]

@@ -38,3 +38,11 @@ def test_structures_become_json_that_every_parser_reads() -> None:
     rows = pa.array([{"x": 1.5}, {"x": float("nan")}, None])
 
     assert ['{"x":1.5}', '{"x":"NaN"}', None] == converted(rows, pa.string()).to_pylist()
+
+
+def test_decimals_beside_doubles_become_the_nearest_one() -> None:
+    texts = ["476807.47", "85889800.07", "-0.10", None]
+
+    found = converted(pa.array(texts).cast(pa.decimal128(10, 2)), pa.float64())
+
+    assert [476807.47, 85889800.07, -0.1, None] == found.to_pylist()

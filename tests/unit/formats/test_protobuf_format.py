@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("grpc_tools")
 
-from kalda.formats import FormatError, FormatSpec, open_decoder, open_encoder
+from kalda.formats import EncodeError, FormatError, FormatSpec, open_decoder, open_encoder
 from kalda.formats.protobuf_format import _indexes
 from kalda.formats.protobuf_schema import ProtobufSchema, compile_proto
 
@@ -151,3 +151,47 @@ def test_wrong_schemas_are_refused(schema: str | None, options: dict[str, str], 
         open_decoder(FormatSpec("protobuf", schema, options=options))
 
     assert message in str(caught.value)
+
+
+OLD = """
+syntax = "proto2";
+message A {
+  required int32 id = 1;
+  optional State state = 2;
+  enum State { option allow_alias = true; NEW = 0; CREATED = 0; OLD = 1; }
+  repeated B parts = 3;
+  message B { required string name = 1; }
+}
+"""
+
+
+def test_a_message_without_a_required_field_is_bad() -> None:
+    """Parsers of Java and C++ refuse it; here the field would be null in silence."""
+    decoded = open_decoder(FormatSpec("protobuf", OLD)).decode(
+        pa.array([b"\x08\x01", b"", b"\x08\x01\x1a\x00", b"\x08\x02\x1a\x02\x0a\x00"], pa.binary())
+    )
+
+    assert [1, 2] == [failure.row for failure in decoded.errors]
+    assert "required fields are missing: parts[0].name" == decoded.errors[1].message
+    assert [1, 2] == [row["id"] for row in decoded.columns.to_pylist() if row is not None]
+
+
+def test_of_several_names_of_a_number_the_first_one_counts() -> None:
+    decoded = open_decoder(FormatSpec("protobuf", OLD)).decode(pa.array([b"\x08\x01\x10\x00"], pa.binary()))
+
+    assert "NEW" == decoded.columns[0].as_py()["state"]
+
+
+PART = pa.struct([("name", pa.string())])
+
+
+@pytest.mark.parametrize(
+    "row", [{"id": None, "parts": []}, {"id": 1, "parts": [None]}, {"id": 1, "parts": [{"name": None}]}]
+)
+def test_a_row_that_is_no_message_is_refused_by_itself(row: dict[str, object]) -> None:
+    """Any other error would stop the pipeline instead of making a dead letter."""
+    columns = pa.schema([("id", pa.int32()), ("parts", pa.list_(PART))])
+    encoder = open_encoder(FormatSpec("protobuf", OLD), columns)
+
+    with pytest.raises(EncodeError, match="row 1 does not fit the Protobuf message"):
+        encoder.encode(pa.array([{"id": 1, "parts": [{"name": "x"}]}, row], pa.struct(list(columns))))

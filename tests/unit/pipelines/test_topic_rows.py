@@ -81,6 +81,8 @@ def test_what_is_missing_is_named() -> None:
         TopicRows().records(ROWS.select(["id"]))
     with pytest.raises(TopicRowError, match=r"no column nr; they have id, name, value, headers\. "):
         TopicRows(("nr",)).records(ROWS)
+    with pytest.raises(TopicRowError, match=r"the key tags is list<.*>; select its parts"):
+        TopicRows(("tags",)).keys(pa.record_batch({"tags": [["a"]]}))
     with pytest.raises(TopicRowError, match="a deleted row needs a key"):
         TopicRows().tombstones(ROWS)
     numbers = pa.RecordBatch.from_pydict({"value": [1]})

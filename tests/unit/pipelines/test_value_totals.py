@@ -94,3 +94,13 @@ def test_a_column_that_rows_lack_is_null_in_them() -> None:
     for rows in (pa.record_batch({"a": pa.array([1, 2])}), pa.record_batch({"b": pa.array([3])})):
         count.add(rows.num_rows, totals_of(rows))
     assert [("a", 1), ("b", 2)] == [(each.name, each.nulls) for each in count.totals or ()]
+
+
+@pytest.mark.parametrize("text", ["0", "0.00000012", "-0.0000001", "1E-10"])
+def test_small_decimals_count_the_same_in_each_scale(text: str) -> None:
+    """Arrow writes them with an exponent and the zeros of the scale before it."""
+    totals = [total(pa.array([Decimal(text)], pa.decimal128(38, scale))) for scale in (10, 12, 18)]
+
+    assert [totals[0]] * 3 == totals
+    if text == "0":
+        assert total(pa.array([0])) == totals[0]

@@ -16,6 +16,7 @@ from kalda.security.sasl.mechanism import SCRAM_SHA_256
 from kalda.security.sasl.scram import ScramClient, ScramServer
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import ConnectionLossError
+from tests.runtimes import seeded
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 ALICE, BOB, EVE = (KafkaPrincipal(USER, name) for name in ("alice", "bob", "eve"))
@@ -51,7 +52,7 @@ class Broker:
         properties["kalda.delegation.token.per.user.max"] = str(PER_USER_MAX)
         config = BrokerConfig.from_properties(properties)
         assert isinstance(store, DelegationTokenStore | Store)
-        self.tokens = DelegationTokens(config, store, clock)  # type: ignore[arg-type]  # the same methods
+        self.tokens = DelegationTokens(config, store, clock, seeded())  # type: ignore[arg-type]  # the same methods
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ async def test_a_change_reads_the_token_that_changed_and_no_other(clock: ManualC
     """With all tokens read at each change, each new token would cost more than the last."""
     server = InMemoryZooKeeper()
     reader, writer = (await server.cluster()).zookeeper, (await server.cluster()).zookeeper
-    store, other = DelegationTokenStore(reader), DelegationTokenStore(writer)
+    store, other = DelegationTokenStore(reader, seeded()), DelegationTokenStore(writer, seeded())
     known: dict[str, DelegationToken | None] = {}
     calls: list[str] = []
     is_complete = asyncio.Event()
@@ -233,7 +234,7 @@ async def test_a_deletion_whose_answer_was_lost_is_known_everywhere(monkeypatch:
     """The next attempt finds no token, and must not leave out the notification for that."""
     server = InMemoryZooKeeper()
     reader, writer = (await server.cluster()).zookeeper, (await server.cluster()).zookeeper
-    store, other = DelegationTokenStore(reader), DelegationTokenStore(writer)
+    store, other = DelegationTokenStore(reader, seeded()), DelegationTokenStore(writer, seeded())
     token = DelegationToken("id", ALICE, ALICE, (), 1, 3, 2)
     known: set[str] = set()
     is_deleted = asyncio.Event()

@@ -14,6 +14,7 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.metrics import Metrics
 from kalda.net.peer.dialer import Dialer
 from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig
 from kalda.storage.log_manager import LogManager
 
@@ -26,7 +27,7 @@ class BrokerContext:
     cluster_id: str
     config: BrokerConfig
     config_store: ConfigStore
-    clock: Clock
+    runtime: Runtime
     metrics: Metrics
     cluster_store: ClusterStore
     features: Features
@@ -37,3 +38,8 @@ class BrokerContext:
     """Connects to the inter-broker listener of other brokers."""
     control_plane_dialer: Dialer | None
     """Connects to the listener that ``control.plane.listener.name`` names; None if it names none."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the runtime."""
+        return self.runtime.clock

@@ -8,7 +8,6 @@ loop is free.
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from struct import Struct
@@ -23,6 +22,7 @@ from kalda.records.errors import NeedMoreBytes, RecordsError
 from kalda.records.format_conversion import down_convert
 from kalda.records.message_set import MESSAGE_OVERHEAD
 from kalda.runtime.error_text import without_frames
+from kalda.runtime.system.clock import monotonic
 from kalda.storage.conversions import ConversionOwner, Conversions
 from kalda.storage.file_records import FileSlice
 
@@ -133,7 +133,7 @@ class DownConvertedRecords(PieceSource):
 
     def _convert(self, checkpoint: Checkpoint) -> None:
         """Convert the next piece; runs in the background."""
-        started = time.perf_counter()
+        started = monotonic()
         converted = b""
         wanted = PIECE_BYTES
         while not converted and self._position < self._stored.size:
@@ -153,7 +153,7 @@ class DownConvertedRecords(PieceSource):
                 if wanted <= len(chunk) or self._position + wanted > self._stored.size:
                     # The slice ends inside a batch.
                     self._position = self._stored.size
-        self._seconds += time.perf_counter() - started
+        self._seconds += monotonic() - started
         self._piece = converted
 
 

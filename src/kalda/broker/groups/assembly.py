@@ -1,6 +1,5 @@
 """Builds the group coordinator of a broker, for the classic protocol and the consumer protocol (KIP-848)."""
 
-import uuid
 from typing import Final
 
 from kalda.broker.context.broker_context import BrokerContext
@@ -22,6 +21,7 @@ from kalda.coordinator.group.group_shard import GroupShard, GroupStatistics
 from kalda.coordinator.group.group_shard_state import GroupShardState
 from kalda.coordinator.runtime.coordinator_runtime import RuntimeConfig
 from kalda.records.compression import Compression
+from kalda.runtime.random import new_uuid
 from kalda.settings import BrokerConfig
 
 
@@ -50,7 +50,7 @@ def build_group_coordinator(
     context: BrokerContext, cache: MetadataCache, internal_topics: InternalTopics
 ) -> GroupCoordinator:
     """Make the group coordinator and its runtime for ``__consumer_offsets``."""
-    config, metrics = context.config, context.metrics
+    config, metrics, random = context.config, context.metrics, context.runtime.random
     settings, consumer_settings = config.part(GroupConfig), consumer_group_config(config)
     statistics, topics = GroupStatistics(), CachedTopics(cache)
     times = StoredGroupTimes(config, context.config_store)
@@ -62,12 +62,12 @@ def build_group_coordinator(
             classic,
             consumer_settings,
             topics,
-            lambda: uuid_to_text(uuid.uuid4()),
+            lambda: uuid_to_text(new_uuid(random)),
             times,
         )
 
     def make_shard(partition: int) -> GroupShard:
-        return GroupShard(partition, settings, statistics, lambda: str(uuid.uuid4()), make_consumer)
+        return GroupShard(partition, settings, statistics, lambda: str(new_uuid(random)), make_consumer)
 
     runtime = internal_topics.add(
         make_shard,

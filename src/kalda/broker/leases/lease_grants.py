@@ -10,7 +10,6 @@ file's device and inode.
 
 import logging
 import os
-import secrets
 from collections import Counter
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +24,7 @@ from kalda.common.types import TopicPartition
 from kalda.runtime.clock import Clock
 from kalda.runtime.error_text import error_text
 from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.random import Random
 from kalda.storage.errors import StorageError
 from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.log_types import FetchIsolation
@@ -82,12 +82,18 @@ class LeaseGrants:
     """The read leases of one broker."""
 
     def __init__(
-        self, replicas: ReplicaManager, file_system: FileSystem, clock: Clock, limits: LeaseLimits
+        self,
+        replicas: ReplicaManager,
+        file_system: FileSystem,
+        clock: Clock,
+        random: Random,
+        limits: LeaseLimits,
     ) -> None:
         self._replicas: Final = replicas
         self._file_system: Final = file_system
         self._clock: Final = clock
-        self._leases: Final = ReadLeases(limits, lambda: secrets.randbelow(_LEASE_ID_MAX) + 1)
+        self._leases: Final = ReadLeases(limits, lambda: random.randrange(_LEASE_ID_MAX) + 1)
+        self._random: Final = random
         self._nonces: Final[dict[str, str]] = {}
         """By log directory; written when the first lease of the directory is granted."""
         self.limits: Final = limits
@@ -239,7 +245,7 @@ class LeaseGrants:
     def _nonce(self, log_directory: str) -> str:
         nonce = self._nonces.get(log_directory)
         if nonce is None:
-            nonce = secrets.token_hex(16)
+            nonce = self._random.randbytes(16).hex()
             path = os.path.join(log_directory, READ_NONCE_FILE)
             try:
                 self._file_system.replace(path, nonce.encode("ascii"), sync=False)

@@ -10,8 +10,6 @@ from kalda.broker.context.broker_context import BrokerContext
 from kalda.broker.context.service_tasks import ServiceTasks
 from kalda.common.metrics import Column, Metrics, metric_name
 from kalda.runtime.clock import Clock
-from kalda.runtime.filesystem import FileSystem
-from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.settings import BrokerConfig
 from kalda.storage.cleaner.cleaner_config import UNLIMITED, CleanerConfig
 from kalda.storage.cleaner.job import CleaningResult
@@ -25,15 +23,15 @@ _RATE_MAX: Final = 1e15
 _SETTINGS_PREFIX: Final = "log.cleaner."
 
 
-def run_log_cleaner(tasks: ServiceTasks, context: BrokerContext, file_system: FileSystem) -> None:
+def run_log_cleaner(tasks: ServiceTasks, context: BrokerContext) -> None:
     """Start the log cleaner unless ``log.cleaner.enable`` is false."""
-    config = context.config
+    config, runtime = context.config, context.runtime
     if not config.log_cleaner_enable:
         return
 
     def new_runner() -> CleaningRunner:
-        # Another process sees the real files only.
-        return ProcessRunner() if isinstance(file_system, OsFileSystem) else InlineRunner(file_system)
+        background = runtime.background
+        return ProcessRunner(background) if background.has_processes else InlineRunner(runtime.file_system)
 
     cleaner = LogCleaner(context.log_manager, lambda: cleaner_config(config), new_runner)
 

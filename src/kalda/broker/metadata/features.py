@@ -20,6 +20,7 @@ from kalda.common.backoff import jittered
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_text import bytes_text
 from kalda.runtime.error_text import error_text
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, NoNodeError, ZooKeeperError
 from kalda.zookeeper.port import SessionState, WatchEvent, ZooKeeperClient
 
@@ -58,8 +59,9 @@ class FeatureUpdate:
 class Features:
     """The features in force; none until the znode has been read."""
 
-    def __init__(self, zookeeper: ZooKeeperClient) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, random: Random) -> None:
         self._zookeeper: Final = zookeeper
+        self._random: Final = random
         self._is_due: Final = asyncio.Event()
         self.levels: Mapping[str, int] = {}
         """By feature: the level in force."""
@@ -130,7 +132,7 @@ class Features:
             except ZooKeeperError as error:
                 logger.warning("cannot read the features, will retry: %s", error)
                 self._is_due.set()
-                await asyncio.sleep(jittered(RETRY_SECONDS))
+                await asyncio.sleep(jittered(RETRY_SECONDS, self._random))
 
     async def _read(self) -> None:
         await self._zookeeper.exists(paths.FEATURE, self._on_event)

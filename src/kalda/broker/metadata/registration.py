@@ -152,7 +152,7 @@ class BrokerRegistration:
             except ZooKeeperError as error:
                 if self._state is RegistrationState.NOT_REGISTERED:
                     logger.warning("broker %d is not registered yet: %s", self._broker_id, error)
-                await asyncio.sleep(jittered(_RETRY_SECONDS))
+                await asyncio.sleep(jittered(_RETRY_SECONDS, self._cluster.random))
                 self._changed.set()
             await self._changed.wait()
             self._changed.clear()
@@ -207,7 +207,7 @@ class BrokerRegistration:
                 ):
                     raise
                 logger.warning("broker %d is not registered yet: %s", info.id, error)
-                await asyncio.sleep(jittered(_RETRY_SECONDS))
+                await asyncio.sleep(jittered(_RETRY_SECONDS, self._cluster.random))
             else:
                 if self._accept(info, session_id, epoch):
                     # `run` sets a watch on the znode.

@@ -23,6 +23,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 
 REFRESH_SECONDS: Final = 10.0
 """Less than the usual scrape interval of 15 s, so that each scrape has the values of the previous one."""
@@ -42,6 +43,7 @@ class RemoteEndOffsets:
         cache: MetadataCache,
         clock: Clock,
         dialer: Dialer,
+        random: Random,
         *,
         listener: str,
         timeout_ms: int,
@@ -60,6 +62,7 @@ class RemoteEndOffsets:
             dialer,
             broker_id,
             cache,
+            random,
             listener=listener,
             timeout_ms=timeout_ms,
             request=self._request,

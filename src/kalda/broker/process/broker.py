@@ -19,9 +19,8 @@ from kalda.broker.process.start_log import Announcement
 from kalda.broker.server import BrokerServer
 from kalda.cluster.znode_audit import close_open_znodes
 from kalda.runtime.system.background import EventLoopExecutor
-from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.event_loop import poll_busily
-from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.runtime.system.runtime import system_runtime
 from kalda.security.tls.settings import TlsSettingsError
 from kalda.security.zookeeper.client_security import read_client_security
 from kalda.settings import BrokerConfig
@@ -42,7 +41,7 @@ def make_broker(
     config: BrokerConfig, zookeeper: ZooKeeperClient, executor: EventLoopExecutor
 ) -> BrokerServer:
     """Return a broker that uses the files and the clock of this machine."""
-    return BrokerServer(config, zookeeper, file_system=OsFileSystem(), clock=SystemClock(), executor=executor)
+    return BrokerServer(config, zookeeper, runtime=system_runtime(executor))
 
 
 async def serve(

@@ -36,6 +36,7 @@ from kalda.cluster import paths
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.zookeeper.login_file import LOGIN_FILE
 from kalda.settings import BrokerConfig
 from kalda.settings.summary import differing_settings
@@ -235,7 +236,7 @@ def run_group(
                 logger.info("%s", open_doors(address, configs))
             if users:
                 zookeeper = await embedded.connect()
-                await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
+                await ensure_users(ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM), users)
                 await zookeeper.close()
             group = ProcessGroup(termination, embedded, directory, config_file, options)
             wanted = [{**each, "zookeeper.connect": address, **login} for each in settings]

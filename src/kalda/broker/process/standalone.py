@@ -28,6 +28,7 @@ from kalda.broker.process.zookeeper import coordination_server
 from kalda.cluster.cluster_store import ClusterStore
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.settings import BrokerConfig
 from kalda.settings.summary import differing_settings
 from kalda.zookeeper.server.config import ZooKeeperConfig
@@ -66,7 +67,7 @@ def run_standalone(
                 logger.info("%s", open_doors(address, [config]))
             zookeeper = await embedded.connect()
             if users:
-                await ensure_users(ClusterStore(zookeeper, SystemClock()), users)
+                await ensure_users(ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM), users)
             broker = make_broker(config, zookeeper, executor)
             fault = await serve(broker, config, termination, address, client_file)
             if fault is None:

@@ -42,7 +42,7 @@ class Replication:
         replicas, zookeeper = self.replica_manager, context.cluster_store.zookeeper
         failures = LogDirFailures(context.broker_id, context.log_manager, replicas.roles, IsrStore(zookeeper))
         replicas.watch_recovery(failures.announce_recovery)
-        check = LeadershipCheck(replicas, self.isr_changes)
+        check = LeadershipCheck(replicas, self.isr_changes, context.runtime.random)
         zookeeper.add_state_listener(check.on_session)
         shrink_interval_ms = max(context.config.replica_lag_time_max_ms // 2, 1)
         tasks.every("ISR expiration", shrink_interval_ms, replicas.shrink_isrs)
@@ -71,7 +71,7 @@ def build_replication(
         return cache.endpoint(broker_id, config.inter_broker_listener_name)
 
     missing = MissingRecords(broker_id, context.log_manager.resources, context.dialer, find_broker, clock)
-    isr_changes = IsrChanges(IsrStore(context.cluster_store.zookeeper), clock)
+    isr_changes = IsrChanges(IsrStore(context.cluster_store.zookeeper), clock, context.runtime.random)
     fetchers = ReplicaFetcherManager(
         broker_id,
         config,
@@ -81,6 +81,7 @@ def build_replication(
         wake=lambda partition: replicas.wake(partition),
         broker_epoch=lambda: context.registration.broker_epoch,
         clock=clock,
+        random=context.runtime.random,
         tasks=tasks,
     )
     context.config_store.on_broker_change(fetchers.on_settings_change)

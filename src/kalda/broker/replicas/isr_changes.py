@@ -22,6 +22,7 @@ from kalda.common.backoff import ExponentialBackoff
 from kalda.common.log_text import numbers_text, partitions_text
 from kalda.common.types import TopicPartition
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
@@ -29,7 +30,7 @@ logger: Final = logging.getLogger(__name__)
 CHANGES_PER_WRITE: Final = 500
 """Changes in one pipelined write. At a few hundred bytes each that is little for any server."""
 
-BACKOFF: Final = ExponentialBackoff(200, 1_000)
+BACKOFF_MS: Final = (200, 1_000)
 """The pauses after errors of ZooKeeper. They are short, because acks=all producers wait for a shrink."""
 
 ANNOUNCE_CHECK_MS: Final = 2500
@@ -58,9 +59,10 @@ class IsrOutcomes(Protocol):
 class IsrChanges:
     """Queues and writes the changes of one broker."""
 
-    def __init__(self, store: IsrStore, clock: Clock) -> None:
+    def __init__(self, store: IsrStore, clock: Clock, random: Random) -> None:
         self._store: Final = store
         self._clock: Final = clock
+        self._backoff: Final = ExponentialBackoff(*BACKOFF_MS, random.uniform)
         self._queue: dict[TopicPartition, tuple[Partition, IsrChange]] = {}
         self._is_queued: Final = asyncio.Event()
         self._unlogged: Final[dict[_Move, list[int]]] = {}
@@ -97,7 +99,7 @@ class IsrChanges:
                 failures = 0
             else:
                 failures += 1
-                await asyncio.sleep(BACKOFF.seconds(failures))
+                await asyncio.sleep(self._backoff.seconds(failures))
 
     async def write_some(self, outcomes: IsrOutcomes) -> bool:
         """Write at most `CHANGES_PER_WRITE` queued changes; return whether none has to be retried."""

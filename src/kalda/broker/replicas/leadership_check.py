@@ -7,6 +7,7 @@ from typing import Final
 from kalda.broker.replicas.isr_changes import IsrChanges
 from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.common.backoff import jittered
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState
 
@@ -23,9 +24,10 @@ class LeadershipCheck:
     as a leader until a request of the controller arrives, so it reads the partition states itself.
     """
 
-    def __init__(self, replicas: ReplicaManager, isr_changes: IsrChanges) -> None:
+    def __init__(self, replicas: ReplicaManager, isr_changes: IsrChanges, random: Random) -> None:
         self._replicas: Final = replicas
         self._isr_changes: Final = isr_changes
+        self._random: Final = random
         self._is_due: Final = asyncio.Event()
         self._was_lost = False
 
@@ -44,7 +46,7 @@ class LeadershipCheck:
             self._is_due.clear()
             if not await self.check():
                 self._is_due.set()
-                await asyncio.sleep(jittered(RETRY_SECONDS))
+                await asyncio.sleep(jittered(RETRY_SECONDS, self._random))
 
     async def check(self) -> bool:
         """Step down where another broker was elected; return False if a state could not be read."""

@@ -18,7 +18,6 @@ from contextlib import suppress
 from functools import partial
 from struct import Struct as Format
 from struct import error as StructError  # noqa: N812
-from time import monotonic
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -83,11 +82,11 @@ class Dispatcher:
         tasks: asyncio.TaskGroup | None = None,
     ) -> None:
         """`tasks` runs the handlers that are coroutines; None if no handler is one."""
-        self._services: Final = services
+        self._now: Final = services.clock.monotonic
         self._apis: Final[dict[int, ServedApi]] = {}
         for handler in handlers:
             assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
-            self._apis[int(handler.key)] = ServedApi(handler, metrics)
+            self._apis[int(handler.key)] = ServedApi(handler, services, metrics)
         self._tasks: Final = tasks
         self._access: RequestAccess | None = None
         self._audit: BrokerAudit | None = None
@@ -168,7 +167,7 @@ class Dispatcher:
                 self._respond(context, self._call(context))
             return
         try:
-            reply = handle_raw(self._services, context, frame, position)
+            reply = handle_raw(context, frame, position)
         except ProtocolError as error:
             self._refuse(connection, frame, f"it is malformed: {error}")
             return
@@ -180,7 +179,7 @@ class Dispatcher:
         if isinstance(reply, Pending):
             self._await_raw(context, reply)
             return
-        api.metrics.at_once_ms.observe((monotonic() - received_at) * 1000)
+        api.metrics.at_once_ms.observe((self._now() - received_at) * 1000)
         if reply is not None:
             connection.send(reply)
 
@@ -257,7 +256,7 @@ class Dispatcher:
         return True
 
     def _call(self, context: RequestContext) -> object:
-        handle = context.api.handler.handle
+        handle = context.api.handle
         assert handle is not None, f"{context.api.title} has a raw handler only"
         try:
             if self._access is not None:
@@ -266,7 +265,7 @@ class Dispatcher:
                     return self._call_when_checked(context, refused)
                 if refused is not None:
                     return refused
-            return handle(self._services, context.message, context)
+            return handle(context.message, context)
         except Exception as error:
             return self._failed(context, error)
 
@@ -274,8 +273,9 @@ class Dispatcher:
         refused = yield from check
         if refused is not None:
             return refused
-        assert context.api.handler.handle is not None, f"{context.api.title} has a raw handler only"
-        return context.api.handler.handle(self._services, context.message, context)
+        handle = context.api.handle
+        assert handle is not None, f"{context.api.title} has a raw handler only"
+        return handle(context.message, context)
 
     def _respond(self, context: RequestContext, result: object) -> None:
         """Send the response that a handler returned, at once or when it is complete."""
@@ -303,7 +303,7 @@ class Dispatcher:
 
     def _run_in_turns(self, context: RequestContext, steps: Steps[Any]) -> Pending[Any]:
         if self._timer is not None:
-            steps = timed_steps(steps, context)
+            steps = timed_steps(steps, context, self._now)
         return _turns_of(context).run(steps)
 
     def _wait(self, context: RequestContext, result: Pending[Any]) -> None:
@@ -320,7 +320,7 @@ class Dispatcher:
         """Reserve the place of a response that comes later, unless the request has it."""
         if context.parked_at:
             return context.ticket
-        context.parked_at = monotonic()
+        context.parked_at = self._now()
         if self._timer is not None:
             context.busy_seconds = self._timer.elapsed()
         ticket = context.ticket = context.connection.open_reply()
@@ -335,7 +335,7 @@ class Dispatcher:
 
     async def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, object]) -> None:
         try:
-            response = await (coroutine if self._timer is None else timed(coroutine, context))
+            response = await (coroutine if self._timer is None else timed(coroutine, context, self._now))
         except Exception as error:
             self._reply(context, None, error)
             return
@@ -379,9 +379,9 @@ class Dispatcher:
         if self._timer is None or not context.pays_for_response:
             connection.reply(context.ticket, reply)
             return
-        began = monotonic()
+        began = self._now()
         connection.reply(context.ticket, reply)
-        self._timer.sent(connection, context.client_id, monotonic() - began)
+        self._timer.sent(connection, context.client_id, self._now() - began)
 
     def _close_unanswered(self, context: RequestContext) -> None:
         context.connection.close(f"{context.api.title} cannot be answered", logging.WARNING)
@@ -442,9 +442,11 @@ class Dispatcher:
 
     def _count(self, context: RequestContext, codes: Collection[int]) -> None:
         metrics = context.api.metrics
-        if self._audit is not None and context.api.handler.is_audited:
-            self._audit.change(context.connection, context.api.handler.key, context.message, codes)
-        now, parked_at = monotonic(), context.parked_at
+        if self._audit is not None:
+            handler = context.api.handler
+            if handler.audit is not None:
+                self._audit.change(context.connection, handler.key, handler.audit(context.message), codes)
+        now, parked_at = self._now(), context.parked_at
         if parked_at:
             metrics.observe_wait(context.received_at, parked_at, now)
         else:
@@ -546,7 +548,7 @@ class Dispatcher:
         pending.add_done(partial(self._finish_raw, context))
 
     def _finish_raw(self, context: RequestContext, done: Pending[RawReply | None]) -> None:
-        context.api.metrics.observe_wait(context.received_at, context.parked_at, monotonic())
+        context.api.metrics.observe_wait(context.received_at, context.parked_at, self._now())
         if done.error is not None:
             self._log_failure(f"{context.api.title} failed: %s", context, done.error)
             context.connection.close("internal error", logging.DEBUG)

@@ -5,9 +5,8 @@ all others. Both mute the connection of a client that must wait.
 """
 
 import copy
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from math import ceil
-from time import perf_counter
 from types import coroutine
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,7 +16,6 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps
 
 if TYPE_CHECKING:
-    from kalda.broker.requests.services import BrokerServices
     from kalda.broker.security.client_throttle import ClientThrottle
 
 T = TypeVar("T")
@@ -57,18 +55,20 @@ def throttle_response(throttle: "ClientThrottle", context: RequestContext, respo
 
 
 @coroutine
-def timed(work: Coroutine[Any, Any, object], context: RequestContext) -> Generator[Any, Any, object]:
+def timed(
+    work: Coroutine[Any, Any, object], context: RequestContext, now: Callable[[], float]
+) -> Generator[Any, Any, object]:
     """Run a coroutine and count the time of its steps as time that the request took."""
     value: Any = None
     failure: BaseException | None = None
     while True:
-        began = perf_counter()
+        began = now()
         try:
             waits_for = work.send(value) if failure is None else work.throw(failure)
         except StopIteration as end:
             return end.value
         finally:
-            context.busy_seconds += perf_counter() - began
+            context.busy_seconds += now() - began
         failure = None
         try:
             value = yield waits_for
@@ -76,34 +76,33 @@ def timed(work: Coroutine[Any, Any, object], context: RequestContext) -> Generat
             failure = error
 
 
-def timed_steps(steps: Steps[T], context: RequestContext) -> Steps[T]:
+def timed_steps(steps: Steps[T], context: RequestContext, now: Callable[[], float]) -> Steps[T]:
     """Do some work in its steps and count their time as time that the request took."""
     while True:
-        began = perf_counter()
+        began = now()
         try:
             next(steps)
         except StopIteration as end:
             result: T = end.value
             return result
         finally:
-            context.busy_seconds += perf_counter() - began
+            context.busy_seconds += now() - began
         yield
 
 
 def mutation_budget(
-    services: "BrokerServices", context: RequestContext, *, strict_from: int | None = None
+    throttle: "ClientThrottle", context: RequestContext, *, strict_from: int | None = None
 ) -> Take:
     """Return what uses up the client's budget of changes of the cluster (KIP-599).
 
     Clients of versions before `strict_from` do not know THROTTLING_QUOTA_EXCEEDED: they overdraw the budget
     and wait for longer.
     """
-    throttle = services.access.throttle
     share = throttle.mutations(context.connection, context.client_id) if throttle.is_active else None
     if share is None:
         return unbounded
     is_strict = strict_from is not None and context.api_version >= strict_from
-    clock = services.clock
+    clock = throttle.clock
 
     def take(count: int) -> None:
         now = clock.monotonic()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.common.backoff import ExponentialBackoff
-from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 from kalda.security.sasl.signed_token import KeySet
 
 logger: Final = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class BearerKeys:
         listener: str,
         read: Callable[[], KeySet],
         times: KeyTimes,
-        clock: Clock,
+        runtime: Runtime,
         file_state: Callable[[], object] | None = None,
     ) -> None:
         """Read keys by `read`, which may block and raises `KeysError`.
@@ -57,7 +57,8 @@ class BearerKeys:
         self._listener: Final = listener
         self._read: Final = read
         self._times: Final = times
-        self._clock: Final = clock
+        self._clock: Final = runtime.clock
+        self._runtime: Final = runtime
         self._file_state: Final = file_state
         self._seen: object = None
         """The state of the file when it was read last."""
@@ -80,7 +81,7 @@ class BearerKeys:
             # Before the content: a file that changes in between is read again.
             self._seen = self._file_state()
         try:
-            self.current = await asyncio.to_thread(self._read)
+            self.current = await self._runtime.background.call(self._read)
         except KeysError as error:
             self._failures += 1
             level = logging.ERROR if self._failures == 1 else logging.DEBUG
@@ -104,7 +105,9 @@ class BearerKeys:
     async def _wait(self) -> None:
         times = self._times
         if self._failures:
-            backoff = ExponentialBackoff(times.retry_backoff_ms, times.retry_backoff_max_ms)
+            backoff = ExponentialBackoff(
+                times.retry_backoff_ms, times.retry_backoff_max_ms, self._runtime.random.uniform
+            )
             await asyncio.sleep(backoff.seconds(self._failures))
             return
         assert self._read_at is not None, "keys are loaded before they are kept up to date"

@@ -9,7 +9,7 @@ from kalda.broker.security.bearer_keys import BearerKeys, KeysError, KeyTimes
 from kalda.common.config_def import ConfigError, ConfigValue
 from kalda.net.client.oauth_login import provider_tls
 from kalda.net.http_document import DOCUMENT_BYTES_MAX, DocumentError, read_document
-from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 from kalda.security.sasl.bearer_token import BearerToken, UnsecuredVerifier, VerifyToken
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.mechanism import OAUTHBEARER
@@ -25,7 +25,7 @@ _UNSECURED_HANDLER: Final = "OAuthBearerUnsecuredValidatorCallbackHandler"
 class BearerTokens:
     """Checks the tokens of one listener."""
 
-    def __init__(self, config: BrokerConfig, listener: str, clock: Clock) -> None:
+    def __init__(self, config: BrokerConfig, listener: str, runtime: Runtime) -> None:
         """Read the settings.
 
         Raises:
@@ -44,7 +44,7 @@ class BearerTokens:
         kind = _HANDLER if handler is None and url is not None else str(handler).rpartition(".")[2]
         if kind == _UNSECURED_HANDLER:
             try:
-                self.verify: VerifyToken = UnsecuredVerifier(options, clock.time_ms)
+                self.verify: VerifyToken = UnsecuredVerifier(options, runtime.clock.time_ms)
             except ValueError as error:
                 raise ConfigError(
                     "sasl.jaas.config", f"OAUTHBEARER of listener {listener}: {error}"
@@ -62,7 +62,7 @@ class BearerTokens:
             read = _reader(str(url), _timeout(value), options)
         except LoginConfigError as error:
             raise ConfigError(_URL_SETTING, f"listener {listener}: {error}") from None
-        self.keys = keys = BearerKeys(listener, read, _times(value), clock, _file_state(str(url)))
+        self.keys = keys = BearerKeys(listener, read, _times(value), runtime, _file_state(str(url)))
         signed = SignedVerifier(lambda: keys.current, _rules(value))
 
         def verify(token: str) -> BearerToken:

@@ -1,6 +1,5 @@
 """Groups what decides who reaches a broker, and how much of it: certificates, logins, ACLs, quotas."""
 
-import asyncio
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Self
@@ -19,7 +18,7 @@ from kalda.cluster.cluster_store import ClusterStore
 from kalda.cluster.delegation_token_store import DelegationTokenStore
 from kalda.net.listener_security import ListenerSecurity
 from kalda.net.peer.dialer import Dialer, SecureDialer
-from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 from kalda.settings import BrokerConfig, ListenerConfig
 
 
@@ -43,7 +42,7 @@ class BrokerAccess:
         config: BrokerConfig,
         config_store: ConfigStore,
         cluster: ClusterStore,
-        clock: Clock,
+        runtime: Runtime,
         cluster_id: str,
     ) -> Self:
         """Make the parts; the settings in `config_store` must be loaded.
@@ -51,22 +50,28 @@ class BrokerAccess:
         Raises:
             ConfigError: a store of certificates cannot be read, or a login lacks its settings.
         """
-        tls = BrokerTls(config)
+        tls = BrokerTls(config, runtime.background)
         config_store.on_broker_change(lambda _: tls.reload_soon())
         credentials = ScramCredentials(config_store, cluster)
-        tokens = DelegationTokens(config, DelegationTokenStore(cluster.zookeeper), clock)
-        authorizer = Authorizer(config, AclStore(cluster.zookeeper)) if config.authorizer_class_name else None
+        tokens = DelegationTokens(
+            config, DelegationTokenStore(cluster.zookeeper, runtime.random), runtime.clock, runtime.random
+        )
+        authorizer = (
+            Authorizer(config, AclStore(cluster.zookeeper, runtime.random))
+            if config.authorizer_class_name
+            else None
+        )
         audit = BrokerAudit()
         if authorizer is not None:
             authorizer.on_denial = audit.denial
         return cls(
             audit=audit,
             tls=tls,
-            logins=Logins(config, clock, credentials, tokens, cluster_id),
+            logins=Logins(config, runtime, credentials, tokens, cluster_id),
             scram_credentials=credentials,
             delegation_tokens=tokens,
             stored_quotas=StoredQuotas(config_store, cluster),
-            throttle=ClientThrottle(config, config_store, clock),
+            throttle=ClientThrottle(config, config_store, runtime),
             authorizer=authorizer,
         )
 
@@ -100,7 +105,7 @@ class BrokerAccess:
         if listener.uses_tls:
             await self.tls.open(listener.name)
         if listener.uses_sasl:
-            await asyncio.to_thread(self.logins.open, listener.name)
+            await self.logins.open_later(listener.name)
 
     def close_listener(self, name: str) -> None:
         """Forget a listener that was removed."""

@@ -7,7 +7,6 @@ listener and that of the control plane cannot be removed.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -18,6 +17,7 @@ from kalda.cluster.schema import ListenerEndpoint
 from kalda.common.backoff import jittered
 from kalda.common.config_def import ConfigError, UpdateMode
 from kalda.net.server import Server
+from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.bound_socket import probe
 from kalda.settings import BrokerConfig, ListenerConfig
 from kalda.settings.broker_config import LISTENER_PREFIX, find_key
@@ -33,12 +33,18 @@ class BrokerListeners:
     """The listeners that are open."""
 
     def __init__(
-        self, config: BrokerConfig, server: Server, access: BrokerAccess, on_secured: Callable[[], None]
+        self,
+        config: BrokerConfig,
+        server: Server,
+        access: BrokerAccess,
+        runtime: Runtime,
+        on_secured: Callable[[], None],
     ) -> None:
         """`on_secured` is called when a listener with TLS or SASL was opened after the start."""
         self._config: Final = config
         self.server: Final = server
         self._access: Final = access
+        self._runtime: Final = runtime
         self._on_secured: Final = on_secured
         self._open: Final[dict[str, ListenerConfig]] = {}
         self._ports: Final[dict[str, int]] = {}
@@ -65,7 +71,7 @@ class BrokerListeners:
             # A port of 0 is the bound one, and an empty host, every interface, the name of this host.
             ListenerEndpoint(
                 each.name,
-                each.host or socket.gethostname(),
+                each.host or self._runtime.network.host_name(),
                 each.port or self._ports[each.name],
                 each.security_protocol,
             )
@@ -215,7 +221,7 @@ class BrokerListeners:
                 logger.warning(
                     "the registration of this broker is not up to date in ZooKeeper yet: %s", error
                 )
-                await asyncio.sleep(jittered(_RETRY_SECONDS))
+                await asyncio.sleep(jittered(_RETRY_SECONDS, self._runtime.random))
             else:
                 self._announced = wanted
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from kalda.common.config_def import ConfigError
 from kalda.net.listener_security import TlsListener
-from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.background import Background
 from kalda.security.tls.certificates import CertificateIdentity, identity_of
 from kalda.security.tls.client import TlsClient
 from kalda.security.tls.contexts import client_context, load_key_store, server_context
@@ -45,12 +45,13 @@ class _Contexts:
 class BrokerTls:
     """The contexts of one broker. Without a listener that uses TLS it holds nothing and does nothing."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, background: Background) -> None:
         """Read the stores of all listeners.
 
         Raises:
             ConfigError: a store cannot be read.
         """
+        self._background: Final = background
         self._config: Final = config
         self._contexts: Final[dict[str, _Contexts]] = {}
         self._changed: Final = asyncio.Event()
@@ -74,7 +75,7 @@ class BrokerTls:
         Raises:
             ConfigError: one cannot be read.
         """
-        self._contexts[name] = await asyncio.to_thread(_load, self._config, name)
+        self._contexts[name] = await self._background.call(lambda: _load(self._config, name))
         # `run` begins to look at files.
         self._changed.set()
 
@@ -86,7 +87,7 @@ class BrokerTls:
         """Have `run` read all stores again, as after a change of settings."""
         self._changed.set()
 
-    async def run(self, executor: BackgroundExecutor) -> None:
+    async def run(self) -> None:
         """Replace contexts when settings or files change, until cancelled."""
         while True:
             try:
@@ -96,14 +97,14 @@ class BrokerTls:
             except TimeoutError:
                 is_forced = False
             self._changed.clear()
-            await self.reload(executor, is_forced=is_forced)
+            await self.reload(is_forced=is_forced)
 
-    async def reload(self, executor: BackgroundExecutor, *, is_forced: bool) -> None:
+    async def reload(self, *, is_forced: bool) -> None:
         """Replace the contexts whose files, or with `is_forced` whose settings, have changed."""
         for name in list(self._contexts):
-            await self._reload(name, executor, is_forced=is_forced)
+            await self._reload(name, is_forced=is_forced)
 
-    async def _reload(self, name: str, executor: BackgroundExecutor, *, is_forced: bool) -> None:
+    async def _reload(self, name: str, *, is_forced: bool) -> None:
         current = self._contexts.get(name)
         if current is None:
             # The listener was removed meanwhile.
@@ -112,7 +113,7 @@ class BrokerTls:
             settings = self._config.tls_settings(name)
             if not is_forced and _fingerprint(settings) == current.fingerprint:
                 return
-            loaded = await _load_elsewhere(executor, self._config, name)
+            loaded = await _load_elsewhere(self._background, self._config, name)
             check_identity(self._config, name, current.identity, loaded.identity)
         except ConfigError as error:
             logger.error("the former certificates of listener %s stay in force: %s", name, error)
@@ -167,7 +168,7 @@ def check_identity(
         )
 
 
-async def _load_elsewhere(executor: BackgroundExecutor, config: BrokerConfig, name: str) -> _Contexts:
+async def _load_elsewhere(background: Background, config: BrokerConfig, name: str) -> _Contexts:
     """Read the stores outside the event loop: keys of PKCS12 are slow to decrypt on purpose."""
     loaded: list[_Contexts | ConfigError] = []
     is_done = asyncio.Event()
@@ -178,7 +179,7 @@ async def _load_elsewhere(executor: BackgroundExecutor, config: BrokerConfig, na
         except ConfigError as error:
             loaded.append(error)
 
-    executor.submit(work, lambda _: is_done.set())
+    background.submit(work, lambda _: is_done.set())
     await is_done.wait()
     if not loaded:
         raise ConfigError("ssl.keystore.location", f"listener {name}: its stores could not be read")

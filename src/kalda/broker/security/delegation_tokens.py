@@ -15,6 +15,7 @@ from kalda.cluster.delegation_token_store import DelegationTokenStore
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import random_uuid, uuid_to_text
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.security.principal import KafkaPrincipal
 from kalda.security.sasl.delegation_token import DelegationToken, password_of, tokens_of
 from kalda.security.sasl.scram import ITERATIONS_MIN, ScramCredential, TokenCredential
@@ -27,10 +28,13 @@ logger: Final = logging.getLogger(__name__)
 class DelegationTokens:
     """The tokens of the cluster, as this broker knows them."""
 
-    def __init__(self, config: BrokerConfig, store: DelegationTokenStore, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, store: DelegationTokenStore, clock: Clock, random: Random
+    ) -> None:
         self._config: Final = config
         self._store: Final = store
         self._clock: Final = clock
+        self._random: Final = random
         self._key: Final = (
             config.delegation_token_secret_key or config.delegation_token_master_key or ""
         ).encode()
@@ -113,7 +117,7 @@ class DelegationTokens:
         lifetime_ms = longest_ms if max_lifetime_ms <= 0 else min(max_lifetime_ms, longest_ms)
         now_ms = self._clock.time_ms()
         token = DelegationToken(
-            uuid_to_text(random_uuid()),
+            uuid_to_text(random_uuid(self._random)),
             owner,
             requester,
             renewers,

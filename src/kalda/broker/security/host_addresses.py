@@ -6,10 +6,10 @@ without an address limits nothing.
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable, Mapping
 from typing import Final, TypeVar
 
+from kalda.runtime.network import Network
 from kalda.security.quota.connection_rates import plain_address
 
 T = TypeVar("T")
@@ -17,21 +17,19 @@ T = TypeVar("T")
 logger: Final = logging.getLogger(__name__)
 
 
-def resolve(name: str) -> str | None:
-    """Return the address of a host, one of IPv4 where there is one; None if there is none. Blocks."""
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return None
-    found.sort(key=lambda info: info[0] != socket.AF_INET)
-    return plain_address(str(found[0][4][0])) if found else None
+async def resolve(network: Network, name: str) -> str | None:
+    """Return the address of a host in plain form; None if it has none."""
+    address = await network.address_of(name)
+    return None if address is None else plain_address(address)
 
 
 class HostAddresses:
     """The addresses of the host names in some settings."""
 
-    def __init__(self, on_resolved: Callable[[], None]) -> None:
+    def __init__(self, network: Network, on_resolved: Callable[[], None]) -> None:
         """`on_resolved` is called when a name that `by_address` has met got its address."""
+        self._network: Final = network
+        self._look_ups: Final[set[asyncio.Task[str | None]]] = set()
         self._on_resolved: Final = on_resolved
         self._addresses: Final[dict[str, str | None]] = {}
         """By name; None while a name is looked up, and if it has no address."""
@@ -58,7 +56,8 @@ class HostAddresses:
     def _look_up(self, name: str) -> None:
         self._addresses[name] = None
 
-        def on_done(done: "asyncio.Future[str | None]") -> None:
+        def on_done(done: "asyncio.Task[str | None]") -> None:
+            self._look_ups.discard(done)
             if done.cancelled() or name not in self._addresses:
                 return
             address = self._addresses[name] = done.result()
@@ -67,4 +66,6 @@ class HostAddresses:
             else:
                 self._on_resolved()
 
-        asyncio.get_running_loop().run_in_executor(None, resolve, name).add_done_callback(on_done)
+        look_up = asyncio.create_task(resolve(self._network, name), name=f"resolve {name}")
+        self._look_ups.add(look_up)
+        look_up.add_done_callback(on_done)

@@ -3,7 +3,6 @@
 import asyncio
 import hmac
 import logging
-import secrets
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -18,7 +17,8 @@ from kalda.net.client.new_login import new_login
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.connection import Connection, FrameHandler
 from kalda.net.server import Server
-from kalda.runtime.clock import Clock
+from kalda.runtime.random import random_text
+from kalda.runtime.runtime import Runtime
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.jaas import JaasConfig
 from kalda.security.sasl.kerberos_names import KerberosNameError, KerberosNames
@@ -39,7 +39,7 @@ class Logins:
     def __init__(
         self,
         config: BrokerConfig,
-        clock: Clock,
+        runtime: Runtime,
         credentials: ScramCredentials,
         tokens: DelegationTokens,
         cluster_id: str,
@@ -50,7 +50,7 @@ class Logins:
             ConfigError: a mechanism is not known, or lacks its settings.
         """
         self._config: Final = config
-        self._clock: Final = clock
+        self._runtime: Final = runtime
         self._credentials: Final = credentials
         self._tokens: Final = tokens
         self._cluster_id: Final = cluster_id
@@ -80,6 +80,10 @@ class Logins:
         for mechanism in self._enabled(listener):
             self._check(listener, mechanism)
 
+    async def open_later(self, listener: str) -> None:
+        """Do as `open` does, outside the event loop: keys may be read from a file or a server."""
+        await self._runtime.background.call(lambda: self.open(listener))
+
     def close(self, listener: str) -> None:
         """Forget a listener that was removed."""
         self._bearer_tokens.pop(listener, None)
@@ -92,7 +96,7 @@ class Logins:
         Raises:
             ConfigError: a mechanism is not known, or lacks its settings.
         """
-        Logins(trial, self._clock, self._credentials, self._tokens, self._cluster_id)
+        Logins(trial, self._runtime, self._credentials, self._tokens, self._cluster_id)
 
     def new_keys(self, listener: str) -> BearerKeys | None:
         """Return the keys of a listener that nothing keeps up to date yet; the caller does from now on.
@@ -184,7 +188,7 @@ class Logins:
     def new_server(self, listener: str, mechanism: str) -> SaslServer:
         """Begin a login."""
         if mechanism in HASHES:
-            nonce = secrets.token_urlsafe(NONCE_BYTES)
+            nonce = random_text(self._runtime.random, NONCE_BYTES)
             return ScramServer(
                 mechanism,
                 partial(self._credentials.find, mechanism),
@@ -206,7 +210,11 @@ class Logins:
 
     def time_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
-        return self._clock.time_ms()
+        return self._runtime.clock.time_ms()
+
+    def monotonic(self) -> float:
+        """Return the seconds of a clock that never goes back."""
+        return self._runtime.clock.monotonic()
 
     def succeeded(self, connection: Connection, mechanism: str) -> None:
         """Note a login."""
@@ -227,7 +235,7 @@ class Logins:
             self._plain_users(listener)
         elif mechanism == OAUTHBEARER:
             if listener not in self._bearer_tokens:
-                tokens = self._bearer_tokens[listener] = BearerTokens(self._config, listener, self._clock)
+                tokens = self._bearer_tokens[listener] = BearerTokens(self._config, listener, self._runtime)
                 if tokens.keys is not None:
                     self._unused_keys[listener] = tokens.keys
         elif mechanism == GSSAPI:

@@ -16,7 +16,6 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from struct import Struct
-from time import monotonic
 from typing import Final, Protocol, TypeVar
 
 from kalda.common.api_keys import ApiKey
@@ -69,6 +68,9 @@ class LoginRules(Protocol):
 
     def time_ms(self) -> int:
         """Return the time in milliseconds since 1970."""
+
+    def monotonic(self) -> float:
+        """Return the seconds of a clock that never goes back."""
 
     def succeeded(self, connection: Connection, mechanism: str) -> None:
         """Note a login."""
@@ -123,7 +125,7 @@ class SaslAuthenticator:
 
     def _on_frame_of_session(self, connection: Connection, frame: memoryview) -> None:
         key = _API_KEY.unpack_from(frame)[0] if len(frame) >= _API_KEY.size else -1
-        now = monotonic()
+        now = self._rules.monotonic()
         begun = self._began_again_at
         if key == ApiKey.SASL_HANDSHAKE and (begun is None or now - begun >= REAUTHENTICATION_SECONDS_MIN):
             self._began_again_at = now
@@ -245,7 +247,7 @@ class SaslAuthenticator:
             connection.handle_with(self._serve)
         else:
             self._session = principal, mechanism
-            self._expires_at = monotonic() + lifetime_ms / 1000
+            self._expires_at = self._rules.monotonic() + lifetime_ms / 1000
         connection.frame_bytes_max = self._rules.frame_bytes_max
         self._rules.succeeded(connection, mechanism)
         return True

@@ -4,7 +4,9 @@ from kalda.broker.config import ConfigStore
 from kalda.broker.telemetry.client_metrics_manager import ClientMetricsManager
 from kalda.broker.telemetry.received_metrics import ReceivedMetrics
 from kalda.common.metrics import Metrics, metric_name
+from kalda.common.types import random_uuid
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.settings import BrokerConfig
 
 EXPIRY_CHECK_INTERVAL_MS = 10_000
@@ -12,11 +14,13 @@ EXPIRY_CHECK_INTERVAL_MS = 10_000
 
 
 def build_client_metrics(
-    config: BrokerConfig, config_store: ConfigStore, clock: Clock, metrics: Metrics
+    config: BrokerConfig, config_store: ConfigStore, clock: Clock, random: Random, metrics: Metrics
 ) -> ClientMetricsManager:
     """Make the manager, which follows the subscriptions, and publish what clients push."""
     received = ReceivedMetrics(config.telemetry_max_bytes, config.kalda_client_metrics_series_max)
-    manager = ClientMetricsManager(clock, config.telemetry_max_bytes, received)
+    manager = ClientMetricsManager(
+        clock, config.telemetry_max_bytes, received, new_id=lambda: random_uuid(random)
+    )
     config_store.on_entity_change(manager.on_entity_change)
     _register(metrics, manager, received)
     return manager

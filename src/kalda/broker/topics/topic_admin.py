@@ -9,7 +9,6 @@ placed by `replica_assignment`, names are validated by `topic_names`, settings c
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -45,6 +44,7 @@ from kalda.common.types import UUID, ZERO_UUID, is_other_topic, random_uuid, uui
 from kalda.protocol.messages.create_partitions import CreatePartitionsTopic
 from kalda.protocol.messages.create_topics import CreatableTopic
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
 from kalda.zookeeper.port import WatchEvent
@@ -101,11 +101,11 @@ class TopicAdmin:
         config_store: ConfigStore,
         purgatory: DelayedOperationPurgatory,
         clock: Clock,
-        chance: random.Random | None = None,
+        random: Random,
         *,
         complete_deletions: Callable[[Collection[str]], Awaitable[None]],
     ) -> None:
-        """`purgatory` holds topic operations; `chance` chooses the first broker of an assignment.
+        """`purgatory` holds topic operations; `random` makes ids and chooses first brokers.
 
         `complete_deletions` makes this broker's controller delete topics without waiting for dead brokers; it
         may raise `ApiError`.
@@ -118,7 +118,7 @@ class TopicAdmin:
         self._wait: Final = TopicWait(purgatory)
         self._clock: Final = clock
         self._complete_deletions: Final = complete_deletions
-        self._chance: Final = chance if chance is not None else random.Random()
+        self._random: Final = random
         self.configs: Final = ConfigAdmin(broker_id, config, cluster, metadata_cache, config_store)
         """Changes the settings of topics and brokers."""
         self._being_auto_created: Final[set[str]] = set()
@@ -380,7 +380,7 @@ class TopicAdmin:
             index = next((index for index, each in enumerate(sorted(racks)) if each >= first[0]), 0)
             start = (index, first[1])
         try:
-            return assign_replicas(racks, partitions, replicas, chance=self._chance, start=start)
+            return assign_replicas(racks, partitions, replicas, chance=self._random, start=start)
         except ApiError as error:
             if not cordoned or error.code is not ErrorCode.INVALID_REPLICATION_FACTOR:
                 raise
@@ -403,7 +403,7 @@ class TopicAdmin:
                     number: ReplicaAssignment(brokers) for number, brokers in topic.assignment.items()
                 },
                 config=topic.config,
-                topic_id=random_uuid(),
+                topic_id=random_uuid(self._random),
             )
             for topic in planned
         ]

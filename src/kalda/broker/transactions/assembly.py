@@ -74,6 +74,7 @@ def build_transactions(
         cache,
         marker_appends,
         context.clock,
+        context.runtime.random,
         context.dialer,
         listener=listener,
         timeout_ms=timeout_ms,
@@ -98,7 +99,13 @@ def build_transactions(
         transaction_version=lambda: features.transaction_version,
     )
     verification = TransactionVerification(
-        context.broker_id, cache, coordinator, context.dialer, listener=listener, timeout_ms=timeout_ms
+        context.broker_id,
+        cache,
+        coordinator,
+        context.dialer,
+        context.runtime.random,
+        listener=listener,
+        timeout_ms=timeout_ms,
     )
     gate = ProduceGate(
         replicas, verification, is_verifying=lambda: config.transaction_partition_verification_enable

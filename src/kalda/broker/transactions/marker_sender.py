@@ -28,13 +28,14 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 from kalda.zookeeper.errors import ZooKeeperError
 
 logger: Final = logging.getLogger(__name__)
 
 ROUND_SECONDS: Final = 0.1
 """The time between two looks for markers to send again, so that those for one broker share a request."""
-_BACKOFF: Final = ExponentialBackoff(100, 1_000)
+_BACKOFF_MS: Final = (100, 1_000)
 """The waits before retries. Leaders change within seconds, and producers wait for the markers."""
 
 UNKNOWN_SECONDS_MAX: Final = 5.0
@@ -90,6 +91,7 @@ class TransactionMarkers:
         metadata_cache: MetadataCache,
         appends: MarkerAppends,
         clock: Clock,
+        random: Random,
         dialer: Dialer,
         *,
         listener: str,
@@ -101,6 +103,7 @@ class TransactionMarkers:
         self._cache: Final = metadata_cache
         self._appends: Final = appends
         self._clock: Final = clock
+        self._backoff: Final = ExponentialBackoff(*_BACKOFF_MS, random.uniform)
         self._timeout_seconds: Final = timeout_ms / 1000
         self._jobs: Final[dict[int, set[_Job]]] = {}
         """By partition of ``__transaction_state``."""
@@ -112,6 +115,7 @@ class TransactionMarkers:
             dialer,
             broker_id,
             metadata_cache,
+            random,
             listener=listener,
             timeout_ms=timeout_ms,
             request=self._request,
@@ -288,7 +292,7 @@ class TransactionMarkers:
             if not piece.job.is_dropped:
                 failures = piece.failures + 1
                 again = replace(piece, failures=failures)
-                self._retries.append((now + _BACKOFF.seconds(failures), again))
+                self._retries.append((now + self._backoff.seconds(failures), again))
                 self._has_retries.set()
 
 

@@ -27,6 +27,7 @@ from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnTopic,
     AddPartitionsToTxnTransaction,
 )
+from kalda.runtime.random import Random
 
 logger: Final = logging.getLogger(__name__)
 
@@ -76,6 +77,7 @@ class TransactionVerification:
         cache: MetadataCache,
         coordinator: TransactionCoordinator,
         dialer: Dialer,
+        random: Random,
         *,
         listener: str,
         timeout_ms: int,
@@ -90,6 +92,7 @@ class TransactionVerification:
             dialer,
             broker_id,
             cache,
+            random,
             listener=listener,
             timeout_ms=timeout_ms,
             request=self._request,

@@ -49,8 +49,9 @@ from kalda.clients.values import OffsetAndMetadata, OffsetAndTimestamp
 from kalda.common.errors import ErrorCode
 from kalda.common.types import UUID, TopicPartition
 from kalda.runtime.clock import Clock
-from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.runtime import client_runtime
 
 logger: Final = loop_logger(__name__)
 
@@ -75,14 +76,15 @@ class ConsumerCore:
     Args:
         config: The settings.
         on_ready: Called on the loop when there are new records, errors or callbacks for the user.
-        clock: The wall clock, for `by_duration`.
+        runtime: What the consumer knows of its machine; None is this machine.
     """
 
     def __init__(
-        self, config: ConsumerConfig, on_ready: Callable[[], None], clock: Clock | None = None
+        self, config: ConsumerConfig, on_ready: Callable[[], None], runtime: Runtime | None = None
     ) -> None:
         self.config: Final = config
-        self.clock: Final[Clock] = SystemClock() if clock is None else clock
+        runtime = client_runtime() if runtime is None else runtime
+        self.clock: Final[Clock] = runtime.clock
         self.subscription: Final = SubscriptionState(config.offset_reset)
         self.metrics: Final = ClientMetrics(
             {"client-id": config.client_id},
@@ -100,10 +102,10 @@ class ConsumerCore:
         self.metadata: Final = Metadata(allow_auto_topic_creation=config.allow_auto_create_topics)
         self._missing_partitions: Final = MissingPartitions()
         self.network: Final = NetworkClient(
-            config, self.metadata, self.clock, NetworkMetrics(self.metrics, "consumer")
+            config, self.metadata, runtime, NetworkMetrics(self.metrics, "consumer")
         )
         self.telemetry: Final = (
-            TelemetryReporter(self.network, self.metrics, self._telemetry_resource)
+            TelemetryReporter(self.network, self.metrics, self._telemetry_resource, runtime.random.uniform)
             if config.enable_metrics_push
             else None
         )

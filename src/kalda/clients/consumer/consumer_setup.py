@@ -119,7 +119,7 @@ def create_group(
             core.subscription,
             callbacks,
             options,
-            member_id=uuid_to_text(random_uuid()),
+            member_id=uuid_to_text(random_uuid(core.network.runtime.random)),
             server_assignor=config.group_remote_assignor,
         )
     from kalda.clients.consumer.group.classic_membership import ClassicMembership

@@ -5,7 +5,6 @@ has metadata, and a cluster that does not know the requests is asked again every
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol, TypeVar
 
@@ -16,7 +15,6 @@ from kalda.clients.errors import (
 )
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metrics.registry import ClientMetrics
-from kalda.clients.telemetry.otlp import encode_metrics
 from kalda.clients.telemetry.telemetry_collector import TelemetryCollector
 from kalda.clients.telemetry.telemetry_state import (
     ClientTelemetryState,
@@ -27,6 +25,7 @@ from kalda.clients.telemetry.telemetry_state import (
 from kalda.common.types import UUID
 from kalda.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from kalda.protocol.otlp import encode_metrics
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression, compress
 from kalda.runtime.system.loop_logger import loop_logger
@@ -68,7 +67,7 @@ class TelemetryReporter:
         network: TelemetryNetwork,
         metrics: ClientMetrics,
         resource: Callable[[], Mapping[str, str]],
-        uniform: Callable[[float, float], float] = random.uniform,
+        uniform: Callable[[float, float], float],
     ) -> None:
         self._network: Final = network
         self._clock: Final = metrics.clock

@@ -5,7 +5,6 @@ token and GSSAPI a ticket.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
@@ -15,6 +14,7 @@ from kalda.net.client.client_errors import SaslAuthenticationError
 from kalda.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kalda.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kalda.protocol.schema import Message
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.mechanism import SaslClient, SaslError
 
 NewLogin: TypeAlias = Callable[[str], SaslClient]
@@ -82,4 +82,4 @@ async def log_in(
 
 def renewal_seconds(lifetime_seconds: float) -> float:
     """Return after how many seconds of a session to log in again: not at once with other clients."""
-    return lifetime_seconds * random.uniform(_RENEW_FROM, _RENEW_TO)
+    return lifetime_seconds * SYSTEM_RANDOM.uniform(_RENEW_FROM, _RENEW_TO)

@@ -15,13 +15,14 @@ from kalda.common.backoff import ExponentialBackoff
 from kalda.common.types import BrokerEndpoint
 from kalda.net.peer.dialer import Dialer
 from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.runtime.random import Random
 
 logger: Final = logging.getLogger(__name__)
 
 BATCH_MAX: Final = 500
 """Pieces of work in one request: the receiver decodes so many within milliseconds."""
 
-_BACKOFF: Final = ExponentialBackoff(50, 1_000)
+_BACKOFF_MS: Final = (50, 1_000)
 """The times in which a broker is not dialled again: those of a client's `reconnect.backoff.ms`."""
 
 T = TypeVar("T")
@@ -60,6 +61,7 @@ class PeerBatches(Generic[T]):
         dialer: Dialer,
         broker_id: int,
         endpoints: PeerEndpoints,
+        random: Random,
         *,
         listener: str,
         timeout_ms: int,
@@ -74,6 +76,7 @@ class PeerBatches(Generic[T]):
         self._options: Final = DialOptions(client_id=str(broker_id), timeout_seconds=timeout_ms / 1000)
         self._request: Final = request
         self._failed: Final = failed
+        self._backoff: Final = ExponentialBackoff(*_BACKOFF_MS, random.uniform)
         self._queues: Final[dict[int, list[T]]] = {}
         self._wakers: Final[dict[int, asyncio.Event]] = {}
         self._connections: Final[dict[int, tuple[PeerConnection, BrokerEndpoint]]] = {}
@@ -145,7 +148,7 @@ class PeerBatches(Generic[T]):
             return
         before = self._failures.get(broker_id)
         count = 1 if before is None or before.endpoint != endpoint else before.failures + 1
-        not_before = asyncio.get_running_loop().time() + _BACKOFF.seconds(count)
+        not_before = asyncio.get_running_loop().time() + self._backoff.seconds(count)
         self._failures[broker_id] = _Failure(endpoint, count, not_before)
 
     async def _connection(self, broker_id: int, endpoint: BrokerEndpoint | None) -> PeerConnection:

@@ -19,12 +19,13 @@ from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions, MirrorStatistic
 from kalda.pipelines.mirror.policy import MirrorError
 from kalda.pipelines.mirror_maker2.flow_file import Flow
 from kalda.records.errors import RecordsError
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 logger: Final = logging.getLogger(__name__)
 
 IDLE_S: Final = 0.1
 """Between two looks for new records when there were none."""
-BACKOFF: Final = ExponentialBackoff(1_000, 30_000)
+BACKOFF: Final = ExponentialBackoff(1_000, 30_000, SYSTEM_RANDOM.uniform)
 """The waits before a new start."""
 CONNECTING_STOP_WAIT_S: Final = 1.0
 """How long a stop waits for a flow that still connects: it has no transaction, and a cluster may be away."""

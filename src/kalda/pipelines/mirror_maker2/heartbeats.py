@@ -18,6 +18,7 @@ from kalda.pipelines.mirror.mirror_maker_records import Heartbeat
 from kalda.pipelines.mirror.policy import HEARTBEATS_TOPIC
 from kalda.pipelines.mirror.topic_sync import create_if_missing
 from kalda.pipelines.mirror_maker2.flow_file import Flow, HeartbeatOptions
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 logger: Final = logging.getLogger(__name__)
 
@@ -77,7 +78,7 @@ class Heartbeats:
                 level = logging.DEBUG if self._is_failing else logging.WARNING
                 logger.log(level, "%s cannot be written: %s", self.name, error)
                 self._is_failing = True
-                self._stop.wait(jittered(_BACKOFF_S))
+                self._stop.wait(jittered(_BACKOFF_S, SYSTEM_RANDOM))
             except Exception as error:
                 self.error = error
                 raise

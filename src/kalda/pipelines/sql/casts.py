@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.formats.decimals import as_floats, of_integers
 from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.nodes import SqlError, UnsupportedSqlError
 from kalda.pipelines.sql.values import FLOATS, INTEGERS, TIMESTAMP, Compiled, applied, constant, type_name
@@ -48,7 +49,9 @@ _REGIONS: Final = frozenset(
     )
 )
 _ZONE_SECONDS_MAX: Final = 18 * 3600
-_BLANKS: Final = "".join(map(chr, range(33)))
+_JAVA_BLANKS: Final = "".join(map(chr, range(33)))
+_BLANKS: Final = f"{_JAVA_BLANKS}\x7f"
+"""What Spark removes around a text before it is read; Java alone reads floating-point numbers."""
 
 Convert = Callable[[str], object | None]
 
@@ -65,11 +68,15 @@ def cast(argument: Compiled, kind: pa.DataType, lenient: bool) -> Compiled:
     if pa.types.is_null(source):
         return constant(pa.scalar(None, kind))
     function = _conversion(source, kind, lenient)
+    if lenient:
+        function = _null_where_it_fails(function, kind)
     if argument.constant is not None:
         try:
             return constant(function(pa.array([argument.constant], source))[0])
         except SqlError:
-            pass  # it fails only when rows are evaluated, as in Spark
+            # It fails only when rows are evaluated. Spark completes a time without a date.
+            if kind == TIMESTAMP:
+                raise UnsupportedSqlError(f"{argument.constant} as a timestamp is left to Spark") from None
     return applied(kind, function, argument, fails=not lenient)
 
 
@@ -77,16 +84,18 @@ def _conversion(source: pa.DataType, kind: pa.DataType, lenient: bool) -> Callab
     types = pa.types
     if types.is_string(source):
         return _from_string(kind, lenient)
-    if source in INTEGERS and (kind in INTEGERS or types.is_decimal128(kind)):
-        return _checked(kind, lenient)
+    if source in INTEGERS and kind in INTEGERS:
+        return _checked(kind, lambda values: values.cast(kind))
+    if source in INTEGERS and types.is_decimal128(kind):
+        return _checked(kind, lambda values: of_integers(values, kind))
     if (source in INTEGERS and kind in FLOATS) or (source in FLOATS and kind in FLOATS):
         return lambda values: values.cast(kind, safe=False)
     if source in FLOATS and kind in INTEGERS:
-        return _truncated(kind, lenient)
+        return _truncated(kind)
     if types.is_decimal128(source) and kind in FLOATS:
-        return lambda values: values.cast(kind)
+        return lambda values: as_floats(values, kind)
     if types.is_decimal128(source) and types.is_decimal128(kind) and source.scale <= kind.scale:
-        return _checked(kind, lenient)
+        return _checked(kind, lambda values: values.cast(kind))
     if types.is_boolean(source) and kind in INTEGERS:
         return lambda values: values.cast(kind)
     if types.is_boolean(kind) and source in INTEGERS:
@@ -106,41 +115,45 @@ def _conversion(source: pa.DataType, kind: pa.DataType, lenient: bool) -> Callab
     raise UnsupportedSqlError(f"cast from {type_name(source)} to {type_name(kind)} is not evaluated by Kalda")
 
 
-def _checked(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
+def _checked(kind: pa.DataType, function: Callable[[pa.Array], pa.Array]) -> Callable[[pa.Array], pa.Array]:
     def convert(values: pa.Array) -> pa.Array:
         try:
-            return values.cast(kind)
+            return function(values)
         except pa.ArrowInvalid as error:
-            if lenient:
-                return _each(values, kind)
             raise SqlError(f"a value does not fit {type_name(kind)}: {error}") from error
 
     return convert
 
 
-def _each(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert value by value; what does not fit is null."""
-    found: list[pa.Scalar] = []
-    for value in values:
+def _null_where_it_fails(
+    function: Callable[[pa.Array], pa.Array], kind: pa.DataType
+) -> Callable[[pa.Array], pa.Array]:
+    def convert(values: pa.Array) -> pa.Array:
         try:
-            found.append(value.cast(kind))
-        except pa.ArrowInvalid:
-            found.append(pa.scalar(None, kind))
-    return pa.array([value.as_py() for value in found], kind)
+            return function(values)
+        except SqlError:
+            if len(values) == 1:
+                return pa.nulls(1, kind)
+        half = len(values) // 2
+        return pa.concat_arrays([convert(values.slice(0, half)), convert(values.slice(half))])
+
+    return convert
 
 
-def _truncated(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Array]:
+def _truncated(kind: pa.DataType) -> Callable[[pa.Array], pa.Array]:
     bound = float(1 << (kind.bit_width - 1))
 
     def convert(values: pa.Array) -> pa.Array:
         whole = pc.trunc(values.cast(pa.float64()))
-        fits = pc.and_(pc.greater_equal(whole, -bound), pc.less(whole, bound))
+        # Java compares with the largest bigint as a double, which is 2^63.
+        is_last = pc.equal(whole, bound) if kind == pa.int64() else pa.scalar(False)
+        fits = pc.and_(pc.greater_equal(whole, -bound), pc.or_(pc.less(whole, bound), is_last))
         if pc.all(fits, skip_nulls=True).as_py() is False:
-            if not lenient:
-                bad = whole.filter(pc.invert(fits))[0]
-                raise SqlError(f"{bad} does not fit {type_name(kind)}")
-            whole = pc.if_else(fits, whole, None)
-        return whole.cast(kind, safe=False)
+            bad = whole.filter(pc.invert(fits))[0]
+            raise SqlError(f"{bad} does not fit {type_name(kind)}")
+        if kind != pa.int64():
+            return whole.cast(kind, safe=False)
+        return pc.if_else(is_last, (1 << 63) - 1, pc.if_else(is_last, 0.0, whole).cast(kind, safe=False))
 
     return convert
 
@@ -186,13 +199,15 @@ def _from_string(kind: pa.DataType, lenient: bool) -> Callable[[pa.Array], pa.Ar
     if each is None:
         raise UnsupportedSqlError(f"cast from string to {type_name(kind)} is not evaluated by Kalda")
 
+    blanks = _JAVA_BLANKS if kind in FLOATS else _BLANKS
+
     def convert(values: pa.Array) -> pa.Array:
         quick = None if not types.is_integer(kind) else _quick(values, kind)
         if quick is not None:
             return quick
         found: list[object] = []
         for text in values.to_pylist():
-            value = None if text is None else each(text.strip(_BLANKS))
+            value = None if text is None else each(text.strip(blanks))
             if value is None and text is not None and not lenient:
                 raise SqlError(f"{text[:60]!r} cannot be cast to {type_name(kind)}")
             found.append(value)

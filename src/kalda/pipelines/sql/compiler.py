@@ -211,7 +211,7 @@ def _call(name: str, arguments: list[Compiled]) -> Compiled:
 
 
 def _boolean(expression: Compiled, place: str) -> Compiled:
-    if pa.types.is_null(expression.type):
+    if pa.types.is_null(expression.type) and place != "when":
         return constant(pa.scalar(None, pa.bool_()))
     if expression.type != pa.bool_():
         raise UnsupportedSqlError(f"{place} needs a boolean, and {type_name(expression.type)} is none")
@@ -314,7 +314,7 @@ def _division(name: str, arguments: list[Compiled]) -> Compiled:
             _refuse_zero(dividend, divisor, name)
             return pc.divide(dividend, divisor)
 
-        return applied(pa.float64(), divide, one, other, fails=True)
+        return applied(pa.float64(), divide, one, other, fails=True, is_reversed=True)
     if one.type not in INTEGERS:
         raise UnsupportedSqlError(f"{name} of {type_name(one.type)} is not evaluated by Kalda")
     if name == "div":
@@ -329,7 +329,7 @@ def _division(name: str, arguments: list[Compiled]) -> Compiled:
         rest = pc.subtract(dividend, pc.multiply(quotient, divisor))
         return pc.if_else(minus_one, pa.scalar(0, divisor.type), rest)
 
-    return applied(one.type, _safely(whole, name), one, other, fails=True)
+    return applied(one.type, _safely(whole, name), one, other, fails=True, is_reversed=True)
 
 
 def _refuse_zero(dividend: pa.Array, divisor: pa.Array, name: str) -> None:

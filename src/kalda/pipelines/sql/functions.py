@@ -6,6 +6,7 @@ on Java's formatting or regular expressions, on the clock or on chance is left t
 
 import base64
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -80,6 +81,10 @@ def _concat(name: str, arguments: list[Compiled]) -> Compiled:
     return applied(_STRING, join, *texts)
 
 
+_REST: Final = (1 << 31) - 1
+"""The length that Spark takes where none is given."""
+
+
 def _substring(name: str, arguments: list[Compiled]) -> Compiled:
     """Build ``substring(text, position[, length])``: positions count from 1, or from the end."""
     bounds: list[int] = [a.constant.as_py() for a in arguments[1:] if a.constant is not None]
@@ -100,7 +105,7 @@ def _substring(name: str, arguments: list[Compiled]) -> Compiled:
 
         def from_end(text: str) -> str:
             start = len(text) + position
-            end = len(text) if length is None else max(start + length, 0)
+            end = max(start + (_REST if length is None else length), 0)
             return text[max(start, 0) : end]
 
         return applied(
@@ -130,6 +135,16 @@ def _match(function: Callable[..., pa.Array]) -> Build:
         return applied(pa.bool_(), lambda values: function(values, pattern), arguments[0])
 
     return build
+
+
+def _like(name: str, arguments: list[Compiled]) -> Compiled:
+    """Build ``like``; Spark refuses a pattern with a backslash before another sign than %, _ and itself."""
+    pattern = arguments[1].constant if len(arguments) == 2 else None
+    if pattern is not None and pattern.type == _STRING and pattern.is_valid:
+        rest = re.sub(r"\\[%_\\]", "", pattern.as_py())
+        if "\\" in rest:
+            raise _refused(name, arguments)
+    return _match(pc.match_like)(name, arguments)
 
 
 def _replace(name: str, arguments: list[Compiled]) -> Compiled:
@@ -183,7 +198,9 @@ def _date_trunc(name: str, arguments: list[Compiled]) -> Compiled:
     return applied(TIMESTAMP, lambda values: calendar.truncated(values, unit), moments, fails=True)
 
 
-_PATTERN: Final = (("yyyy", "%Y"), ("MM", "%m"), ("dd", "%d"), ("HH", "%H"), ("mm", "%M"))
+_PATTERN: Final = {"yyyy": "%Y", "MM": "%m", "dd": "%d", "HH": "%H", "mm": "%M"}
+_RUN: Final = re.compile(r"([A-Za-z])\1*")
+"""A letter and its repetitions, which are one field of a pattern: ``MMMM`` is not twice ``MM``."""
 
 
 def _date_format(name: str, arguments: list[Compiled]) -> Compiled:
@@ -194,11 +211,11 @@ def _date_format(name: str, arguments: list[Compiled]) -> Compiled:
         or arguments[0].type not in (TIMESTAMP, pa.date32())
     ):
         raise _refused(name, arguments)
-    rest = pattern = str(arguments[1].constant.as_py())
-    for java, strftime in _PATTERN:
-        pattern, rest = pattern.replace(java, strftime), rest.replace(java, "")
-    if any(c.isalpha() or c in "'[]{}#%" for c in rest):
+    given = str(arguments[1].constant.as_py())
+    fields = {match[0] for match in _RUN.finditer(given)}
+    if not fields <= _PATTERN.keys() or any(c.isalpha() or c in "'[]{}#%" for c in _RUN.sub("", given)):
         raise _refused(name, arguments)
+    pattern = _RUN.sub(lambda match: _PATTERN[match[0]], given)
     return applied(_STRING, lambda values: calendar.formatted(values, pattern), _moment(arguments[0]))
 
 
@@ -279,21 +296,16 @@ def _whole(function: Callable[[pa.Array], pa.Array]) -> Build:
     def build(name: str, arguments: list[Compiled]) -> Compiled:
         if len(arguments) != 1 or arguments[0].type != pa.float64():
             raise _refused(name, arguments)
-        rounded = applied(pa.float64(), function, arguments[0])
-        return Compiled(
-            pa.int64(), lambda rows: _saturated(rounded.values(rows)), rounded.may_fail
-        )  # Java's conversion: NaN is 0, what is too large is the limit
+
+        def whole(values: pa.Array) -> pa.Array:
+            rounded, limit = function(values), float(1 << 63)
+            if pc.any(pc.or_(pc.greater_equal(rounded, limit), pc.less(rounded, -limit))).as_py():
+                raise SqlError(f"{name}: a value does not fit bigint")
+            return pc.if_else(pc.is_nan(rounded), 0.0, rounded).cast(pa.int64())
+
+        return applied(pa.int64(), whole, arguments[0], fails=True)
 
     return build
-
-
-def _saturated(values: pa.Array) -> pa.Array:
-    limit = float(1 << 63)
-    inside = pc.and_(pc.less(values, limit), pc.greater_equal(values, -limit))
-    numbers = pc.if_else(inside, values, 0.0).cast(pa.int64(), safe=False)
-    over = pc.greater_equal(values, limit)
-    under = pc.less(values, -limit)
-    return pc.if_else(over, (1 << 63) - 1, pc.if_else(under, -(1 << 63), numbers))
 
 
 def _nan(name: str, arguments: list[Compiled]) -> Compiled:
@@ -365,7 +377,7 @@ def _concat_ws(name: str, arguments: list[Compiled]) -> Compiled:
         rows = zip(*(column.to_pylist() for column in columns), strict=True)
         return pa.array([_joined(separator, parts) for separator, *parts in rows], _STRING)
 
-    return applied(_STRING, join, *arguments)
+    return applied(_STRING, join, *arguments, takes_nulls=True)
 
 
 def _joined(separator: str | None, parts: Sequence[str | None]) -> str | None:
@@ -386,7 +398,7 @@ def _extreme(function: Callable[..., pa.Array]) -> Build:
                 return function(*columns)
             return function(*(column.cast(pa.int64()) for column in columns)).cast(kind)
 
-        return applied(kind, chosen, *arguments)
+        return applied(kind, chosen, *arguments, takes_nulls=True)
 
     return build
 
@@ -481,7 +493,7 @@ FUNCTIONS: Final[Mapping[str, Build]] = {
     "concat": _concat,
     "substring": _substring,
     "substr": _substring,
-    "like": _match(pc.match_like),
+    "like": _like,
     "startswith": _match(pc.starts_with),
     "endswith": _match(pc.ends_with),
     "contains": _match(pc.match_substring),

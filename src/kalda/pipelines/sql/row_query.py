@@ -4,12 +4,21 @@ Both are picklable values: they hold the parsed text, and compile it for the sch
 they see. Only the process that creates them imports the parser, which takes longer than a small task.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from kalda.pipelines.sql.compiler import check_functions, compile_node, depends_on_types, find_column
-from kalda.pipelines.sql.nodes import Column, InvalidSqlError, Item, Node, Star, UnsupportedSqlError
+from kalda.pipelines.sql.nodes import (
+    Column,
+    InvalidSqlError,
+    Item,
+    Node,
+    SqlError,
+    Star,
+    UnsupportedSqlError,
+)
 from kalda.pipelines.sql.values import Compiled, is_true, type_name
 
 
@@ -63,13 +72,14 @@ class RowQuery:
             UnsupportedSqlError: Kalda does not evaluate the query on these columns.
         """
         query = self._for(rows.schema)
-        if query.where is not None:
-            rows = rows.filter(is_true(query.where.values(rows)))
-        if query.columns is None:
-            return rows
-        return pa.RecordBatch.from_arrays(
-            [column.values(rows) for column in query.columns], schema=query.schema
-        )
+        with _failures_of_rows():
+            if query.where is not None:
+                rows = rows.filter(is_true(query.where.values(rows)))
+            if query.columns is None:
+                return rows
+            return pa.RecordBatch.from_arrays(
+                [column.values(rows) for column in query.columns], schema=query.schema
+            )
 
     def _for(self, schema: pa.Schema) -> "_Query":
         if self._compiled is None or not self._compiled.input.equals(schema):
@@ -148,12 +158,23 @@ class RowCondition:
             SqlError: The condition fails for a row.
             UnsupportedSqlError: Kalda does not evaluate the condition on these columns.
         """
-        return is_true(self._for(rows.schema).values(rows))
+        condition = self._for(rows.schema)
+        with _failures_of_rows():
+            return is_true(condition.values(rows))
 
     def _for(self, schema: pa.Schema) -> Compiled:
         if self._compiled is None or not self._compiled[0].equals(schema):
             self._compiled = schema, _condition(compile_node(self._node, schema), self.text)
         return self._compiled[1]
+
+
+@contextmanager
+def _failures_of_rows() -> Iterator[None]:
+    """Raise what Arrow refuses as an error of some of the rows, so that the others can be computed."""
+    try:
+        yield
+    except (pa.ArrowException, OverflowError) as error:
+        raise SqlError(f"{type(error).__name__}: {error}") from error
 
 
 def _starred(star: Star, schema: pa.Schema) -> list[str]:

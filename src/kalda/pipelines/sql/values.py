@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kalda.formats.ddl import type_ddl
+from kalda.formats.decimals import as_floats, of_integers
 from kalda.formats.spec import FormatError
 from kalda.pipelines.sql.nodes import UnsupportedSqlError
 
@@ -46,16 +47,38 @@ def constant(value: pa.Scalar) -> Compiled:
 
 
 def applied(
-    kind: pa.DataType, function: Callable[..., pa.Array], *arguments: Compiled, fails: bool = False
+    kind: pa.DataType,
+    function: Callable[..., pa.Array],
+    *arguments: Compiled,
+    fails: bool = False,
+    takes_nulls: bool = False,
+    is_reversed: bool = False,
 ) -> Compiled:
-    """Return an expression that applies a function to the values of its arguments."""
+    """Return an expression that applies a function to the values of its arguments.
+
+    Args:
+        kind: The type of the values.
+        function: Returns null for a row where an argument is null, unless `takes_nulls`.
+        arguments: Computed in their order, or from the last one with `is_reversed`; each only for the rows in
+            which those before it are not null, as Spark does it.
+        fails: Whether the function raises `SqlError` for some rows.
+    """
     if not fails and arguments and all(argument.constant is not None for argument in arguments):
         return constant(function(*[pa.array([a.constant], a.type) for a in arguments])[0].cast(kind))
-    return Compiled(
-        kind,
-        lambda rows: function(*[argument.values(rows) for argument in arguments]),
-        fails or any(argument.may_fail for argument in arguments),
-    )
+    ordered = arguments[::-1] if is_reversed else arguments
+    is_eager = takes_nulls or not any(argument.may_fail for argument in ordered[1:])
+
+    def values(rows: pa.RecordBatch) -> pa.Array:
+        if is_eager:
+            return function(*[argument.values(rows) for argument in arguments])
+        found: list[pa.Array] = []
+        wanted = pa.repeat(pa.scalar(True), rows.num_rows)
+        for argument in ordered:
+            found.append(values_where(argument, rows, wanted))
+            wanted = pc.and_(wanted, found[-1].is_valid())
+        return function(*(found[::-1] if is_reversed else found))
+
+    return Compiled(kind, values, fails or any(argument.may_fail for argument in arguments))
 
 
 def values_where(expression: Compiled, rows: pa.RecordBatch, mask: pa.BooleanArray) -> pa.Array:
@@ -92,9 +115,15 @@ def converted(expression: Compiled, kind: pa.DataType) -> Compiled:
     """Return an expression as a wider type; this never fails for a row."""
     if expression.type == kind:
         return expression
-    if expression.constant is not None:
-        return constant(expression.constant.cast(kind))
-    return applied(kind, lambda values: values.cast(kind), expression)
+
+    def convert(values: pa.Array) -> pa.Array:
+        if kind in FLOATS:
+            is_decimal = pa.types.is_decimal(values.type)
+            return as_floats(values, kind) if is_decimal else values.cast(kind, safe=False)
+        is_integer = pa.types.is_integer(values.type)
+        return of_integers(values, kind) if is_integer and pa.types.is_decimal(kind) else values.cast(kind)
+
+    return applied(kind, convert, expression)
 
 
 def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType:

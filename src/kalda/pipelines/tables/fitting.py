@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kalda.formats.decimals import of_integers
 from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.sql.row_query import RowCondition
@@ -35,7 +36,6 @@ _SHOWN_CHARACTERS: Final = 100
 """A message shows so much of a value; the record has it whole."""
 _MICROS: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DAYS: Final = (-719_162, 2_932_896)
-_INTEGER_DIGITS: Final = 20
 _YEARS: Final = "it lies outside the years 1 to 9999"
 
 _TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
@@ -379,8 +379,7 @@ def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if is_time and column.type.unit == "ns":
         return column.cast(kind, safe=False)  # tables have microseconds
     if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-        # Arrow asks for a type that holds each integer, and then for the values.
-        column = column.cast(pa.decimal128(min(_INTEGER_DIGITS + kind.scale, 38), kind.scale))
+        return of_integers(column, kind)
     made = column.cast(kind)
     if pa.types.is_floating(column.type) and pa.types.is_floating(kind):
         same = pc.or_kleene(pc.equal(made.cast(column.type), column), pc.is_nan(column))

@@ -69,6 +69,7 @@ from kalda.pipelines.tables.schemas import EvolutionRules, conform, evolve, tabl
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.tables.upsert import HIDDEN, check_upsert, last_rows, without_hidden
 from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 logger: Final = logging.getLogger(__name__)
 
@@ -505,7 +506,7 @@ class IcebergTable:
                 self._unchanged = 0
                 message = f"The table {self.spec.table} does not take the commit: {error}"
                 raise TableError(message) from error
-        time.sleep(jittered(min(1.0, WAIT_S * (attempt + 1))))
+        time.sleep(jittered(min(1.0, WAIT_S * (attempt + 1)), SYSTEM_RANDOM))
 
     def _check_same(self, table: LoadedTable, uuid: UUID | None) -> None:
         """Check that a table was not dropped and created again, with other field ids perhaps.

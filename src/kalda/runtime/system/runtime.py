@@ -1,12 +1,18 @@
-"""The five ports of this machine: `system_runtime`."""
+"""The five ports of this machine: `system_runtime` for servers, `client_runtime` for clients."""
 
-from kalda.runtime.background import Background
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from kalda.runtime.background import Background, InlineExecutor
 from kalda.runtime.filesystem import FileSystem
 from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.runtime.system.random import SYSTEM_RANDOM
+
+T = TypeVar("T")
 
 
 def system_runtime(background: Background, file_system: FileSystem | None = None) -> Runtime:
@@ -18,3 +24,16 @@ def system_runtime(background: Background, file_system: FileSystem | None = None
         file_system=OsFileSystem() if file_system is None else file_system,
         background=background,
     )
+
+
+class _ClientBackground(InlineExecutor):
+    """A client submits no work; what may block for long, such as a login, runs on asyncio's threads."""
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Call it on a thread."""
+        return await asyncio.to_thread(function)
+
+
+def client_runtime() -> Runtime:
+    """Return the ports of this machine for a client, which owns no threads and writes no files."""
+    return system_runtime(_ClientBackground())

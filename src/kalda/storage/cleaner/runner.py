@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import kalda
 from kalda.records.errors import RecordsError
+from kalda.runtime.background import Background
 from kalda.runtime.filesystem import FileSystem
 from kalda.storage.cleaner.cleaner import Cleaner
 from kalda.storage.cleaner.job import (
@@ -110,7 +111,8 @@ class InlineRunner:
 class ProcessRunner:
     """Cleans in a child process."""
 
-    def __init__(self) -> None:
+    def __init__(self, background: Background) -> None:
+        self._background: Final = background
         self._process: asyncio.subprocess.Process | None = None
         self._is_running = False
         self._is_aborted = False
@@ -191,14 +193,12 @@ class ProcessRunner:
             # The child imports the same package, also after a change of the import path.
             package = str(Path(kalda.__file__).parents[1])
             path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-            process = self._process = await asyncio.create_subprocess_exec(
+            process = self._process = await self._background.start_process(
                 sys.executable,
                 "-m",
                 "kalda.storage.cleaner.worker",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env={**os.environ, "PYTHONPATH": path},
-                limit=_REPORT_BYTES_MAX,
+                environment={**os.environ, "PYTHONPATH": path},
+                line_bytes_max=_REPORT_BYTES_MAX,
             )
             logger.debug("the cleaner's process is %d", process.pid)
             if self._is_aborted:

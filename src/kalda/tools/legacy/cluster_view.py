@@ -9,6 +9,7 @@ from kalda.command.zookeeper_session import open_zookeeper
 from kalda.common.types import TopicPartition
 from kalda.runtime.network import address_text
 from kalda.runtime.system.clock import SystemClock
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 if TYPE_CHECKING:
     from kalda.clients.consumer.async_consumer import AsyncConsumer
@@ -24,7 +25,7 @@ class ClusterView:
         from kalda.cluster.cluster_store import ClusterStore
 
         self.zookeeper: Final = zookeeper
-        self._store: Final = ClusterStore(zookeeper, SystemClock())
+        self._store: Final = ClusterStore(zookeeper, SystemClock(), SYSTEM_RANDOM)
 
     async def brokers(self) -> dict[int, str]:
         """Return the addresses of the live brokers, host:port.

@@ -17,6 +17,8 @@ from typing import Any, Final
 from kalda.common.backoff import ExponentialBackoff, Pacer, jittered
 from kalda.net.client.stream import connect_stream
 from kalda.runtime.error_text import error_text
+from kalda.runtime.random import Random
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
 from kalda.zookeeper.client.calls import Call, group_calls
 from kalda.zookeeper.client.client_watches import ClientWatches
@@ -64,7 +66,7 @@ _END_SESSION_SECONDS_MAX: Final = 5.0
 """How long `end_session` may take: it is optional, because the time-out ends the session too."""
 
 _EXPIRIES_FREE: Final = 2
-_EXPIRY_BACKOFF: Final = ExponentialBackoff(50, 1_000)
+_EXPIRY_BACKOFF_MS: Final = (50, 1_000)
 """Sessions that end one after the other before their time-out may have passed: after the free ones, each next
 one waits longer."""
 
@@ -101,6 +103,7 @@ class EnsembleClient:
         max_in_flight: int,
         connect: Connect,
         security: ClientSecurity,
+        random: Random,
     ) -> None:
         servers, chroot = split_chroot(hosts, is_secure=security.restricts_access)
         self._hosts = hosts
@@ -108,12 +111,12 @@ class EnsembleClient:
         self._session_timeout_ms = session_timeout_ms
         self._max_in_flight = max_in_flight
         self._loop = asyncio.get_running_loop()
-        self._servers = Servers(servers, session_timeout_ms, connect, security)
+        self._servers = Servers(servers, session_timeout_ms, connect, security, random)
         self._link: Link
         self._session_id = 0
         self._opened_at: float | None = None
         """When the session was opened; None before."""
-        self._pacer = Pacer(_EXPIRY_BACKOFF, _EXPIRIES_FREE)
+        self._pacer = Pacer(ExponentialBackoff(*_EXPIRY_BACKOFF_MS, random.uniform), _EXPIRIES_FREE)
         self._state = SessionState.SUSPENDED
         self._listeners: list[StateListener] = []
         self._watches = ClientWatches()
@@ -138,6 +141,7 @@ class EnsembleClient:
         creates_chroot: bool = True,
         connect: Connect = connect_stream,
         security: ClientSecurity = PLAINTEXT,
+        random: Random = SYSTEM_RANDOM,
     ) -> "EnsembleClient":
         """Open a session with one of the servers, and create the chroot if it is missing.
 
@@ -157,6 +161,7 @@ class EnsembleClient:
             max_in_flight=max_in_flight,
             connect=connect,
             security=security,
+            random=random,
         )
         try:
             await zookeeper._open_first(connection_timeout_ms, creates_chroot=creates_chroot)
@@ -453,7 +458,7 @@ class EnsembleClient:
                 if self._loop.time() >= deadline:
                     raise
                 logger.info("the chroot of `zookeeper.connect`=%s is not created yet: %s", self._hosts, error)
-            await asyncio.sleep(jittered(_CHROOT_PAUSE_SECONDS))
+            await asyncio.sleep(jittered(_CHROOT_PAUSE_SECONDS, self._servers.random))
 
     async def _ensure_chroot(self) -> None:
         chroot, self._chroot = self._chroot, Chroot("", is_secure=self._chroot.is_secure)

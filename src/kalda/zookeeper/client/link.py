@@ -118,7 +118,7 @@ class Link:
 
     async def _run(self, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
-        backoff = ExponentialBackoff(_RECONNECT_MS, RECONNECT_MAX_MS)
+        backoff = ExponentialBackoff(_RECONNECT_MS, RECONNECT_MAX_MS, self._servers.random.uniform)
         failures = 0
         while True:
             for host, port in self._servers.in_any_order():

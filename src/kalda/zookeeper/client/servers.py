@@ -1,12 +1,12 @@
 """The addresses of ZooKeeper servers, and how to connect to them."""
 
-import random
 import re
-import secrets
 from collections.abc import Awaitable
 from typing import Final, Protocol
 
 from kalda.net.client.stream import PiecewiseStream, connect_stream
+from kalda.runtime.random import Random, random_text
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.tls.client import TlsClient
 from kalda.security.tls.contexts import client_context
 from kalda.security.zookeeper.client_security import PLAINTEXT, ClientSecurity
@@ -45,8 +45,10 @@ class Servers:
         session_timeout_ms: int,
         connect: Connect = connect_stream,
         security: ClientSecurity = PLAINTEXT,
+        random: Random = SYSTEM_RANDOM,
     ) -> None:
         self._addresses: Final = [_address(entry.strip(), text) for entry in text.split(",")]
+        self.random: Final = random
         self.session_timeout_ms: Final = session_timeout_ms
         self.timeout_seconds: Final = session_timeout_ms / 1000 / len(self._addresses)
         """How long a server may take to open a session: the others need their turn within the time-out."""
@@ -61,13 +63,13 @@ class Servers:
 
     def in_any_order(self) -> list[tuple[str, int]]:
         """Return the addresses in another order each time, so that clients spread over the servers."""
-        return random.sample(self._addresses, len(self._addresses))
+        return self.random.sample(self._addresses, len(self._addresses))
 
     def new_login(self) -> DigestMd5Client | None:
         """Return the login of a new connection, or None."""
         if self._login is None:
             return None
-        nonce = secrets.token_urlsafe(_CNONCE_BYTES)
+        nonce = random_text(self.random, _CNONCE_BYTES)
         return DigestMd5Client(self._login.user, self._login.password, nonce)
 
     async def connect(self, host: str, port: int) -> PiecewiseStream:

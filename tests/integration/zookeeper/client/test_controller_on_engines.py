@@ -12,6 +12,7 @@ from kalda.controller.driver import ControllerDriver
 from kalda.runtime.system.clock import SystemClock
 from kalda.zookeeper.port import ZooKeeperClient
 from tests.integration.zookeeper.client.engines import Engine, EnsembleEngine, eventually
+from tests.runtimes import seeded
 from tests.unit.controller.stage import Brokers, registration, topic
 
 P0 = TopicPartition("t", 0)
@@ -22,7 +23,7 @@ class Node:
 
     def __init__(self, broker_id: int, session: ZooKeeperClient, ear: Brokers) -> None:
         self.session = session
-        self.cluster = ClusterStore(session, SystemClock())
+        self.cluster = ClusterStore(session, SystemClock(), seeded())
         self.id = broker_id
         self.driver = ControllerDriver(broker_id, self.cluster, ear, SystemClock())
         self.task: asyncio.Task[None] | None = None

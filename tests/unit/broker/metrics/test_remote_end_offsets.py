@@ -23,6 +23,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kalda.runtime.clock import ManualClock
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import TOPIC, leadership
 
 A, B, UNKNOWN = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1), TopicPartition("gone", 0)
@@ -77,7 +78,7 @@ class Scraped:
             UpdateMetadata(1, 1, [leadership(index, leader=2, replicas=(2,)) for index in (0, 1)], brokers)
         )
         self.ends = RemoteEndOffsets(
-            1, cache, self.clock, cast("Any", self.peer), listener="PLAINTEXT", timeout_ms=1000
+            1, cache, self.clock, cast("Any", self.peer), seeded(), listener="PLAINTEXT", timeout_ms=1000
         )
 
     async def scrape(self) -> list[int | None]:

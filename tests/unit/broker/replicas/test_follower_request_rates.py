@@ -20,6 +20,7 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kalda.protocol.schema import Message
+from tests.runtimes import seeded
 from tests.unit.broker.replicas.follower_fixtures import LEADER, TOPIC_ID, VERSION, Follower, fetched
 from tests.virtual_time import LoopClock, run_virtual
 
@@ -86,6 +87,7 @@ def test_no_error_makes_a_follower_ask_without_pauses(monkeypatch: pytest.Monkey
             wake=lambda _: None,
             on_connected=lambda _: None,
             clock=cast("Any", LoopClock()),
+            random=seeded(),
         )
         fetcher.follow(follower.replica())
         task = asyncio.get_running_loop().create_task(fetcher.run(), name="fetcher of the test")

@@ -14,6 +14,7 @@ from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.zookeeper.errors import ConnectionLossError, ZooKeeperError
 from kalda.zookeeper.port import Operation, OperationResult, SessionState
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import batch, leadership
 from tests.unit.broker.leading_fakes import LAG_SECONDS, Leading, pending
 
@@ -415,7 +416,7 @@ async def test_a_notice_that_fails_is_sent_later(broker: Leading) -> None:
 async def test_a_session_that_was_lost_and_is_anew_makes_leadership_doubtful(broker: Leading) -> None:
     await broker.lead(0, 1)
     await broker.elect(2, 4, index=1)
-    check = LeadershipCheck(broker.replicas, broker.changes)
+    check = LeadershipCheck(broker.replicas, broker.changes, seeded())
     task = asyncio.ensure_future(check.run())
     for state in (SessionState.SUSPENDED, SessionState.CONNECTED):
         check.on_session(state)
@@ -436,5 +437,5 @@ async def test_a_check_of_leadership_that_fails_is_due_again(broker: Leading) ->
         raise ConnectionLossError("gone")
 
     broker.zookeeper.get_many = fail  # type: ignore[assignment,method-assign]  # a fault
-    assert not await LeadershipCheck(broker.replicas, broker.changes).check()
+    assert not await LeadershipCheck(broker.replicas, broker.changes, seeded()).check()
     assert broker.partition().is_leader

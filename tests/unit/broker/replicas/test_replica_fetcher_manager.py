@@ -13,6 +13,7 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.types import BrokerEndpoint
 from kalda.net.peer.peer_connection import DialOptions
 from kalda.protocol.fast.fetch import parse_fetch_request
+from tests.runtimes import seeded
 from tests.unit.broker.replicas.follower_fixtures import EPOCH, FOLLOWER, LEADER, TOPIC_ID, Follower
 
 OTHER_LEADER = 3
@@ -70,6 +71,7 @@ async def managing(leader: OldLeader | None) -> AsyncIterator[ReplicaFetcherMana
             wake=lambda _: None,
             broker_epoch=lambda: 40,
             clock=follower.clock,
+            random=seeded(),
             tasks=tasks,
         )
         yield manager

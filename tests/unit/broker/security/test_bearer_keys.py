@@ -10,6 +10,7 @@ import pytest
 
 from kalda.broker.security.bearer_keys import BearerKeys, KeysError, KeyTimes
 from kalda.security.sasl.signed_token import KeySet
+from tests.runtimes import runtime_with
 from tests.virtual_time import LoopClock, run_virtual
 
 TIMES = KeyTimes(refresh_ms=60_000, retry_backoff_ms=100, retry_backoff_max_ms=1000)
@@ -23,7 +24,11 @@ class Reads:
         self.is_failing = False
         self.file_state = 0
         self.keys = BearerKeys(
-            "L", self._read, TIMES, LoopClock(), (lambda: self.file_state) if has_file else None
+            "L",
+            self._read,
+            TIMES,
+            runtime_with(clock=LoopClock()),
+            (lambda: self.file_state) if has_file else None,
         )
 
     def _read(self) -> KeySet:

@@ -9,19 +9,24 @@ from typing import cast
 import pytest
 
 from kalda.broker.config import ConfigStore
-from kalda.broker.security import host_addresses
 from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.broker.security.host_addresses import HostAddresses, resolve
-from kalda.runtime.clock import ManualClock
+from kalda.runtime.system.network import SystemNetwork
 from kalda.settings import BrokerConfig
+from tests.runtimes import runtime_with
 
 NAMES = {"a.example": "10.0.0.1", "b.example": "10.0.0.2"}
 RATE = "connection_creation_rate"
 
 
-@pytest.fixture(autouse=True)
-def without_dns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_addresses, "resolve", NAMES.get)
+class Names(SystemNetwork):
+    """A resolver that knows some names."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    async def address_of(self, host: str) -> str | None:
+        return self.names.get(host)
 
 
 class Waiting:
@@ -29,7 +34,8 @@ class Waiting:
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
-        self.hosts = HostAddresses(self.changed.set)
+        self.network = Names(NAMES)
+        self.hosts = HostAddresses(self.network, self.changed.set)
 
 
 async def test_names_are_left_out_until_they_have_an_address() -> None:
@@ -52,12 +58,12 @@ async def test_a_name_without_an_address_limits_nothing(caplog: pytest.LogCaptur
     ]
 
 
-async def test_a_name_that_comes_back_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_name_that_comes_back_is_looked_up_again() -> None:
     waiting = Waiting()
     waiting.hosts.by_address({"a.example": 2})
     await waiting.changed.wait()
     waiting.hosts.by_address({})
-    monkeypatch.setattr(host_addresses, "resolve", {"a.example": "10.0.0.7"}.get)
+    waiting.network.names = {"a.example": "10.0.0.7"}
     waiting.changed.clear()
     waiting.hosts.by_address({"a.example": 2})
     await waiting.changed.wait()
@@ -68,7 +74,7 @@ async def test_quotas_of_names_bound_addresses() -> None:
     """A quota that is removed no longer bounds the address that the name had."""
     config = BrokerConfig.from_properties({})
     store = ConfigStore(config)
-    throttle = ClientThrottle(config, store, ManualClock())
+    throttle = ClientThrottle(config, store, runtime_with(network=Names(NAMES)))
     rates: dict[str | None, int | None] = {}
     changed = asyncio.Event()
 
@@ -96,11 +102,11 @@ async def test_quotas_of_names_bound_addresses() -> None:
     assert {None: 9, "10.0.0.2": 7, "192.0.2.7": 8} == late
 
 
-def test_an_address_of_ipv4_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_address_of_ipv4_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in Java, which prefers it unless told otherwise."""
     infos = [
         (socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("::1", 0, 0, 0)),
         (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", 0)),
     ]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: cast("list[object]", list(infos)))
-    assert "127.0.0.1" == resolve("localhost")
+    assert "127.0.0.1" == await resolve(SystemNetwork(), "localhost")

@@ -28,6 +28,7 @@ from kalda.protocol.messages.write_txn_markers import (
 )
 from kalda.runtime.clock import Clock, ManualClock
 from kalda.zookeeper.errors import ConnectionLossError
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import leadership
 from tests.virtual_time import LoopClock, run_virtual
 
@@ -106,6 +107,7 @@ class Sender:
             self.cache,
             cast("Any", self.appends),
             clock or self.clock,
+            seeded(),
             cast("Any", self.peer),
             listener="PLAINTEXT",
             timeout_ms=1000,
@@ -296,6 +298,7 @@ async def test_work_that_piles_up_goes_out_together_and_comes_back_if_nobody_is_
         cast("Any", peer),
         1,
         cast("Any", SimpleNamespace(endpoint=lambda id, _: endpoints.get(id), on_change=lambda _: None)),
+        seeded(),
         listener="PLAINTEXT",
         timeout_ms=1000,
         request=cast("Any", request),

@@ -20,6 +20,7 @@ from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnResult,
     AddPartitionsToTxnTopicResult,
 )
+from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import leadership
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -111,6 +112,7 @@ class Asker:
             cache,
             cast("Any", FakeCoordinator()),
             cast("Any", self.peer),
+            seeded(),
             listener="PLAINTEXT",
             timeout_ms=1000,
         )

@@ -12,6 +12,7 @@ from kalda.clients.legacy.producer.partitioner import DefaultPartitioner
 from kalda.clients.metadata import ClusterMetadata
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
+from tests.runtimes import runtime_with
 from tests.unit.clients import metadata_responses as metadata
 from tests.virtual_time import LoopClock, run_virtual
 
@@ -95,7 +96,7 @@ def dispatcher(discovery: ScriptedDiscovery, brokers: Brokers, **options: object
         discovery,
         DefaultPartitioner().partition,
         brokers,
-        LoopClock(),
+        runtime_with(clock=LoopClock()),
         random_below=lambda below: below - 1,
     )
 

@@ -66,7 +66,7 @@ async def test_the_last_commit_waits_until_zookeeper_can_be_reached_again(
 async def test_it_does_not_wait_for_longer_than_the_session_lasts(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kalda.clients.legacy.consumer.stream_reading.jittered", float)
+    monkeypatch.setattr("kalda.clients.legacy.consumer.stream_reading.jittered", lambda seconds, _: seconds)
     bench = Bench(monkeypatch, [ConnectionLossError("away")] * 1_000)
     await bench.reading.stop()
     assert [] == bench.written

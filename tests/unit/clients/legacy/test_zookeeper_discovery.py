@@ -12,6 +12,7 @@ from kalda.cluster.cluster_store import ClusterStore, NewTopic
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint, PartitionState, ReplicaAssignment
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.zookeeper.server.embedded import EmbeddedClient
+from tests.runtimes import runtime_with
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
 
 
@@ -22,7 +23,7 @@ class World:
         self.store = store
         self.session = session
         self.asked_for: list[tuple[int, set[str]]] = []
-        self.discovery = ZooKeeperDiscovery(session, store._clock, self._create)
+        self.discovery = ZooKeeperDiscovery(session, runtime_with(clock=store._clock), self._create)
 
     @classmethod
     async def of(cls, *broker_ids: int) -> "World":

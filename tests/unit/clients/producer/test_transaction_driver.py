@@ -20,6 +20,7 @@ from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import NodeApiVersions
 from kalda.protocol.messages.init_producer_id import InitProducerIdResponse
 from kalda.protocol.schema import Message, VersionRange
+from tests.runtimes import seeded
 
 R = TypeVar("R", bound=Message)
 GIVEN = InitProducerIdResponse(producer_id=7, producer_epoch=0)
@@ -32,7 +33,7 @@ class ScriptedNetwork:
         self.outcomes = list(outcomes)
         self.coordinator_outcomes: list[ClientError] = []
         self.calls: list[str] = []
-        self.retry_backoff = ExponentialBackoff(0, 0)
+        self.retry_backoff = ExponentialBackoff(0, 0, seeded().uniform)
         self.pause: asyncio.Event | None = None
 
     async def coordinator(self, key: str, kind: CoordinatorType) -> int:

@@ -13,6 +13,7 @@ from kalda.pipelines.mirror_maker2 import flow_run
 from kalda.pipelines.mirror_maker2.flow_file import Flow, parse_flows
 from kalda.pipelines.mirror_maker2.flow_run import Due, FlowRun
 from kalda.records.errors import CorruptRecordError
+from tests.runtimes import seeded
 
 
 def a_flow() -> tuple[Flow, MirrorOptions]:
@@ -68,7 +69,7 @@ class FailingMirror:
 
 def run_with(monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> FlowRun:
     monkeypatch.setattr(flow_run, "Mirror", FailingMirror)
-    monkeypatch.setattr(flow_run, "BACKOFF", ExponentialBackoff(0, 0))
+    monkeypatch.setattr(flow_run, "BACKOFF", ExponentialBackoff(0, 0, seeded().uniform))
     monkeypatch.setattr(FailingMirror, "errors", list(errors), raising=False)
     run = FlowRun(*a_flow(), is_once=True)
     run.start()
@@ -151,7 +152,7 @@ class BreakingMirror(FailingMirror):
 def test_what_a_flow_has_done_stays_over_new_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """The metrics are counters."""
     monkeypatch.setattr(flow_run, "Mirror", BreakingMirror)
-    monkeypatch.setattr(flow_run, "BACKOFF", ExponentialBackoff(0, 0))
+    monkeypatch.setattr(flow_run, "BACKOFF", ExponentialBackoff(0, 0, seeded().uniform))
     errors = [BrokerConnectionError("away"), BrokerConnectionError("away"), MirrorError("ended")]
     monkeypatch.setattr(FailingMirror, "errors", errors, raising=False)
     monkeypatch.setattr(BreakingMirror, "__enter__", lambda mirror: mirror)

@@ -126,3 +126,139 @@ def test_an_empty_batch_has_the_columns() -> None:
     rows = query.apply(ROWS.slice(0, 0))
 
     assert (0, ["c", "u", "k"]) == (rows.num_rows, rows.schema.names)
+
+
+NUMBERS = pa.RecordBatch.from_pydict(
+    {
+        "j": pa.array([9_007_199_254_740_993, -(1 << 63), 2, None], pa.int64()),
+        "x": [9_007_199_254_740_992.0, 0.5, 2.0, None],
+        "d": pa.array(["476807.47", "85889800.07", "-0.10", None]).cast(pa.decimal128(10, 2)),
+        "y": [476807.47, 85889800.07, -0.1, None],
+        "ts": pa.array([1_800_000_000_000_000] * 4).cast(pa.timestamp("us", tz="UTC")),
+    }
+)
+
+
+def test_decimals_become_the_nearest_double() -> None:
+    """Arrow multiplies by a rounded power of ten, so that 476807.47 would be 476807.47000000003."""
+    rows = RowQuery("select cast(d as double) as r, d = y as same, d * 1D as p").apply(NUMBERS).to_pydict()
+
+    assert NUMBERS.column("y").to_pylist() == rows["r"] == rows["p"]
+    assert [True, True, True, None] == rows["same"]
+
+
+def test_large_integers_beside_doubles_are_rounded() -> None:
+    """Arrow refuses to round an integer beyond 2^53 where Spark does, which stopped the pipeline."""
+    rows = RowQuery("select j * 1D as r, j = x as same, coalesce(x, j) as c").apply(NUMBERS).to_pydict()
+
+    assert [float(1 << 53), -float(1 << 63), 2.0, None] == rows["r"]
+    assert [True, False, True, None] == rows["same"]
+    assert NUMBERS.column("x").to_pylist() == rows["c"]
+
+
+def test_integers_become_decimals_where_their_values_fit() -> None:
+    """Arrow asks for a decimal that holds all integers of the type."""
+    small = NUMBERS.slice(2)
+
+    rows = RowQuery("select cast(j as decimal(3, 2)) as r, try_cast(255 as decimal(4, 2)) as n").apply(small)
+
+    assert ["2.00", None] == rows.column("r").cast(pa.string()).to_pylist()
+    assert [None, None] == rows.column("n").to_pylist()
+    assert [None, None, "2.00", None] == RowQuery("select try_cast(j as decimal(3, 2)) as r").apply(
+        NUMBERS
+    ).column("r").cast(pa.string()).to_pylist()
+
+
+def test_what_arrow_refuses_is_an_error_of_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row with such a value becomes a dead letter; another error would stop the pipeline."""
+    query, condition = RowQuery("select abs(j) as r"), RowCondition("abs(j) > 0")
+
+    def refuse(values: pa.Array) -> pa.Array:
+        raise pa.ArrowNotImplementedError("no such kernel")
+
+    monkeypatch.setattr("kalda.pipelines.sql.functions.pc.abs_checked", refuse)
+
+    with pytest.raises(SqlError, match="no such kernel"):
+        query.apply(NUMBERS)
+    with pytest.raises(SqlError, match="no such kernel"):
+        condition.met(NUMBERS)
+
+
+@pytest.mark.parametrize("pattern", ["MMMM", "HHHH", "dddd", "mmmm", "yyyyyyyy", "yyyyMMMdd", "M", "yyy"])
+def test_a_run_of_letters_is_one_field_of_a_pattern(pattern: str) -> None:
+    """In Java ``MMMM`` is the name of the month, not twice its number."""
+    with pytest.raises(UnsupportedSqlError):
+        RowQuery(f"select date_format(ts, '{pattern}') as r").output_schema(NUMBERS.schema)
+
+
+@pytest.mark.parametrize("expression", ["case when null then 1 else 2 end", "ts = '12:30'", "ts > 'soon'"])
+def test_what_only_spark_can_judge_is_left_to_it(expression: str) -> None:
+    """Spark refuses a condition without a type, and completes a time with the day of today."""
+    with pytest.raises(UnsupportedSqlError):
+        RowQuery(f"select {expression} as r").output_schema(NUMBERS.schema)
+
+
+@pytest.mark.parametrize("pattern", ["\\\\", "a\\\\b", "%\\\\"])
+def test_patterns_that_spark_refuses_are_left_to_it(pattern: str) -> None:
+    with pytest.raises(UnsupportedSqlError):
+        RowQuery(f"select b like '{pattern}' as r").output_schema(ROWS.schema)
+
+
+def test_texts_are_trimmed_and_cut_as_in_spark() -> None:
+    rows = pa.RecordBatch.from_pydict({"s": ["\x7f12\x1f", "34"]})
+
+    made = RowQuery("select cast(s as int) as i, substring('ab', -2147483648) as t").apply(rows)
+
+    assert [12, 34] == made.column("i").to_pylist()
+    assert ["a", "a"] == made.column("t").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "a + 10 / zero",
+        "a > 10 / zero",
+        "a in (10 div zero, 1)",
+        "(10 div zero) / a",
+        "(10 div zero) % a",
+        "concat(cast(a as string), 10 % zero)",
+        "datediff(cast(null as date), date_add(day, cast((10 div zero) as int)))",
+    ],
+)
+def test_what_stands_beside_a_null_is_not_computed(expression: str) -> None:
+    """The row is null in Spark; a division by zero would make a dead letter of it."""
+    columns = {"a": pa.array([None], pa.int64()), "zero": pa.array([0]), "day": pa.array([1], pa.date32())}
+    rows = pa.RecordBatch.from_pydict(columns)
+
+    assert [None] == RowQuery(f"select {expression} as r").apply(rows).column("r").to_pylist()
+
+
+@pytest.mark.parametrize(
+    "expression", ["10 / zero + a", "a / (10 div zero)", "greatest(a, 10 div zero)", "a <=> 10 / zero"]
+)
+def test_what_stands_before_a_null_is_computed(expression: str) -> None:
+    rows = pa.RecordBatch.from_pydict({"a": pa.array([None], pa.int64()), "zero": pa.array([0])})
+
+    with pytest.raises(SqlError, match="division by zero"):
+        RowQuery(f"select {expression} as r").apply(rows)
+
+
+def test_doubles_beyond_bigint_fail_where_spark_fails() -> None:
+    """2^63 is the largest bigint as a double; it can be cast, and not rounded up."""
+    rows = pa.RecordBatch.from_pydict({"x": [float(1 << 63), -float(1 << 63), None]})
+
+    assert [(1 << 63) - 1, -(1 << 63), None] == (
+        RowQuery("select cast(x as bigint) as r").apply(rows).column("r").to_pylist()
+    )
+    for function in ("ceil", "floor"):
+        query = RowQuery(f"select {function}(x) as r")
+        assert [-(1 << 63), None] == query.apply(rows.slice(1)).column("r").to_pylist()
+        with pytest.raises(SqlError, match="does not fit bigint"):
+            query.apply(rows)
+
+
+def test_a_lenient_cast_is_null_where_the_other_fails() -> None:
+    days = pa.array([(1 << 31) - 1, 0, None], pa.int32()).cast(pa.date32())
+    query = RowQuery("select unix_micros(try_cast(day as timestamp)) as r")
+
+    assert [None, 0, None] == query.apply(pa.RecordBatch.from_pydict({"day": days})).column("r").to_pylist()

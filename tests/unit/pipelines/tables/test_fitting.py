@@ -39,6 +39,7 @@ def reasons_of(found: Fitted) -> dict[int, tuple[str, str]]:
         (pa.string(), pa.int64(), ["1", None], ["bad", None]),
         (pa.int64(), pa.string(), [1, None], ["bad", None]),
         (pa.int64(), pa.decimal128(4, 2), [12, 123], [Decimal("12.00"), "bad"]),
+        (pa.int64(), pa.decimal128(38, 30), [2, 1 << 40], [Decimal(2), "bad"]),
         (pa.timestamp("s", "UTC"), pa.timestamp("us", "UTC"), [0, 253_402_300_800], [EPOCH, "bad"]),
         (pa.date32(), pa.date32(), [0, 2_932_897], [dt.date(1970, 1, 1), "bad"]),
         (pa.null(), NESTED, [None], [None]),

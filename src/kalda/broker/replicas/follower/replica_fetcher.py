@@ -27,6 +27,7 @@ from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.protocol.fast.fetch_response import HIGHEST_VERSION, LOWEST_VERSION, parse_fetch_response
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 
 if TYPE_CHECKING:
     from kalda.broker.replicas.partition import Partition
@@ -71,6 +72,7 @@ class ReplicaFetcher:
         wake: "Callable[[Partition], object]",
         on_connected: Callable[[int], object],
         clock: Clock,
+        random: Random,
     ) -> None:
         """`find_leader` returns the leader's endpoint if known; `wake` is called for moved watermarks.
 
@@ -101,7 +103,9 @@ class ReplicaFetcher:
         self._interrupts_from = 0.0
         """The earliest time of the next abort, in the loop's time."""
         self._failures = 0
-        self._backoff: Final = ExponentialBackoff(FIRST_RECONNECT_MS, round(settings.backoff_seconds * 1000))
+        self._backoff: Final = ExponentialBackoff(
+            FIRST_RECONNECT_MS, round(settings.backoff_seconds * 1000), random.uniform
+        )
 
     def follow(self, partition: "Partition") -> None:
         """Fetch a partition from now on."""

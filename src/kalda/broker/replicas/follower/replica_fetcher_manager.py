@@ -21,6 +21,7 @@ from kalda.common import invariants
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.fast.fetch import TOPIC_IDS_FROM
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import Random
 
 if TYPE_CHECKING:
     from kalda.broker.replicas.partition import Partition
@@ -59,6 +60,7 @@ class ReplicaFetcherManager:
         wake: "Callable[[Partition], object]",
         broker_epoch: Callable[[], int],
         clock: Clock,
+        random: Random,
         tasks: asyncio.TaskGroup,
     ) -> None:
         """`find_broker` returns the endpoint of a live broker; `wake` is called for moved watermarks."""
@@ -70,6 +72,7 @@ class ReplicaFetcherManager:
         self._wake: Final = wake
         self._broker_epoch: Final = broker_epoch
         self._clock: Final = clock
+        self._random: Final = random
         self._tasks: Final = tasks
         self._fetchers: Final[dict[tuple[int, int, bool], ReplicaFetcher]] = {}
         """By leader, number, and whether requests name topics by id: one request cannot do both."""
@@ -232,6 +235,7 @@ class ReplicaFetcherManager:
             wake=self._wake,
             on_connected=lambda version: self._on_connected(leader_id, version),
             clock=self._clock,
+            random=self._random,
         )
         task = self._tasks.create_task(
             self._run(fetcher, key), name=f"replica fetcher {number} of leader {leader_id}"

@@ -16,6 +16,7 @@ from kalda.cluster.consumer_offsets import read_offset, write_offset
 from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.zookeeper.port import ZooKeeperClient
 
 logger: Final = loop_logger(__name__)
@@ -96,4 +97,4 @@ class OffsetStorage:
                 logger.warning(
                     "Group %s: a commit of offsets failed, trying again: %s", self._config.group, error
                 )
-            await asyncio.sleep(jittered(self._config.offsets_channel_backoff_ms / 1000))
+            await asyncio.sleep(jittered(self._config.offsets_channel_backoff_ms / 1000, SYSTEM_RANDOM))

@@ -26,6 +26,7 @@ from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 from kalda.runtime.clock import Clock
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.zookeeper.errors import ZooKeeperError
 from kalda.zookeeper.port import SessionState, WatchEvent, ZooKeeperClient
 
@@ -90,7 +91,7 @@ class Rebalancer:
         self._wanted: Final = wanted
         self._zookeeper: Final = zookeeper
         self._registry: Final = GroupRegistry(zookeeper, config.group)
-        self._store: Final = ClusterStore(zookeeper, clock)
+        self._store: Final = ClusterStore(zookeeper, clock, SYSTEM_RANDOM)
         self._reading: Final = reading
         self._clock: Final = clock
         self._assign: Final = ASSIGNORS[config.partition_assignment_strategy]
@@ -149,11 +150,11 @@ class Rebalancer:
                 await self._synced_rebalance()
             except ConsumerRebalanceFailedError as error:
                 logger.error("%s", error)
-                wait = jittered(max(self._config.backoff_s, _RETRY_S_MIN))
+                wait = jittered(max(self._config.backoff_s, _RETRY_S_MIN), SYSTEM_RANDOM)
                 asyncio.get_running_loop().call_later(wait, self._is_due.set)
             except Exception:
                 logger.exception("Consumer %s: a rebalance failed", self._consumer)
-                await asyncio.sleep(jittered(_RETRY_S_MIN))
+                await asyncio.sleep(jittered(_RETRY_S_MIN, SYSTEM_RANDOM))
                 self._is_due.set()
 
     async def _synced_rebalance(self) -> None:
@@ -181,7 +182,7 @@ class Rebalancer:
     async def _pause(self) -> None:
         """Wait for the back-off, but not when something has changed."""
         try:
-            async with asyncio.timeout(jittered(self._config.backoff_s)):
+            async with asyncio.timeout(jittered(self._config.backoff_s, SYSTEM_RANDOM)):
                 await self._is_due.wait()
         except TimeoutError:
             return

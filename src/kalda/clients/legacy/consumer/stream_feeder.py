@@ -17,6 +17,7 @@ from kalda.clients.values import ConsumerRecord
 from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 logger: Final = loop_logger(__name__)
 
@@ -144,7 +145,7 @@ class StreamFeeder:
                 logger.warning("Group %s: fetching failed: %s", self._config.group, error)
                 for stream in set(self._streams.values()):
                     stream.fail(error)
-                await asyncio.sleep(jittered(_FAILED_POLL_S))
+                await asyncio.sleep(jittered(_FAILED_POLL_S, SYSTEM_RANDOM))
             else:
                 await self._deliver(records)
 

@@ -20,6 +20,7 @@ from kalda.common.backoff import jittered
 from kalda.common.types import TopicPartition
 from kalda.runtime.network import address_text
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.zookeeper.errors import ConnectionLossError, ZooKeeperError
 from kalda.zookeeper.port import ZooKeeperClient
 
@@ -204,7 +205,7 @@ class StreamReading:
                         error,
                     )
                     return
-            await asyncio.sleep(jittered(_RECONNECT_CHECK_S))
+            await asyncio.sleep(jittered(_RECONNECT_CHECK_S, SYSTEM_RANDOM))
 
     def _consumed(self) -> dict[TopicPartition, int]:
         offsets: dict[TopicPartition, int] = {}

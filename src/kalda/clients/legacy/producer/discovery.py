@@ -13,7 +13,7 @@ from kalda.clients.network_client import NetworkClient
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.protocol.messages.metadata import MetadataResponse
-from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 
 
 class Discovery(Protocol):
@@ -49,10 +49,10 @@ class Discovery(Protocol):
 class BrokerListDiscovery:
     """Asks a broker of a list, or one that an answer named."""
 
-    def __init__(self, connections: CommonClientConfig, clock: Clock) -> None:
+    def __init__(self, connections: CommonClientConfig, runtime: Runtime) -> None:
         self._metadata: Final = Metadata(allow_auto_topic_creation=True)
-        self._clock: Final = clock
-        self._network: Final = NetworkClient(connections, self._metadata, clock)
+        self._clock: Final = runtime.clock
+        self._network: Final = NetworkClient(connections, self._metadata, runtime)
         self._is_stale = True
 
     @property

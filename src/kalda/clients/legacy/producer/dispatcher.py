@@ -5,7 +5,6 @@ What failed is sent again in the order of the first time, messages without a key
 """
 
 import asyncio
-import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -25,7 +24,7 @@ from kalda.clients.metadata import ClusterMetadata
 from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.types import BrokerEndpoint, TopicPartition
-from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 from kalda.runtime.system.loop_logger import loop_logger
 
 logger: Final = loop_logger(__name__)
@@ -64,7 +63,7 @@ class Dispatcher:
         discovery: The brokers and leaders.
         partitioner: The function of `partitioner.class`.
         broker: Returns the connection to a broker.
-        clock: The time since the last look-up of leaders.
+        runtime: The clock of look-ups of leaders, and randomness for back-off.
         random_below: Returns a random number from 0 to its argument - 1.
     """
 
@@ -74,17 +73,17 @@ class Dispatcher:
         discovery: Discovery,
         partitioner: PartitionFunction,
         broker: Callable[[BrokerEndpoint], BrokerPort],
-        clock: Clock,
-        random_below: Callable[[int], int] = random.randrange,
+        runtime: Runtime,
+        random_below: Callable[[int], int] | None = None,
     ) -> None:
         self._config: Final = config
         self._discovery: Final = discovery
         self._partitioner: Final = partitioner
         self._broker: Final = broker
-        self._clock: Final = clock
-        self._random_below: Final = random_below
+        self._clock: Final = runtime.clock
+        self._random_below: Final = runtime.random.randrange if random_below is None else random_below
         self._backoff: Final = ExponentialBackoff(
-            config.retry_backoff_ms, max(config.retry_backoff_ms, BACKOFF_MS_MAX)
+            config.retry_backoff_ms, max(config.retry_backoff_ms, BACKOFF_MS_MAX), runtime.random.uniform
         )
         self._refreshed_at: float | None = None
         # The sorted lists of one snapshot, by topic.

@@ -33,9 +33,8 @@ from kalda.common.api_keys import ApiKey
 from kalda.common.public import public_in
 from kalda.common.types import BrokerEndpoint, TopicPartition
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from kalda.runtime.clock import Clock
-from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.runtime import client_runtime
 
 logger: Final = loop_logger(__name__)
 
@@ -67,7 +66,7 @@ class Producer:
         self._encode_key: Final = parts.encode_key
         self._event_handler: Final = parts.event_handler
         self._callbacks: Final = parts.callbacks
-        self._clock: Final[Clock] = SystemClock()
+        self._runtime: Final = client_runtime()
         self._connections: Final = config.connections()
         # Reentrant: a signal handler may close a producer that is being closed.
         self._close_lock: Final = threading.RLock()
@@ -80,7 +79,7 @@ class Producer:
             self._loop_thread.close()
             raise
         self._dispatcher: Final = Dispatcher(
-            config, self._discovery, parts.partition, self._pool.producer, self._clock
+            config, self._discovery, parts.partition, self._pool.producer, self._runtime
         )
         self._queue: Final[EventQueue[QueueItem]] = EventQueue(config.queue_buffering_max_messages)
         self._send_thread: Final = ProducerSendThread(
@@ -90,7 +89,7 @@ class Producer:
             self._callbacks,
             config.batch_num_messages,
             config.queue_buffering_max_ms,
-            self._clock,
+            self._runtime.clock,
         )
         if not config.is_sync:
             self._event_handler.init(config.handler_properties("event.handler.props"))
@@ -261,11 +260,11 @@ class Producer:
     async def _discover(self) -> Discovery:
         config = self._config
         if not config.zk_connect:
-            return BrokerListDiscovery(self._connections, self._clock)
+            return BrokerListDiscovery(self._connections, self._runtime)
         # Imported here: only this needs ZooKeeper.
         from kalda.clients.legacy.producer.zookeeper_discovery import open_zookeeper
 
-        return await open_zookeeper(config, self._clock, self._create_topics)
+        return await open_zookeeper(config, self._runtime, self._create_topics)
 
     async def _create_topics(self, broker: BrokerEndpoint, topics: Iterable[str]) -> None:
         request = MetadataRequest(
@@ -278,7 +277,7 @@ class Producer:
 
     def _new_producer(self, broker: BrokerEndpoint) -> SyncProducer:
         return SyncProducer(
-            broker, self._config, self._connections, self._loop_thread, self._clock, self._on_failure
+            broker, self._config, self._connections, self._loop_thread, self._runtime.clock, self._on_failure
         )
 
     def _on_failure(self) -> None:

@@ -21,7 +21,7 @@ from kalda.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kalda.runtime.clock import Clock
+from kalda.runtime.runtime import Runtime
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 from kalda.zookeeper.path_validation import check_path
@@ -36,13 +36,13 @@ class ZooKeeperDiscovery:
 
     Args:
         zookeeper: The session; closed by `close`.
-        clock: The clock of the store.
+        runtime: The clock and the randomness of the store.
         create_topics: Called with a live broker for topics that have no znode.
     """
 
-    def __init__(self, zookeeper: ZooKeeperClient, clock: Clock, create_topics: CreateTopics) -> None:
+    def __init__(self, zookeeper: ZooKeeperClient, runtime: Runtime, create_topics: CreateTopics) -> None:
         self._zookeeper: Final = zookeeper
-        self._store: Final = ClusterStore(zookeeper, clock)
+        self._store: Final = ClusterStore(zookeeper, runtime.clock, runtime.random)
         self._create_topics: Final = create_topics
         self._metadata: Final = Metadata()
         self._metadata.set_topics(None, 0.0)
@@ -174,7 +174,7 @@ def _partition(number: int, state: PartitionState | None) -> MetadataResponsePar
 
 
 async def open_zookeeper(
-    config: ProducerConfig, clock: Clock, create_topics: CreateTopics
+    config: ProducerConfig, runtime: Runtime, create_topics: CreateTopics
 ) -> ZooKeeperDiscovery:
     """Open a session at `zk.connect`.
 
@@ -198,4 +198,4 @@ async def open_zookeeper(
         raise BrokerConnectionError(
             text.replace("`zookeeper.connection.timeout.ms`", "`zk.connectiontimeout.ms`")
         ) from error
-    return ZooKeeperDiscovery(session, clock, create_topics)
+    return ZooKeeperDiscovery(session, runtime, create_topics)
