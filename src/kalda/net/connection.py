@@ -24,6 +24,7 @@ handled. Every limit on the memory of a connection depends on it.
 import asyncio
 import logging
 import math
+import socket
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from mmap import mmap
@@ -37,7 +38,7 @@ from kalda.net.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers
 from kalda.net.reply import Chunk, PieceSource, Ticket
 from kalda.protocol.framing import SIZE, SIZE_BYTES
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import Stream, readers_of
+from kalda.runtime.network import readers_of
 from kalda.security.principal import ANONYMOUS
 
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], None]"
@@ -178,7 +179,7 @@ class Connection:
         connection_id: int,
         listener: str,
         peer: tuple[str, int],
-        sock: Stream,
+        sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.id: Final = connection_id
@@ -780,6 +781,15 @@ class Connection:
         # The frame's size was sent and cannot be corrected, so the connection must end.
         self._out.clear()
         self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """Return whether the peer has closed the connection and sent nothing before; reads nothing."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except OSError:
+        # Nothing to read, or an error that the next read meets too.
+        return False
 
 
 def drop_frame(connection: Connection, frame: memoryview) -> None:

@@ -3,16 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
-from kalda.runtime.filesystem import File
-
 
 class FileRegion(Protocol):
     """Bytes of an open file; all but small ones go from the page cache to the socket by ``sendfile``."""
-
-    @property
-    def file(self) -> File | None:
-        """The open file; None if the region is empty."""
-        ...
 
     @property
     def position(self) -> int:

@@ -13,8 +13,7 @@ from kalda.net.connection import Connection, FrameHandler
 from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.listener_security import PLAINTEXT, ListenerSecurity, LoginObserver, TlsListener
 from kalda.net.socket_server import ServerConfig, ServerStatistics, SocketServer
-from kalda.runtime.network import Network, address_text
-from kalda.runtime.system.network import SYSTEM_NETWORK
+from kalda.runtime.network import address_text
 from kalda.security.tls.der import DerError
 from kalda.security.tls.principal_mapping import NoMatchingRuleError
 
@@ -35,10 +34,8 @@ FOREIGN_MESSAGES: Final = {
 class Server(SocketServer):
     """All listeners and connections of one broker."""
 
-    def __init__(
-        self, config: ServerConfig, on_frame: FrameHandler, *, network: Network = SYSTEM_NETWORK
-    ) -> None:
-        super().__init__(config, on_frame, network=network)
+    def __init__(self, config: ServerConfig, on_frame: FrameHandler) -> None:
+        super().__init__(config, on_frame)
         self.on_login: LoginObserver | None = None
         """Called after each attempt of a client to authenticate, by TLS or by SASL."""
 

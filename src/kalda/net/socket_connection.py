@@ -5,11 +5,13 @@ asyncio's transports copy received bytes and cannot `sendfile` between writes. H
 """
 
 import logging
+import os
+import socket
 from mmap import mmap
 from time import monotonic
 from typing import Final
 
-from kalda.net.connection import COALESCE_BYTES_MAX, Connection
+from kalda.net.connection import COALESCE_BYTES_MAX, Connection, has_ended
 from kalda.net.reply import Chunk, FileRegion, PieceSource
 
 SEND_TURN_BYTES_MAX: Final = 4 * 1024 * 1024
@@ -21,6 +23,7 @@ own, at 4 to 5 us, costs as much as the copy of this many bytes or more."""
 
 _MEMORY: Final = (bytes, bytearray, memoryview)
 _NO_FILE: Final = (*_MEMORY, PieceSource)
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)
 
 
 class SocketConnection(Connection):
@@ -35,7 +38,7 @@ class SocketConnection(Connection):
             and not self._may_handle_flushed()
         ):
             # Checked only here, because a peer that waits for its reply sends nothing and needs no pausing.
-            if self._is_held and self._socket.has_ended():
+            if self._is_held and has_ended(self._socket):
                 # Its request may take seconds, which are saved.
                 self.close("the peer closed the connection", logging.DEBUG)
                 return
@@ -126,7 +129,7 @@ class SocketConnection(Connection):
                 if isinstance(chunk, _MEMORY) or self._read_small(out, done):
                     end, data = self._join(out, done)
                     more = end < len(out) and _has_bytes(out[end])
-                    sent = self._socket.send_more(data) if more else self._socket.send(data)
+                    sent = self._socket.send(data, _MSG_MORE if more else 0)
                     self._owner.bytes_out += sent
                     sent_now += sent
                     if sent < len(data):
@@ -181,8 +184,7 @@ class SocketConnection(Connection):
             return False
         if not 0 < region.size <= READ_BYTES_MAX:
             return False
-        assert region.file is not None, f"a region of {region.size} bytes has a file"
-        data = region.file.read_at(region.size, region.position)
+        data = os.pread(region.fileno(), region.size, region.position)
         if len(data) != region.size:
             # The file is shorter than that; `_send_file` ends the connection.
             return False
@@ -192,8 +194,7 @@ class SocketConnection(Connection):
     def _send_file(self, region: FileRegion) -> int:
         left = region.size - self._sent_of_first
         position = region.position + self._sent_of_first
-        assert region.file is not None, f"a region of {region.size} bytes has a file"
-        sent = self._socket.send_file(region.file, position, min(left, SEND_TURN_BYTES_MAX))
+        sent = os.sendfile(self._descriptor, region.fileno(), position, min(left, SEND_TURN_BYTES_MAX))
         if not sent:
             self._file_ended(left)
             return 0

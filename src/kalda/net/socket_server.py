@@ -20,9 +20,11 @@ import asyncio
 import errno
 import heapq
 import logging
+import socket
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Final
 
 from kalda.common import invariants
@@ -34,8 +36,8 @@ from kalda.net.receive_buffers import ReceiveBuffers
 from kalda.net.socket_connection import SocketConnection
 from kalda.net.tls_connection import TlsConnection
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import Listener, Network, Stream
-from kalda.runtime.system.network import SYSTEM_NETWORK
+from kalda.runtime.system.bound_socket import bound_socket
+from kalda.runtime.system.connect import on_daemon_thread
 from kalda.security.quota.connection_rates import UNLIMITED, ConnectionRates, plain_address
 from kalda.security.quota.rate import Window
 from kalda.security.tls.channel import TlsChannel
@@ -83,7 +85,7 @@ class ServerConfig:
     socket_receive_buffer_bytes: int = -1
 
 
-class ServerListener:
+class Listener:
     """A listening address, its connections, and who authenticated there."""
 
     __slots__ = ("connections", "failed", "is_full", "is_reading", "name", "pause", "security", "succeeded")
@@ -125,12 +127,7 @@ class SocketServer:
     """How to make a client speak TLS, for the log."""
 
     def __init__(
-        self,
-        config: ServerConfig,
-        on_frame: FrameHandler = drop_frame,
-        *,
-        network: Network = SYSTEM_NETWORK,
-        log: logging.Logger = logger,
+        self, config: ServerConfig, on_frame: FrameHandler = drop_frame, log: logging.Logger = logger
     ) -> None:
         """`on_frame` handles the frames of connections that get no session."""
         self.rates: Final = ConnectionRates(config.quota_window, config.inter_broker_listener_name)
@@ -140,12 +137,11 @@ class SocketServer:
         self.bytes_in = 0
         self.bytes_out = 0
         self.turn_ended: Callable[[], None] | None = None
-        self._network: Final = network
         self._config = config
         self._on_frame = on_frame
         """Handles the frames of clients that need not log in, or have."""
-        self._listeners: dict[Listener, ServerListener] = {}
-        self._by_name: dict[str, ServerListener] = {}
+        self._listeners: dict[socket.socket, Listener] = {}
+        self._by_name: dict[str, Listener] = {}
         self._connections: dict[int, Connection] = {}
         self._per_ip: Counter[str] = Counter()
         self.limiter: LogLimiter = LogLimiter(log)
@@ -155,7 +151,7 @@ class SocketServer:
         self._is_accepting = False
         # Whether a listener waits because of max.connections.
         self._is_full = False
-        self._refused: Final[dict[Stream, asyncio.TimerHandle]] = {}
+        self._refused: Final[dict[socket.socket, asyncio.TimerHandle]] = {}
         self._accepted = 0
         self._closed = 0
         self._rejected = 0
@@ -193,22 +189,23 @@ class SocketServer:
     ) -> int:
         """Open a listener and accept on it; return its port, which is the system's choice if `port` is 0.
 
-        `Network.listen` says what `host` means. Without `accept` the system queues connections until
+        `bound_socket` says what `host` means. Without `accept` the system queues connections until
         `start_accepting`: a broker that starts must know its port before it can serve.
 
         Raises:
             OSError: the address cannot be resolved or bound.
         """
         assert name not in self._by_name, f"there are two listeners {name}"
-        config = self._config
-        sock = await self._network.listen(
-            host,
-            port,
-            backlog=config.socket_listen_backlog_size,
-            send_buffer_bytes=config.socket_send_buffer_bytes,
-            receive_buffer_bytes=config.socket_receive_buffer_bytes,
+        receive_buffer_bytes = self._config.socket_receive_buffer_bytes
+        sock = await on_daemon_thread(
+            lambda: bound_socket(host, port, receive_buffer_bytes=receive_buffer_bytes), f"bind {name}"
         )
-        listener = ServerListener(name, security)
+        try:
+            sock.listen(self._config.socket_listen_backlog_size)
+        except OSError:
+            sock.close()
+            raise
+        listener = Listener(name, security)
         self._listeners[sock] = self._by_name[name] = listener
         self.rates.add_listener(name)
         self._set_rates()
@@ -216,7 +213,7 @@ class SocketServer:
             self._is_accepting = accept
             self._schedule_sweep()
         self._update_readers()
-        return sock.port
+        return int(sock.getsockname()[1])
 
     def close_listener(self, name: str) -> None:
         """Stop to listen, and close the connections of the listener."""
@@ -245,10 +242,9 @@ class SocketServer:
         self.stop()
         for connection in list(self._connections.values()):
             connection.drain()
-        now = asyncio.get_running_loop().time
-        deadline = now() + drain_seconds
+        deadline = monotonic() + drain_seconds
         # Polled, so that the path of every reply need not check whether a shutdown waits for the last one.
-        while now() < deadline and not self.is_quiet():  # noqa: ASYNC110
+        while monotonic() < deadline and not self.is_quiet():  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         self._close_all("the server is shutting down")
 
@@ -368,7 +364,7 @@ class SocketServer:
 
     # Accepting.
 
-    def _on_acceptable(self, sock: Listener) -> None:
+    def _on_acceptable(self, sock: socket.socket) -> None:
         listener = self._listeners[sock]
         self._accept_some(sock, listener)
         if len(self._connections) > self._config.max_connections:
@@ -376,7 +372,7 @@ class SocketServer:
         if listener.is_full or listener.pause is not None:
             self._update_readers()
 
-    def _accept_some(self, server_socket: Listener, listener: ServerListener) -> None:
+    def _accept_some(self, server_socket: socket.socket, listener: Listener) -> None:
         for _ in range(ACCEPTS_PER_TURN_MAX):
             if not self._has_room(listener):
                 self._is_full = listener.is_full = True
@@ -389,7 +385,7 @@ class SocketServer:
                 )
                 return
             try:
-                sock, (host, port) = server_socket.accept_stream()
+                sock, address = server_socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -401,12 +397,12 @@ class SocketServer:
                         logging.WARNING, "a connection could not be accepted: %s", error_text(error)
                     )
                 return
-            self._admit(sock, (_plain_peer(host), port), listener)
+            self._admit(sock, (_plain_peer(str(address[0])), int(address[1])), listener)
             if listener.pause is not None:
                 return
 
-    def _admit(self, sock: Stream, peer: tuple[str, int], listener: ServerListener) -> None:
-        now = asyncio.get_running_loop().time()
+    def _admit(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> None:
+        config, now = self._config, monotonic()
         if wait := self.rates.refuse_seconds(listener.name, peer[0], now):
             self._refuse(sock, peer[0], wait)
             return
@@ -417,6 +413,16 @@ class SocketServer:
             sock.close()
             self._rejected += 1
             return
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            if config.socket_send_buffer_bytes >= 0:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+        except OSError:
+            # The peer is gone already.
+            sock.close()
+            return
         self._accepted += 1
         listener.connections += 1
         self._per_ip[peer[0]] += 1
@@ -426,7 +432,7 @@ class SocketServer:
         if invariants.enabled:
             self.check_invariants()
 
-    def _connect(self, sock: Stream, peer: tuple[str, int], listener: ServerListener) -> Connection:
+    def _connect(self, sock: socket.socket, peer: tuple[str, int], listener: Listener) -> Connection:
         """Wrap an accepted socket as the listener's security demands."""
         loop, security = asyncio.get_running_loop(), listener.security
         connection: Connection
@@ -450,7 +456,7 @@ class SocketServer:
             )
         return connection
 
-    def _has_room(self, listener: ServerListener) -> bool:
+    def _has_room(self, listener: Listener) -> bool:
         """Whether ``max.connections`` allows one more on the listener."""
         config = self._config
         if listener.connections >= config.listener_max_connections.get(listener.name, config.max_connections):
@@ -471,7 +477,7 @@ class SocketServer:
         if len(closing) == CLOSES_PER_TURN_MAX:
             asyncio.get_running_loop().call_soon(self._close_excess)
 
-    def _refuse(self, sock: Stream, address: str, seconds: float) -> None:
+    def _refuse(self, sock: socket.socket, address: str, seconds: float) -> None:
         """Close a connection later: its client waits all the while instead of trying again at once."""
         self._rejected += 1
         self.limiter.log(
@@ -487,11 +493,11 @@ class SocketServer:
         loop = asyncio.get_running_loop()
         self._refused[sock] = loop.call_later(seconds, self._close_refused, sock)
 
-    def _close_refused(self, sock: Stream) -> None:
+    def _close_refused(self, sock: socket.socket) -> None:
         self._refused.pop(sock).cancel()
         sock.close()
 
-    def _end_pause(self, listener: ServerListener) -> None:
+    def _end_pause(self, listener: Listener) -> None:
         listener.pause = None
         self._update_readers()
 
@@ -543,7 +549,7 @@ class SocketServer:
         # First, so that an exception below, which the loop reports, does not end the sweeps.
         if self._listeners or self._connections:
             self._schedule_sweep()
-        self.sweep(asyncio.get_running_loop().time())
+        self.sweep(monotonic())
 
     def sweep(self, now: float) -> None:
         """Close the connections that are idle or have not begun in time; `now` is in monotonic seconds.

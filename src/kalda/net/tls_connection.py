@@ -13,17 +13,17 @@ requests, and at most one piece of encrypted output waits for the socket.
 import asyncio
 import logging
 import os
+import socket
 from mmap import mmap
 from time import monotonic
 from typing import Final
 
-from kalda.net.connection import Connection, ConnectionOwner, FrameHandler
+from kalda.net.connection import Connection, ConnectionOwner, FrameHandler, has_ended
 from kalda.net.foreign_protocols import recognise
 from kalda.net.listener_security import HandshakeObserver
 from kalda.net.reply import Chunk, PieceSource
 from kalda.net.socket_connection import SEND_TURN_BYTES_MAX
 from kalda.protocol.framing import SIZE_BYTES
-from kalda.runtime.network import Stream
 from kalda.security.tls.channel import TlsChannel, TlsChannelError
 
 TLS_HANDSHAKE: Final = 22
@@ -53,7 +53,7 @@ class TlsConnection(Connection):
         connection_id: int,
         listener: str,
         peer: tuple[str, int],
-        sock: Stream,
+        sock: socket.socket,
         loop: asyncio.AbstractEventLoop,
         channel: TlsChannel,
         observer: HandshakeObserver,
@@ -112,7 +112,7 @@ class TlsConnection(Connection):
             return
         if self._paused:
             # There was one receive.
-            if self._socket.has_ended():
+            if has_ended(self._socket):
                 self.close("the peer closed the connection", logging.DEBUG)
             else:
                 self._pause()

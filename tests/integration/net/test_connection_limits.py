@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import struct
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -10,7 +11,6 @@ import pytest
 
 from kalda.net.connection import Connection
 from kalda.net.server import Server, ServerConfig
-from kalda.runtime.network import Listener
 from kalda.security.quota.rate import Window
 
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -114,7 +114,7 @@ async def test_accepting_pauses_above_a_rate_without_spinning(monkeypatch: pytes
         turns = 0
         accept = client.server._on_acceptable
 
-        def counted(sock: Listener) -> None:
+        def counted(sock: socket.socket) -> None:
             nonlocal turns
             turns += 1
             accept(sock)
