@@ -28,12 +28,13 @@ class Stream(Protocol):
         """Receive up to `size` bytes that have arrived; return none at the end."""
         ...
 
-    def send(self, data: Buffer, /) -> int:
-        """Send as much as there is room for; return how much that was."""
+    @property
+    def MORE(self) -> int:  # noqa: N802 (a constant of each implementation)
+        """A flag of `send`: more follows at once, so a packet that is not full may wait for it."""
         ...
 
-    def send_more(self, data: Buffer, /) -> int:
-        """Send as `send` does; more follows at once, so a packet that is not full may wait for it."""
+    def send(self, data: Buffer, flags: int = 0, /) -> int:
+        """Send as much as there is room for; return how much that was."""
         ...
 
     def sendmsg(self, buffers: Sequence[Buffer], /) -> int:

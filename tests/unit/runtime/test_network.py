@@ -63,7 +63,7 @@ async def test_bytes_arrive_in_order_by_every_way_to_send() -> None:
     with pytest.raises(BlockingIOError):
         theirs.recv_into(bytearray(1))
     assert 3 == ours.send(b"one")
-    assert 3 == ours.send_more(b"two")
+    assert 3 == ours.send(b"two", ours.MORE)
     sent = ours.sendmsg([b"", b"three", memoryview(b"four")])
     assert sent in (5, 9)
     expected = b"onetwothreefour"[: 6 + sent]
