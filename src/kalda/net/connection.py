@@ -24,11 +24,9 @@ handled. Every limit on the memory of a connection depends on it.
 import asyncio
 import logging
 import math
-import socket
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from mmap import mmap
-from time import monotonic
 from typing import Any, Final, Protocol, TypeAlias
 
 from kalda.common import invariants
@@ -38,7 +36,7 @@ from kalda.net.receive_buffers import SHARED_BUFFER_BYTES, ReceiveBuffers
 from kalda.net.reply import Chunk, PieceSource, Ticket
 from kalda.protocol.framing import SIZE, SIZE_BYTES
 from kalda.runtime.error_text import error_text
-from kalda.runtime.network import readers_of
+from kalda.runtime.network import Stream, readers_of
 from kalda.security.principal import ANONYMOUS
 
 FrameHandler: TypeAlias = "Callable[[Connection, memoryview], None]"
@@ -142,6 +140,7 @@ class Connection:
         "_loop",
         "_mute_timer",
         "_muted_until",
+        "_now",
         "_out",
         "_out_bytes",
         "_outstanding",
@@ -151,9 +150,9 @@ class Connection:
         "_resumes_soon",
         "_sent_of_first",
         "_shared",
-        "_socket",
         "_stash",
         "_stops_turn",
+        "_stream",
         "client_id",
         "client_id_bytes",
         "decisions",
@@ -179,7 +178,7 @@ class Connection:
         connection_id: int,
         listener: str,
         peer: tuple[str, int],
-        sock: socket.socket,
+        stream: Stream,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self.id: Final = connection_id
@@ -205,12 +204,13 @@ class Connection:
         """What an authorizer remembers of this client."""
         self.writable_names: Collection[bytes] = ()
         """The topics that `decisions` let the client write to."""
-        self.received_at = self.last_active = monotonic()
-        """Monotonic seconds: when the frame at hand could be read, and when bytes last moved either way."""
+        self._now: Final = loop.time
+        self.received_at = self.last_active = self._now()
+        """Seconds of the loop: when the frame at hand could be read, and when bytes last moved either way."""
         self._owner = owner
         self._handle = handle
-        self._socket: Final = sock
-        self._descriptor: Final = sock.fileno()
+        self._stream: Final = stream
+        self._descriptor: Final = stream.fileno()
         self._loop: Final = loop
         self._readers: Final = readers_of(loop)
         self._shared: Final = owner.buffers.shared
@@ -320,7 +320,7 @@ class Connection:
             self._held_bytes += _memory_bytes(reply)
             return
         ticket.reply = reply
-        self.last_active = monotonic()
+        self.last_active = self._now()
         self._queue(reply)
         ready = 1
         while ready < len(outstanding):
@@ -379,7 +379,7 @@ class Connection:
         """
         if self._closed:
             return
-        when = monotonic() + seconds
+        when = self._now() + seconds
         if self._mute_timer is not None:
             if self._muted_until >= when:
                 return
@@ -593,8 +593,8 @@ class Connection:
             turn_end -= 1
             # The clock starts behind the first request: most turns have no second one and need not look.
             if turn_end == FRAMES_PER_TURN_MAX - 1:
-                deadline = monotonic() + TURN_S
-            elif not turn_end or monotonic() >= deadline:
+                deadline = self._now() + TURN_S
+            elif not turn_end or self._now() >= deadline:
                 self._plan_resume()
                 break
         if position < end:
@@ -695,7 +695,7 @@ class Connection:
             if self._ending is not None and self.is_quiet:
                 self.close(*self._ending)
             return
-        self.last_active = monotonic()
+        self.last_active = self._now()
         stash = self._stash
         if stash is not None:
             self._stash = None
@@ -738,7 +738,7 @@ class Connection:
 
     def _on_writable(self) -> None:
         self._transmit()
-        self.last_active = monotonic()
+        self.last_active = self._now()
         self._resume_if_waiting()
 
     def _resume_if_waiting(self) -> None:
@@ -769,7 +769,7 @@ class Connection:
         self._readers.remove_reader(self._descriptor)
         if self._blocked:
             self._loop.remove_writer(self._descriptor)
-        self._socket.close()
+        self._stream.close()
 
     def _lost(self, error: Exception) -> None:
         # Nothing more can be sent, so `close` must not try.
@@ -781,15 +781,6 @@ class Connection:
         # The frame's size was sent and cannot be corrected, so the connection must end.
         self._out.clear()
         self.close(f"a file ended {left} bytes before the reply did", logging.ERROR)
-
-
-def has_ended(sock: socket.socket) -> bool:
-    """Return whether the peer has closed the connection and sent nothing before; reads nothing."""
-    try:
-        return not sock.recv(1, socket.MSG_PEEK)
-    except OSError:
-        # Nothing to read, or an error that the next read meets too.
-        return False
 
 
 def drop_frame(connection: Connection, frame: memoryview) -> None:

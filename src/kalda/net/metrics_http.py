@@ -16,7 +16,6 @@ import logging
 import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Final, TypeAlias
 
 from kalda.common.metrics import Metrics
@@ -24,6 +23,8 @@ from kalda.net.connection import Connection
 from kalda.net.metrics_text import OPENMETRICS_TYPE, TEXT_TYPE, exposition
 from kalda.net.reply import Ticket
 from kalda.net.socket_server import ServerConfig, SocketServer
+from kalda.runtime.network import Network
+from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.security.quota.connection_rates import UNLIMITED
 
 logger: Final = logging.getLogger(__name__)
@@ -73,11 +74,12 @@ class MetricsServer:
         unready_reason: Callable[[], str | None] = lambda: None,
         *,
         login: str | None = None,
+        network: Network = SYSTEM_NETWORK,
     ) -> None:
         self._metrics: Final = metrics
         self._unready_reason: Final = unready_reason
         self._login: Final = None if login is None else login.encode()
-        self._sockets: Final = _Sockets(self)
+        self._sockets: Final = _Sockets(self, network)
         self._scrapes: Final[deque[tuple[_Exchange, _Scrape]]] = deque()
         """The first one is rendered, the others wait: several would hold the loop for a slice each."""
 
@@ -113,7 +115,7 @@ class MetricsServer:
         parts: Answer | None = ()
         try:
             if not exchange.connection.is_closed:
-                parts = scrape.run()
+                parts = scrape.run(asyncio.get_running_loop().time)
         except Exception:
             logger.exception("metrics could not be rendered")
             parts = [_response("500 Internal Server Error")]
@@ -151,8 +153,11 @@ class MetricsServer:
 class _Sockets(SocketServer):
     """The sockets of the endpoint; each connection gets an `_Exchange`."""
 
-    def __init__(self, endpoint: MetricsServer) -> None:
-        super().__init__(ServerConfig(socket_request_max_bytes=NO_FRAMES, connections_max_idle_ms=UNLIMITED))
+    def __init__(self, endpoint: MetricsServer, network: Network) -> None:
+        super().__init__(
+            ServerConfig(socket_request_max_bytes=NO_FRAMES, connections_max_idle_ms=UNLIMITED),
+            network=network,
+        )
         self._endpoint: Final = endpoint
 
     def begin(self, connection: Connection) -> None:
@@ -226,16 +231,19 @@ class _Scrape:
         # In parts, so that megabytes are not copied at once.
         self._chunks: Final = [bytearray()]
 
-    def run(self) -> "Answer | None":
-        """Render for `SLICE_SECONDS`; return the answer, or None if there is more to do."""
+    def run(self, now: Callable[[], float]) -> "Answer | None":
+        """Render for `SLICE_SECONDS`; return the answer, or None if there is more to do.
+
+        `now` returns seconds.
+        """
         chunks, compressor = self._chunks, self._compressor
-        slice_end = monotonic() + SLICE_SECONDS
+        slice_end = now() + SLICE_SECONDS
         for piece in self._pieces:
             if piece:
                 chunks[-1] += piece if compressor is None else compressor.compress(piece)
                 if len(chunks[-1]) >= CHUNK_BYTES:
                     chunks.append(bytearray())
-            if monotonic() >= slice_end:
+            if now() >= slice_end:
                 return None
         extra = "Vary: Accept, Accept-Encoding\r\n"
         if compressor is not None:

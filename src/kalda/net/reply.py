@@ -3,6 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol, TypeAlias
 
+from kalda.runtime.filesystem import File
+
 
 class FileRegion(Protocol):
     """Bytes of an open file; all but small ones go from the page cache to the socket by ``sendfile``."""
@@ -17,8 +19,9 @@ class FileRegion(Protocol):
         """How many bytes it has."""
         ...
 
-    def fileno(self) -> int:
-        """Return the open file's descriptor."""
+    @property
+    def file(self) -> File | None:
+        """The open file; None only where there are no bytes."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Defines the port for connections over a network: `Network` listens and connects, and returns streams.
 
-No call of a `Stream` or a `Listener` blocks. The event loop watches both by their `fileno`, so a simulated
-network brings an event loop that knows its numbers.
+No call of a `Stream` or a `StreamListener` blocks. The event loop watches both by their `fileno`, so a
+simulated network brings an event loop that knows its numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ class Stream(Protocol):
         ...
 
 
-class Listener(Protocol):
+class StreamListener(Protocol):
     """A bound port. Errors are `OSError`."""
 
     @property
@@ -86,7 +86,7 @@ class Network(Protocol):
         backlog: int = 128,
         send_buffer_bytes: int = -1,
         receive_buffer_bytes: int = -1,
-    ) -> Listener:
+    ) -> StreamListener:
         """Bind a port, which the system chooses if `port` is 0, and queue connections.
 
         An empty host and ``::`` stand for every address of IPv4 and IPv6. -1 leaves the size of a buffer of

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kalda.runtime.network import Listener, Network, Stream, readers_of
+from kalda.runtime.network import Network, Stream, StreamListener, readers_of
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.runtime.system.network import SYSTEM_NETWORK
 
 NETWORK: Network = SYSTEM_NETWORK
 
 
-async def readable(stream: Stream | Listener) -> None:
+async def readable(stream: Stream | StreamListener) -> None:
     """Return when the loop finds something to read or to accept."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()

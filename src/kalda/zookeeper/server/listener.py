@@ -14,6 +14,8 @@ from kalda.net.foreign_protocols import ForeignProtocol
 from kalda.net.listener_security import PLAINTEXT, ListenerSecurity
 from kalda.net.socket_server import SocketServer
 from kalda.runtime.clock import Clock
+from kalda.runtime.network import Network
+from kalda.runtime.system.network import SYSTEM_NETWORK
 from kalda.zookeeper.server import connection_registry
 from kalda.zookeeper.server.config import ZooKeeperConfig
 from kalda.zookeeper.server.connection_registry import ConnectionRegistry
@@ -47,10 +49,16 @@ class ZooKeeperListener:
     >>> await listener.close()
     """
 
-    def __init__(self, server: ZooKeeperServer, config: ZooKeeperConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        server: ZooKeeperServer,
+        config: ZooKeeperConfig,
+        clock: Clock,
+        network: Network = SYSTEM_NETWORK,
+    ) -> None:
         self.registry: Final = ConnectionRegistry(server, config, clock)
         self._tls: Final = None if config.tls is None else ServerTls(config.tls)
-        self.sockets: Final = _Sockets(self.registry, self._tls)
+        self.sockets: Final = _Sockets(self.registry, self._tls, network)
         self._count = 0
 
     async def listen(self, host: str, port: int, *, is_secure: bool = False) -> int:
@@ -93,8 +101,8 @@ class _Sockets(SocketServer):
         "set zookeeper.ssl.client.enable=true in a broker, zookeeper.client.secure=true in a ZooKeeper client"
     )
 
-    def __init__(self, registry: ConnectionRegistry, tls: ServerTls | None) -> None:
-        super().__init__(registry.limits(), log=logger)
+    def __init__(self, registry: ConnectionRegistry, tls: ServerTls | None, network: Network) -> None:
+        super().__init__(registry.limits(), log=logger, network=network)
         self._registry: Final = registry
         self._tls: Final = tls
 
