@@ -37,6 +37,9 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
 class LoopClock:
     """A clock that reads the running loop's time."""
 
+    def time_ns(self) -> int:
+        return self.time_ms() * 1_000_000
+
     def time_ms(self) -> int:
         return round(self.monotonic() * 1000)
 

@@ -230,6 +230,7 @@ class BrokerServer:
             LogCaches(open_files_max(raise_descriptor_limit())),
             ConversionPool() if self._runtime.background.has_processes else None,
             cordoned=lambda: config.cordoned_log_dirs,
+            random=self._runtime.random,
         )
         undo.push_async_callback(config_store.close)
         await config_store.start(cluster_store, broker_id)

@@ -7,8 +7,10 @@ disk.
 
 from collections import deque
 from collections.abc import Callable
-from time import monotonic, thread_time
 from typing import Final
+
+from kalda.runtime.system.clock import monotonic, thread_time
+from kalda.runtime.system.proc import proc_file
 
 WINDOW_SECONDS: Final = 30.0
 """Kafka's default window of a rate: ``metrics.sample.window.ms``."""
@@ -23,8 +25,7 @@ def busy_seconds() -> float:
     Where the kernel does not say how long threads waited for a processor, it is the processor time alone.
     """
     try:
-        with open("/proc/thread-self/schedstat", "rb") as file:
-            ran_ns, waited_ns, _ = file.read().split()
+        ran_ns, waited_ns, _ = proc_file("thread-self/schedstat").split()
     except (OSError, ValueError):
         return thread_time()
     return (int(ran_ns) + int(waited_ns)) / 1e9

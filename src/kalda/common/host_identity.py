@@ -7,15 +7,16 @@ file system a reader sees reliably only what was synced.
 from functools import cache
 from typing import Final
 
-_BOOT_ID_FILE: Final = "/proc/sys/kernel/random/boot_id"
-"""Linux: a random number for each boot, the same in all containers."""
+from kalda.runtime.system.proc import proc_file
+
+_BOOT_ID_FILE: Final = "sys/kernel/random/boot_id"
+"""Below ``/proc``: a random number for each boot, the same in all containers."""
 
 
 @cache
 def host_id() -> str:
     """Return the identity of the running kernel; empty where the system has none, which equals no other."""
     try:
-        with open(_BOOT_ID_FILE, encoding="ascii") as file:
-            return file.read().strip()
+        return proc_file(_BOOT_ID_FILE).decode("ascii").strip()
     except (OSError, UnicodeDecodeError):
         return ""

@@ -9,8 +9,9 @@ What a maintainer must not break: both hold a bounded number of counters, whatev
 
 import logging
 from collections.abc import Callable, Hashable
-from time import monotonic
 from typing import Final, NamedTuple
+
+from kalda.runtime.system.clock import monotonic
 
 LIMIT_BURST: Final = 10
 LIMIT_SECONDS: Final = 10.0

@@ -8,7 +8,6 @@ dead-letter queue with good records.
 
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
@@ -16,6 +15,7 @@ from urllib.parse import quote
 
 from kalda.common.backoff import ExponentialBackoff
 from kalda.formats.spec import FormatError, FormatSpec, cut
+from kalda.runtime.system.clock import monotonic, sleep
 from kalda.runtime.system.random import SYSTEM_RANDOM
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class RegistryClient:
         found = self._by_id.get(schema_id)
         if found is not None:
             return found
-        now = time.monotonic()
+        now = monotonic()
         if self._unknown.get(schema_id, now) > now:
             raise UnknownSchemaError(f"the registry {self._settings.urls[0]} has no schema {schema_id}")
         try:
@@ -237,7 +237,7 @@ class RegistryClient:
                     return self._answer(response, content, url)
                 problem = f"{url}: HTTP {response.status_code} {content[:200].decode(errors='replace')}"
             if attempt + 1 < settings.tries:
-                time.sleep(_BACKOFF.seconds(attempt + 1))
+                sleep(_BACKOFF.seconds(attempt + 1))
         raise RegistryError(
             f"the schema registry does not answer after {settings.tries} tries; "
             f"check registry.url and that it runs: {problem}"

@@ -8,9 +8,10 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
+
+from kalda.runtime.system.clock import monotonic
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer

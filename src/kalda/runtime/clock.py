@@ -14,6 +14,10 @@ class Clock(Protocol):
         """
         ...
 
+    def time_ns(self) -> int:
+        """Wall-clock nanoseconds since the epoch, also below 0."""
+        ...
+
     def monotonic(self) -> float:
         """Seconds that never go back: for time-outs and latencies."""
         ...
@@ -29,6 +33,10 @@ class ManualClock:
     def time_ms(self) -> int:
         """Return the wall-clock milliseconds set so far."""
         return max(self._time_ms, 0)
+
+    def time_ns(self) -> int:
+        """Return the wall-clock nanoseconds set so far."""
+        return self._time_ms * 1_000_000
 
     def monotonic(self) -> float:
         """Return the seconds advanced so far."""

@@ -12,10 +12,10 @@ long ones are cut: a line is always whole JSON, and shorter than what the log's 
 
 import json
 import logging
-from time import monotonic
 from typing import Final
 
 from kalda.common.log_limiter import LIMIT_BURST, LIMIT_SECONDS, SOURCES_MAX, LineBudget
+from kalda.runtime.system.clock import monotonic
 
 logger: Final = logging.getLogger(__name__)
 

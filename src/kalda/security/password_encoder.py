@@ -10,10 +10,11 @@ encrypted password, in Kafka's form, so that Kafka reads what Kalda wrote and th
 import base64
 import binascii
 import hashlib
-import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
+
+from kalda.runtime.system.random import SYSTEM_RANDOM
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers import Cipher
@@ -82,7 +83,7 @@ class PasswordEncoder:
     """Encrypts and decrypts passwords with one secret."""
 
     def __init__(
-        self, secret: str, encoding: Encoding, random_bytes: Callable[[int], bytes] = secrets.token_bytes
+        self, secret: str, encoding: Encoding, random_bytes: Callable[[int], bytes] = SYSTEM_RANDOM.randbytes
     ) -> None:
         self._secret: Final = secret.encode()
         self._encoding: Final = encoding

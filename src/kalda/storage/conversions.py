@@ -16,7 +16,6 @@ taken for long ones until one of them is short:
 import asyncio
 import logging
 import threading
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
@@ -26,6 +25,7 @@ from kalda.common.errors import ErrorCode
 from kalda.records.compression import Checkpoint, go_on
 from kalda.records.errors import RecordsError
 from kalda.runtime.error_text import without_frames
+from kalda.runtime.system.clock import monotonic, sleep
 from kalda.storage.errors import StorageError
 
 logger: Final = logging.getLogger(__name__)
@@ -208,7 +208,7 @@ class ConversionPool:
             error: BaseException | None = None
             try:
                 self._check(job)
-                job.paused_at = time.monotonic()
+                job.paused_at = monotonic()
                 job.work(lambda held_bytes, job=job: self._checkpoint(job, held_bytes))  # type: ignore[misc]
             except _LaterError:
                 self._put_off(job)
@@ -265,9 +265,9 @@ class ConversionPool:
                     if self._does_long or self._long:
                         raise _LaterError
                     self._does_long = job.is_long = True
-        if time.monotonic() - job.paused_at > (_LONG_TURN_SECONDS if job.is_long else _TURN_SECONDS):
-            time.sleep(_PAUSE_SECONDS)
-            job.paused_at = time.monotonic()
+        if monotonic() - job.paused_at > (_LONG_TURN_SECONDS if job.is_long else _TURN_SECONDS):
+            sleep(_PAUSE_SECONDS)
+            job.paused_at = monotonic()
 
     def _check(self, job: _Job) -> None:
         if self._is_closed:

@@ -15,7 +15,6 @@ come back much later; so may the new one.
 
 import logging
 import os
-import uuid
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
 from typing import Final
@@ -105,7 +104,9 @@ class FutureLogs:
             LogStorageError: the disk failed.
         """
         assert topic_partition not in self._logs, f"{topic_partition} has a future log already"
-        path = os.path.join(log_directory, future_directory_name(topic_partition, uuid.uuid4().hex))
+        path = os.path.join(
+            log_directory, future_directory_name(topic_partition, self.resources.new_name_suffix())
+        )
         file_system = self.resources.file_system
         try:
             self._checkpoints.remove_stale_lines(log_directory, topic_partition)
@@ -140,7 +141,9 @@ class FutureLogs:
         if log is None:
             return False
         directory = os.path.dirname(log.directory)
-        target = os.path.join(directory, delete_directory_name(topic_partition, uuid.uuid4().hex))
+        target = os.path.join(
+            directory, delete_directory_name(topic_partition, self.resources.new_name_suffix())
+        )
         with log.disk_errors.raised("delete"):
             self.resources.file_system.rename(log.directory, target)
         log.forget("the move to another log directory was cancelled")
@@ -261,7 +264,9 @@ class FutureLogs:
     def _retire(self, topic_partition: TopicPartition, source: str) -> str | None:
         """Rename a replaced log's directory; return its new path, or ``None`` if this fails."""
         log_directory = os.path.dirname(source)
-        target = os.path.join(log_directory, delete_directory_name(topic_partition, uuid.uuid4().hex))
+        target = os.path.join(
+            log_directory, delete_directory_name(topic_partition, self.resources.new_name_suffix())
+        )
         try:
             self.resources.file_system.rename(source, target)
         except OSError as error:
@@ -299,7 +304,7 @@ class FutureLogs:
 
     def discard(self, path: str, topic_partition: TopicPartition) -> None:
         """Remove the directory of a log that is not loaded; raises `OSError`."""
-        target = delete_directory_name(topic_partition, uuid.uuid4().hex)
+        target = delete_directory_name(topic_partition, self.resources.new_name_suffix())
         target = os.path.join(os.path.dirname(path), target)
         self.resources.file_system.rename(path, target)
         self._remove_later(target, 0)

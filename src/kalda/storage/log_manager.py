@@ -13,19 +13,19 @@ A log that is being moved to another log directory has a future log there (`futu
 import contextlib
 import logging
 import os
-import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Final
 
 from kalda.common.types import UUID, ZERO_UUID, TopicPartition
-from kalda.runtime.background import BackgroundExecutor, InlineExecutor
+from kalda.runtime.background import Background, BackgroundExecutor, InlineExecutor
 from kalda.runtime.clock import Clock
 from kalda.runtime.error_text import error_text
 from kalda.runtime.filesystem import DirectoryLock, FileSystem
+from kalda.runtime.random import Random
 from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.storage.checkpoints import take_clean_shutdown, write_clean_shutdown
 from kalda.storage.conversions import Conversions
 from kalda.storage.directory_failures import is_out_of_space, remedy
@@ -61,9 +61,8 @@ logger: Final = logging.getLogger(__name__)
 # Logs per retention step: well under a millisecond, so that requests do not wait for maintenance.
 RETENTION_STEP_LOGS: Final = 50
 
-# A clean shutdown syncs in parallel, because file systems merge such syncs; each log has one open file.
+# What a clean shutdown syncs in parallel; each log has one open file.
 _CLOSE_LOGS: Final = 128
-_CLOSE_THREADS: Final = 8
 
 ConfigForTopic = Callable[[str], LogConfig]
 
@@ -86,10 +85,11 @@ class LogManager:
         config_for_topic: ConfigForTopic,
         clock: Clock,
         file_system: FileSystem | None = None,
-        executor: BackgroundExecutor | None = None,
+        executor: Background | None = None,
         caches: LogCaches | None = None,
         conversions: Conversions | None = None,
         cordoned: Callable[[], Collection[str]] = tuple,
+        random: Random = SYSTEM_RANDOM,
     ) -> None:
         """Store the directories; `load` opens them.
 
@@ -98,7 +98,12 @@ class LogManager:
         assert directories, "a broker has at least one log directory"
         self.directories: Final = tuple(os.path.abspath(directory) for directory in directories)
         self.resources: Final = LogResources(
-            file_system or OsFileSystem(), clock, executor or InlineExecutor(), caches, conversions
+            file_system or OsFileSystem(),
+            clock,
+            executor or InlineExecutor(),
+            caches,
+            conversions,
+            random=random,
         )
         self.cordoned_directories: Final = cordoned
         self._config_for_topic = config_for_topic
@@ -248,7 +253,7 @@ class LogManager:
         """
         self.futures.delete(topic_partition)
         log = self._logs.get(topic_partition)
-        name = delete_directory_name(topic_partition, uuid.uuid4().hex)
+        name = delete_directory_name(topic_partition, self.resources.new_name_suffix())
         if log is not None:
             target = self._rename(topic_partition, log, name)
             log.forget("the partition was deleted")
@@ -269,7 +274,9 @@ class LogManager:
         """
         log = self._logs[topic_partition]
         self.futures.delete(topic_partition)
-        target = self._rename(topic_partition, log, stray_directory_name(topic_partition, uuid.uuid4().hex))
+        target = self._rename(
+            topic_partition, log, stray_directory_name(topic_partition, self.resources.new_name_suffix())
+        )
         log.forget("the log belongs to an earlier topic of this name")
         logger.warning("%s belongs to another topic id; it is kept as %s", log.directory, target)
 
@@ -401,25 +408,22 @@ class LogManager:
         # Each log in the pool has one file open, so the bound on open files applies.
         group_size = min(_CLOSE_LOGS, self.resources.caches.files.cost_max)
         remaining = iter(logs)
-        with ThreadPoolExecutor(_CLOSE_THREADS, thread_name_prefix="log-close") as pool:
-            while group := tuple(islice(remaining, group_size)):
-                syncs = []
-                for log in group:
-                    try:
-                        sync = log.close()
-                    except StorageError as error:
-                        logger.error("%s not closed cleanly: %s", log.topic_partition, error_text(error))
-                        failed.add(log)
-                    else:
-                        if sync is not None:
-                            syncs.append((log, pool.submit(sync)))
-                for log, future in syncs:
-                    error_of_sync = future.exception()
-                    if error_of_sync is not None:
-                        logger.error(
-                            "%s not closed cleanly: %s", log.topic_partition, error_text(error_of_sync)
-                        )
-                        failed.add(log)
+        while group := tuple(islice(remaining, group_size)):
+            closed, syncs = [], []
+            for log in group:
+                try:
+                    sync = log.close()
+                except StorageError as error:
+                    logger.error("%s not closed cleanly: %s", log.topic_partition, error_text(error))
+                    failed.add(log)
+                else:
+                    if sync is not None:
+                        closed.append(log)
+                        syncs.append(sync)
+            for log, error_of_sync in zip(closed, self.resources.executor.run_all(syncs), strict=True):
+                if error_of_sync is not None:
+                    logger.error("%s not closed cleanly: %s", log.topic_partition, error_text(error_of_sync))
+                    failed.add(log)
         return failed
 
     def _lock(self, directory: str) -> None:

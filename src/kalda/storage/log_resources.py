@@ -6,15 +6,15 @@ import `UnifiedLog`.
 """
 
 import os
-import random
 from collections import deque
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from kalda.common.types import TopicPartition
-from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.background import Background
 from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.random import Random, new_uuid
 from kalda.storage.conversions import Conversions, InlineConversions
 from kalda.storage.directory_failures import DirectoryFailures
 from kalda.storage.log_caches import LogCaches
@@ -107,9 +107,11 @@ class LogResources:
         self,
         file_system: FileSystem,
         clock: Clock,
-        executor: BackgroundExecutor,
+        executor: Background,
         caches: LogCaches | None = None,
         conversions: Conversions | None = None,
+        *,
+        random: Random,
     ) -> None:
         self.file_system: Final = file_system
         self.clock: Final = clock
@@ -128,6 +130,7 @@ class LogResources:
         self.moved: Final[set[TopicPartition]] = set()
         # Called with a log that was truncated: the checkpoint files claim more than it has.
         self.on_truncation: Callable[[TopicPartition], None] = lambda _: None
+        self.random: Final = random
         self.random_fraction: Final = random.random
 
     def for_future_logs(self) -> "LogResources":
@@ -136,9 +139,15 @@ class LogResources:
         Ports, caches, deletions and failures are the same. The queues are named by partition and are their
         own, and neither the log cleaner nor readers in place know the copies.
         """
-        other = LogResources(self.file_system, self.clock, self.executor, self.caches, self.conversions)
+        other = LogResources(
+            self.file_system, self.clock, self.executor, self.caches, self.conversions, random=self.random
+        )
         other.deletions, other.failures = self.deletions, self.failures
         return other
+
+    def new_name_suffix(self) -> str:
+        """Return 32 random hexadecimal digits, for the name of a directory that is moved aside."""
+        return new_uuid(self.random).hex
 
     def delete_later(self, path: str, delay_ms: int, *, is_directory: bool = False) -> None:
         """Have a file, or a directory with its files, removed after `delay_ms`."""

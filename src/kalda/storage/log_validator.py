@@ -7,7 +7,6 @@ such memory, and what may take long is prepared on another thread first: `LogVal
 """
 
 import math
-import time
 from typing import Final, NamedTuple
 
 from kalda.records.batch import (
@@ -56,6 +55,7 @@ from kalda.records.recompression import repack
 from kalda.records.record import RecordBatchBuilder, iter_records
 from kalda.records.validation import RecordsCheck, TimestampBounds
 from kalda.runtime.error_text import without_frames
+from kalda.runtime.system.clock import monotonic
 from kalda.storage.checked_batches import CheckedBatches, describe
 from kalda.storage.errors import (
     HeavyBatchError,
@@ -383,7 +383,7 @@ class LogValidator:
         leader_epoch: int,
         limits: _Limits,
     ) -> Converted:
-        started = time.perf_counter()
+        started = monotonic()
         checkpoint = limits.checkpoint
         unpacked = self._unpacked(records, limits) if is_message_set(records) else None
         parts: list[Buffer] = []
@@ -424,7 +424,7 @@ class LogValidator:
         if unpacked is not None:
             memory_bytes += unpacked.memory_bytes
         checked_batches = describe(headers, first_offset, offset - first_offset)
-        seconds = time.perf_counter() - started
+        seconds = monotonic() - started
         return Converted(memoryview(written), checked_batches, seconds, memory_bytes)
 
     def _unpacked(self, records: WritableBuffer, limits: _Limits) -> _UnpackedMessages:

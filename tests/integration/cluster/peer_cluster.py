@@ -21,9 +21,9 @@ from kalda.protocol.schema import Message
 from kalda.runtime.system.background import EventLoopExecutor
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.filesystem import OsFileSystem
+from kalda.runtime.system.runtime import system_runtime
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.server.embedded import EmbeddedClient, EmbeddedServer
-from tests.runtimes import runtime_with
 
 M = TypeVar("M", bound=Message)
 WAIT_SECONDS = 20
@@ -144,7 +144,7 @@ class PeerCluster:
         broker = BrokerServer(
             config,
             session,
-            runtime=runtime_with(clock=self._clock, file_system=self._files, background=self._executor),
+            runtime=system_runtime(self._executor, self._files),
             dialer=self.dialer,
         )
         async with asyncio.TaskGroup() as tasks:

@@ -28,6 +28,9 @@ class QueueExecutor(InlineExecutor):
     def submit(self, work: Work, done: Done | None = None) -> None:
         self.queue.append((work, done))
 
+    def run_all(self, works: Sequence[Work]) -> list[BaseException | None]:
+        return InlineExecutor().run_all(works)
+
     def run(self) -> None:
         while self.queue:
             work, done = self.queue.pop(0)

@@ -12,6 +12,7 @@ from kalda.zookeeper.server.config import FOUR_LETTER_WORDS, ZooKeeperConfig
 from kalda.zookeeper.server.embedded import EmbeddedServer
 from kalda.zookeeper.server.session_passwords import load_passwords
 from kalda.zookeeper.server.session_tracker import SessionTracker, negotiate_timeout, session_password
+from tests.runtimes import seeded
 from tests.unit.zookeeper.memory_files import MemoryFileSystem
 
 
@@ -108,8 +109,11 @@ def test_password_of_zookeeper_is_that_of_javas_generator() -> None:
 def test_password_depends_on_the_servers_secret_and_on_the_session() -> None:
     """Anyone can read the id of a session, so it must not be enough to take the session over."""
     files = MemoryFileSystem()
-    first, other = load_passwords(files, "/a/secret", 0), load_passwords(files, "/b/secret", 0)
-    again = load_passwords(files, "/a/secret", 7)
+    first, other = (
+        load_passwords(files, seeded(), "/a/secret", 0),
+        load_passwords(files, seeded(1), "/b/secret", 0),
+    )
+    again = load_passwords(files, seeded(), "/a/secret", 7)
     assert 16 == len(first.of(1))
     assert first.of(1) == again.of(1)
     assert 4 == len({first.of(1), first.of(2), other.of(1), session_password(1)})
@@ -120,7 +124,7 @@ def test_password_depends_on_the_servers_secret_and_on_the_session() -> None:
 @pytest.mark.parametrize("newest", [5, -0x7F00000000000001])
 def test_sessions_from_before_the_secret_keep_their_passwords(newest: int) -> None:
     """A ZooKeeper with a server id above 127 hands out negative session ids."""
-    passwords = load_passwords(MemoryFileSystem(), "/secret", newest)
+    passwords = load_passwords(MemoryFileSystem(), seeded(), "/secret", newest)
     assert session_password(newest) == passwords.of(newest)
     assert session_password(newest + 1) != passwords.of(newest + 1)
 
@@ -128,10 +132,12 @@ def test_sessions_from_before_the_secret_keep_their_passwords(newest: int) -> No
 def test_damaged_secret_is_replaced_and_stops_no_start(caplog: pytest.LogCaptureFixture) -> None:
     files = MemoryFileSystem()
     files.replace("/secret", b"short", sync=True)
-    assert load_passwords(files, "/secret", 0).of(1) == load_passwords(files, "/secret", 0).of(1)
+    assert load_passwords(files, seeded(), "/secret", 0).of(1) == load_passwords(
+        files, seeded(), "/secret", 0
+    ).of(1)
     files = MemoryFileSystem()
     files.room = 0
-    load_passwords(files, "/secret", 0)
+    load_passwords(files, seeded(), "/secret", 0)
     assert "the secret of the sessions is lost at the end" in caplog.text
 
 

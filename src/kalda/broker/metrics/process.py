@@ -12,6 +12,7 @@ from typing import Final
 
 from kalda.common.busy_time import IdleShare, busy_seconds
 from kalda.common.metrics import Column, Labels, Metrics, metric_name
+from kalda.runtime.system.proc import open_descriptor_count, proc_file
 
 _PAGE_BYTES: Final = resource.getpagesize()
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -21,7 +22,7 @@ _NO_LABELS: Final[Labels] = ()
 def register_process_metrics(metrics: Metrics) -> None:
     """Publish memory, processor time and open files, and the bytes that went to and came from disks."""
     metrics.table(
-        lambda: [(_NO_LABELS, (*_from_stat(), _open_file_count(), _open_files_max()))],
+        lambda: [(_NO_LABELS, (*_from_stat(), open_descriptor_count(), _open_files_max()))],
         Column("process_cpu_seconds", "counter", "User and system CPU time in seconds."),
         Column("process_virtual_memory_bytes", "gauge", "Virtual memory size in bytes."),
         Column("process_resident_memory_bytes", "gauge", "Resident memory size in bytes."),
@@ -71,9 +72,8 @@ def register_loop_metrics(metrics: Metrics) -> None:
 def _from_stat() -> tuple[float | None, ...]:
     """Return CPU seconds, virtual and resident bytes, and the time of the start."""
     try:
-        with open("/proc/self/stat", "rb") as file:
-            # The name of the command is in parentheses and may hold anything.
-            fields = file.read().rpartition(b")")[2].split()
+        # The name of the command is in parentheses and may hold anything.
+        fields = proc_file("self/stat").rpartition(b")")[2].split()
     except OSError:
         return None, None, None, None
     user, system, started, virtual, resident = (int(fields[index]) for index in (11, 12, 19, 20, 21))
@@ -89,21 +89,12 @@ def _from_stat() -> tuple[float | None, ...]:
 @cache
 def _boot_time() -> float | None:
     try:
-        with open("/proc/stat", "rb") as file:
-            for line in file:
-                if line.startswith(b"btime "):
-                    return float(line.split()[1])
+        for line in proc_file("stat").splitlines():
+            if line.startswith(b"btime "):
+                return float(line.split()[1])
     except OSError:
         pass
     return None
-
-
-def _open_file_count() -> int | None:
-    try:
-        # Linux 6.2 counts them for the directory's size. To list thousands takes milliseconds.
-        return os.stat("/proc/self/fd").st_size or len(os.listdir("/proc/self/fd")) - 1
-    except OSError:
-        return None
 
 
 def _open_files_max() -> float | None:
@@ -113,8 +104,7 @@ def _open_files_max() -> float | None:
 
 def _disk_bytes() -> tuple[int | None, int | None]:
     try:
-        with open("/proc/self/io", "rb") as file:
-            fields = dict(line.split(b": ") for line in file.read().splitlines())
+        fields = dict(line.split(b": ") for line in proc_file("self/io").splitlines())
     except OSError:
         return None, None
     return int(fields[b"read_bytes"]), int(fields[b"write_bytes"])

@@ -4,7 +4,6 @@ It holds the methods, the values that they take and return, and the requests and
 """
 
 import hashlib
-import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -31,6 +30,7 @@ from kalda.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsResponse,
     UserName,
 )
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.scram import HASHES, MECHANISM_NAMES, MECHANISM_NUMBERS, SALT_BYTES
 
 DEFAULT_ITERATIONS: Final = 4096
@@ -225,7 +225,7 @@ class AlterUsers(AdminOperation[str, None]):
 
 def _upsertion(each: ScramCredentialUpsertion) -> Upsertion:
     mechanism = each.mechanism.value
-    salt = secrets.token_bytes(SALT_BYTES) if each.salt is None else each.salt
+    salt = SYSTEM_RANDOM.randbytes(SALT_BYTES) if each.salt is None else each.salt
     # A broker refuses fewer than one iteration by its own bounds; hashlib would raise.
     iterations = max(1, each.iterations)
     return Upsertion(

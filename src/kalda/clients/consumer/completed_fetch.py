@@ -8,7 +8,6 @@ What a maintainer must not break: `next_offset` moves only over what was returne
 that an error (a wrong CRC, a deserializer) leaves the position where it is.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final, NamedTuple
@@ -24,6 +23,7 @@ from kalda.records.batch import LOG_OVERHEAD, MAGIC, BatchHeader, read_header, v
 from kalda.records.errors import NeedMoreBytes, RecordsError
 from kalda.records.format_conversion import up_convert
 from kalda.records.record import record_bytes
+from kalda.runtime.system.clock import monotonic
 
 OFFSET_MAX: Final = 2**63 - 1
 """The largest position; the last record that can be consumed is the one before."""
@@ -44,7 +44,7 @@ class DecodeBound:
 
     __slots__ = ("_bytes_left", "_deadline", "_monotonic")
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = monotonic) -> None:
         self._monotonic: Final = monotonic
         self._deadline: Final = monotonic() + DECODED_SECONDS_MAX
         self._bytes_left = DECODED_BYTES_MAX

@@ -6,12 +6,12 @@ asyncio does not say how long a selector waited.
 
 import sys
 import threading
-import time
 from collections.abc import Callable
 from typing import Final
 
 from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import Sensor
+from kalda.runtime.system.clock import thread_clock
 
 
 class NetworkMetrics:
@@ -105,13 +105,13 @@ def add_loop_thread(metrics: ClientMetrics, group: str, thread_id: int | None = 
     if gevent is not None and gevent.is_module_patched("threading"):
         # Its threads are none of the system's, which has no clock for them.
         return
-    clock_id = time.pthread_getcpuclockid(threading.get_ident() if thread_id is None else thread_id)
+    processor_seconds = thread_clock(threading.get_ident() if thread_id is None else thread_id)
     started = metrics.now()
-    busy_at_start = time.clock_gettime(clock_id)
+    busy_at_start = processor_seconds()
 
     def busy(_: float) -> float:
         try:
-            return time.clock_gettime(clock_id) - busy_at_start
+            return processor_seconds() - busy_at_start
         except OSError:
             return 0.0  # the thread has ended
 

@@ -9,7 +9,6 @@ import base64
 import json
 import ssl
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -18,6 +17,7 @@ from urllib.parse import quote_plus, unquote, urlencode, urlsplit
 from kalda.common.backoff import ExponentialBackoff
 from kalda.net.client.sasl_login import NewLogin
 from kalda.net.http_document import TIMEOUT_SECONDS, DocumentError, read_document
+from kalda.runtime.system.clock import SystemClock, monotonic, sleep
 from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.bearer_token import (
     BearerToken,
@@ -207,7 +207,7 @@ class TokenEndpoint:
         """
         first_ms, longest_ms = self._backoff_ms
         backoff = ExponentialBackoff(first_ms, longest_ms, SYSTEM_RANDOM.uniform)
-        deadline = time.monotonic() + longest_ms / 1000
+        deadline = monotonic() + longest_ms / 1000
         attempt = 0
         while True:
             try:
@@ -222,10 +222,10 @@ class TokenEndpoint:
             except DocumentError as error:
                 attempt += 1
                 pause = backoff.seconds(attempt)
-                is_over = attempt >= _ATTEMPTS_MAX or time.monotonic() + pause > deadline
+                is_over = attempt >= _ATTEMPTS_MAX or monotonic() + pause > deadline
                 if not error.is_retriable or is_over:
                     raise SaslError(f"no token: {error}") from None
-                time.sleep(pause)
+                sleep(pause)
         try:
             answer = json.loads(document)
         except (ValueError, RecursionError):
@@ -277,4 +277,4 @@ def provider_tls(options: Mapping[str, str]) -> ssl.SSLContext | None:
 
 
 def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+    return SystemClock().time_ms()

@@ -1,9 +1,10 @@
 """Makes the client's side of logins by name and password from a JAAS configuration."""
 
-import secrets
 from collections.abc import Callable
 from typing import Final
 
+from kalda.runtime.random import random_text
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.sasl.jaas import JaasConfig
 from kalda.security.sasl.mechanism import PLAIN, SaslClient
 from kalda.security.sasl.plain import PlainClient
@@ -31,7 +32,7 @@ def new_password_login(mechanism: str, jaas: JaasConfig | None) -> Callable[[str
         return lambda _: PlainClient(name, password)
     is_token = jaas is not None and jaas.options.get(TOKEN_AUTH, "").lower() == "true"
     return lambda _: ScramClient(
-        mechanism, name, password, secrets.token_urlsafe(NONCE_BYTES), is_token=is_token
+        mechanism, name, password, random_text(SYSTEM_RANDOM, NONCE_BYTES), is_token=is_token
     )
 
 

@@ -10,11 +10,11 @@ reads key tables and ticket caches and asks the KDC for tickets; a client's mess
     client: the layer, and a name
 """
 
-import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kalda.common.extras import install_hint
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.security.principal import USER, KafkaPrincipal
 from kalda.security.sasl.client_login import LoginConfigError
 from kalda.security.sasl.jaas import JaasConfig
@@ -131,7 +131,10 @@ def initiator(jaas: JaasConfig | None) -> Any:
         if not options.get("keyTab") or not options.get("principal"):
             raise LoginConfigError(f"{_MODULE} with useKeyTab needs keyTab and principal")
         # The tickets stay in this process; the library renews them from the key table.
-        store = {"client_keytab": _path(options["keyTab"]), "ccache": f"MEMORY:{secrets.token_hex(8)}"}
+        store = {
+            "client_keytab": _path(options["keyTab"]),
+            "ccache": f"MEMORY:{SYSTEM_RANDOM.randbytes(8).hex()}",
+        }
         return _credentials(options["principal"], "initiate", store)
     cache = options.get("ticketCache")
     return _credentials(options.get("principal"), "initiate", {"ccache": _path(cache)} if cache else {})

@@ -13,7 +13,6 @@ surviving records of the others are copied.
 """
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -35,6 +34,7 @@ from kalda.records.format_conversion import up_convert
 from kalda.records.message_set import iter_messages
 from kalda.records.message_set_builder import MessageSetBuilder
 from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.system.clock import monotonic
 from kalda.storage.cleaner.batch_rewriter import (
     empty_batch,
     keep_places,
@@ -108,7 +108,7 @@ class Cleaner:
             RecordsError, StorageError: the log has invalid content and cannot be cleaned.
         """
         job, table = self._job, self._map
-        started = time.monotonic()
+        started = monotonic()
         self._remove_leftovers()
         aborted = self._read_aborted()
         self._fill_map(CleanedTransactionMetadata(aborted))
@@ -116,7 +116,7 @@ class Cleaner:
         self._survivors = table.survivors()
         self._filter = self._new_filter()
         map_bytes_read, self._bytes_read = self._bytes_read, 0
-        map_seconds = time.monotonic() - started
+        map_seconds = monotonic() - started
         end_offset = max(table.latest_offset + 1, job.first_dirty_offset)
         transactions = CleanedTransactionMetadata(aborted)
         clean = [segment for segment in job.segments if segment.end_offset <= job.first_dirty_offset]
@@ -135,7 +135,7 @@ class Cleaner:
             records_without_key=self._records_without_key,
             map_bytes_read=map_bytes_read,
             map_seconds=map_seconds,
-            seconds=time.monotonic() - started,
+            seconds=monotonic() - started,
             map_utilization=table.utilization,
         )
 

@@ -1,9 +1,9 @@
 """Bounds the bytes that a cleaner reads and writes per second, so that it leaves disk time to others."""
 
-import time
 from collections.abc import Callable
 from typing import Final
 
+from kalda.runtime.system.clock import monotonic, sleep
 from kalda.storage.cleaner.cleaner_config import UNLIMITED
 
 _AHEAD_SECONDS: Final = 0.05
@@ -16,8 +16,8 @@ class Throttler:
     def __init__(
         self,
         bytes_per_second: float,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
+        now: Callable[[], float] = monotonic,
+        sleep: Callable[[float], None] = sleep,
     ) -> None:
         self._rate: Final = bytes_per_second
         self._now = now

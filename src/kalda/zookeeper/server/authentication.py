@@ -4,11 +4,11 @@
 proved at any time of a connection and is never lost while it lasts.
 """
 
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from kalda.runtime.random import Random, random_text
 from kalda.security.tls.der import DerError
 from kalda.security.tls.distinguished_name import subject_name
 from kalda.security.zookeeper.digest_md5 import DigestMd5Error, DigestMd5Server
@@ -74,10 +74,10 @@ class Authentication:
 class SaslLogin:
     """The SASL login of one connection."""
 
-    def __init__(self, authentication: Authentication) -> None:
+    def __init__(self, authentication: Authentication, random: Random) -> None:
         self._authentication: Final = authentication
         self._exchange: Final = DigestMd5Server(
-            authentication.sasl_users.get, secrets.token_urlsafe(_NONCE_BYTES)
+            authentication.sasl_users.get, random_text(random, _NONCE_BYTES)
         )
 
     def evaluate(self, token: bytes) -> tuple[bytes, tuple[Identity, ...]]:

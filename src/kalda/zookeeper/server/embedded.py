@@ -12,6 +12,8 @@ from typing import Final, TypeVar
 from kalda.runtime.background import BackgroundExecutor
 from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.random import Random
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.zookeeper.call_group import CallGroup
 from kalda.zookeeper.errors import (
     ConnectionLossError,
@@ -62,6 +64,7 @@ class EmbeddedServer:
         filesystem: FileSystem,
         executor: BackgroundExecutor,
         clock: Clock,
+        random: Random = SYSTEM_RANDOM,
         sync: bool = True,
         config: ZooKeeperConfig | None = None,
         own_acl: Callable[[str], tuple[Acl, ...]] | None = None,
@@ -73,6 +76,7 @@ class EmbeddedServer:
             filesystem=filesystem,
             executor=executor,
             clock=clock,
+            random=random,
             schedule=lambda callback: asyncio.get_running_loop().call_soon(callback),
             sync=sync and config.sync,
             snapshot_changes=config.snapshot_changes,

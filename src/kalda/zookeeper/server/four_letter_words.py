@@ -8,15 +8,16 @@ little and reveal little. Other commands must be named in ``4lw.commands.whiteli
 import os
 import platform
 import resource
-import socket
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Final
 
 from kalda import __version__
 from kalda.runtime.network import address_text
+from kalda.runtime.system.network import SYSTEM_NETWORK
+from kalda.runtime.system.proc import open_descriptor_count
 from kalda.zookeeper.server.config import FOUR_LETTER_WORDS
 from kalda.zookeeper.server.connection_registry import ConnectionRegistry, RegisteredConnection
 
@@ -142,17 +143,10 @@ def _mntr(registry: ConnectionRegistry) -> str:
         "local_sessions": 0,
         "connection_rejected": registry.rejected,
         "uptime": registry.clock.time_ms() - registry.started_ms,
-        "open_file_descriptor_count": _open_descriptors(),
+        "open_file_descriptor_count": -1 if (count := open_descriptor_count()) is None else count,
         "max_file_descriptor_count": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     }
     return "".join(f"zk_{name}\t{value}\n" for name, value in values.items())
-
-
-def _open_descriptors() -> int:
-    try:
-        return len(os.listdir("/proc/self/fd")) - 1
-    except OSError:
-        return -1
 
 
 def _conf(registry: ConnectionRegistry) -> str:
@@ -196,7 +190,7 @@ def _directory_bytes(directory: str) -> tuple[int, int]:
 def _envi(registry: ConnectionRegistry) -> str:
     values = {
         "zookeeper.version": full_version(),
-        "host.name": socket.gethostname(),
+        "host.name": SYSTEM_NETWORK.host_name(),
         # Tools look for Java's names; the values describe the Python interpreter.
         "java.version": platform.python_version(),
         "java.vendor": platform.python_implementation(),
@@ -218,7 +212,7 @@ def _dump(registry: ConnectionRegistry) -> str:
     lines.append(f"Session Sets ({len(buckets)})/({len(tracker)}):")
     now = registry.clock.time_ms() / 1000
     for due_ms, session_ids in buckets:
-        due = time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(now + due_ms / 1000))
+        due = datetime.fromtimestamp(now + due_ms / 1000, UTC).strftime("%a %b %d %H:%M:%S UTC %Y")
         lines.append(f"{len(session_ids)} expire at {due}:")
         lines += [f"\t{_hex(session_id)}" for session_id in session_ids]
     owners = tree.ephemeral_owners()

@@ -479,7 +479,7 @@ class ServerConnection(asyncio.Protocol):
             self._refuse(xid, AUTH_FAILED, "it wants to log in by SASL, and this server has no SASL users")
             return
         if self._sasl is None:
-            self._sasl = SaslLogin(self._authentication)
+            self._sasl = SaslLogin(self._authentication, self._server.random)
         token: bytes | None = None
         try:
             token, identities = self._sasl.evaluate(record.token)

@@ -9,12 +9,12 @@ secret was made keep those passwords until they end, so that their clients can r
 import hashlib
 import hmac
 import logging
-import secrets
 import struct
 from typing import Final
 
 from kalda.runtime.error_text import error_text
 from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.random import Random
 from kalda.zookeeper.server.session_tracker import PASSWORD_BYTES, session_password
 
 _SECRET_BYTES: Final = 32
@@ -42,7 +42,7 @@ class SessionPasswords:
         return hmac.compare_digest(self.of(session_id), password or b"")
 
 
-def load_passwords(filesystem: FileSystem, path: str, newest_id: int) -> SessionPasswords:
+def load_passwords(filesystem: FileSystem, random: Random, path: str, newest_id: int) -> SessionPasswords:
     """Return the passwords for the secret in a file, which is made if it is missing or has another size.
 
     `newest_id` is that of the newest session in the directory.
@@ -54,7 +54,7 @@ def load_passwords(filesystem: FileSystem, path: str, newest_id: int) -> Session
         content = filesystem.read(path)
         if len(content) == _FILE.size:
             return SessionPasswords(*_FILE.unpack(content))
-    made = (newest_id, secrets.token_bytes(_SECRET_BYTES))
+    made = (newest_id, random.randbytes(_SECRET_BYTES))
     try:
         filesystem.replace(path, _FILE.pack(*made), sync=True, is_private=True)
     except OSError as error:

@@ -14,13 +14,13 @@ import gzip
 import logging
 import os.path
 import struct
-import time
 import zlib
 from collections.abc import Callable
 from typing import Final
 
 from kalda.runtime.error_text import error_text
 from kalda.runtime.filesystem import TEMPORARY_SUFFIX, FileSystem
+from kalda.runtime.system.clock import sleep
 from kalda.zookeeper.protocol.jute import (
     INT,
     LONG,
@@ -132,7 +132,7 @@ def decode_snapshot(data: bytes, zxid: int) -> FrozenTree:
 
 
 def _step_aside() -> None:
-    time.sleep(_PAUSE_SECONDS)
+    sleep(_PAUSE_SECONDS)
 
 
 def _read_session(reader: Reader) -> tuple[int, int]:

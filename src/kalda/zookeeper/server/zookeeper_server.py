@@ -17,6 +17,8 @@ from kalda.common import invariants
 from kalda.runtime.background import BackgroundExecutor
 from kalda.runtime.clock import Clock
 from kalda.runtime.filesystem import FileSystem
+from kalda.runtime.random import Random
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.zookeeper.errors import ConnectionLossError, StorageError, ZooKeeperError
 from kalda.zookeeper.server.acl import BUILT_IN_SCHEMES
 from kalda.zookeeper.server.container_manager import ContainerManager
@@ -76,6 +78,7 @@ class ZooKeeperServer:
         filesystem: FileSystem,
         executor: BackgroundExecutor,
         clock: Clock,
+        random: Random = SYSTEM_RANDOM,
         schedule: Callable[[Callable[[], None]], object],
         sync: bool = True,
         snapshot_changes: int = SNAPSHOT_CHANGES,
@@ -95,6 +98,7 @@ class ZooKeeperServer:
         self._filesystem = filesystem
         self._executor = executor
         self._clock = clock
+        self.random: Final = random
         self._schedule = schedule
         self._snapshot_changes_min = snapshot_changes
         self._data_bytes_max = data_bytes_max
@@ -142,7 +146,7 @@ class ZooKeeperServer:
             self._recover()
             newest = max(self._tree.sessions, default=0)
             secret_file = os.path.join(self._directory, SESSION_SECRET_FILE)
-            self.passwords = load_passwords(self._filesystem, secret_file, newest)
+            self.passwords = load_passwords(self._filesystem, self.random, secret_file, newest)
         except BaseException:
             lock.release()
             raise

@@ -10,7 +10,7 @@ from kalda.broker.replicas.replica_alter_log_dirs import ReplicaAlterLogDirs
 from kalda.broker.replicas.replication_quota import RateQuota
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.runtime.background import BackgroundExecutor
+from kalda.runtime.background import Background
 from kalda.runtime.clock import ManualClock
 from kalda.storage.future_log_copy import FutureLogCopy
 from kalda.storage.log_config import LogConfig
@@ -31,7 +31,7 @@ class MovingBroker:
         config: LogConfig | None = None,
         file_system: FaultyFileSystem | None = None,
         clock: ManualClock | None = None,
-        executor: BackgroundExecutor | None = None,
+        executor: Background | None = None,
     ) -> None:
         self.config = config or LogConfig(segment_bytes=400, index_interval_bytes=0)
         self.file_system = file_system or FaultyFileSystem()

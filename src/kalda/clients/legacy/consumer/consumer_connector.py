@@ -1,8 +1,6 @@
 """The high-level consumer: `Consumer.create` makes a `ConsumerConnector`, which makes streams of messages."""
 
 import asyncio
-import socket
-import uuid
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self
@@ -27,8 +25,11 @@ from kalda.clients.loop_thread import LoopThread
 from kalda.common.public import public_in
 from kalda.common.types import TopicPartition
 from kalda.runtime.clock import Clock
+from kalda.runtime.random import new_uuid
 from kalda.runtime.system.clock import SystemClock
 from kalda.runtime.system.loop_logger import loop_logger
+from kalda.runtime.system.network import SYSTEM_NETWORK
+from kalda.runtime.system.random import SYSTEM_RANDOM
 from kalda.zookeeper.client.ensemble_client import EnsembleClient
 from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
 
@@ -66,7 +67,7 @@ class ConsumerConnector:
         config = self._config
         self._clock: Final[Clock] = SystemClock()
         unique = config.consumer_id or (
-            f"{socket.gethostname()}-{self._clock.time_ms()}-{uuid.uuid4().hex[:8]}"
+            f"{SYSTEM_NETWORK.host_name()}-{self._clock.time_ms()}-{new_uuid(SYSTEM_RANDOM).hex[:8]}"
         )
         self.consumer_id: Final = f"{config.group}_{unique}"
         """The name of this consumer in the group."""

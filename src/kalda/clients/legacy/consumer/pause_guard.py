@@ -5,9 +5,10 @@ this one still have their messages when it goes on. What a maintainer must not b
 loop beats, and after a pause only when it knows who owns the partitions.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
+
+from kalda.runtime.system.clock import monotonic
 
 _BEATS_PER_PAUSE: Final = 4
 _PAUSES_PER_SESSION: Final = 3
@@ -17,7 +18,7 @@ _PAUSES_PER_SESSION: Final = 3
 class PauseGuard:
     """What the loop of a connector and its streams share."""
 
-    def __init__(self, session_timeout_s: float, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, session_timeout_s: float, *, monotonic: Callable[[], float] = monotonic) -> None:
         self._pause_s: Final = session_timeout_s / _PAUSES_PER_SESSION
         self.interval_s: Final = self._pause_s / _BEATS_PER_PAUSE
         """Between two beats, seconds."""
