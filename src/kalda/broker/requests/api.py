@@ -20,7 +20,8 @@ from kalda.common.errors import ErrorCode
 from kalda.common.metrics import Metrics, RequestMetrics
 from kalda.common.pending import Pending
 from kalda.common.turns import Steps
-from kalda.net.connection import Chunk, Connection, Ticket
+from kalda.net.connection import Connection
+from kalda.net.reply import Chunk, Ticket
 from kalda.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:

@@ -40,7 +40,8 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
 from kalda.common.turns import Steps, Turns, first_turn
-from kalda.net.connection import NO_REPLY, Chunk, Connection, Ticket
+from kalda.net.connection import Connection
+from kalda.net.reply import NO_REPLY, Chunk, Ticket
 from kalda.protocol import codec, registry
 from kalda.protocol.fast.request_header import read_usual_header
 from kalda.protocol.framing import SIZE

@@ -54,7 +54,7 @@ from kalda.storage.unified_log import FetchIsolation
 if TYPE_CHECKING:
     from kalda.broker.requests.services import BrokerServices
     from kalda.broker.security.authorizer import Authorizer
-    from kalda.net.connection import Chunk
+    from kalda.net.reply import Chunk
 
 logger: Final = logging.getLogger(__name__)
 
