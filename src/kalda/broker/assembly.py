@@ -100,7 +100,6 @@ class BrokerParts:
 
     def open(self) -> None:
         """Serve clients, once the broker has the metadata of the cluster."""
-        # New connections go straight to the dispatcher; existing ones reach it through one more call.
         self.server.set_frame_handler(self.early_requests.handle)
         self.early_requests.open()
         self.health.enter(BrokerState.RUNNING)
@@ -220,9 +219,16 @@ def _build_dispatcher(
     dispatcher = Dispatcher(services, HANDLERS, context.metrics, tasks)
     if context.access.authorizer is not None:
         # Imported only when needed: a broker without ACLs starts faster.
+        from kalda.broker.requests.checks.check import CheckParts
         from kalda.broker.requests.checks.request_access import RequestAccess
 
-        dispatcher.set_access(RequestAccess(services, context.access.authorizer))
+        parts = CheckParts(
+            authorizer=context.access.authorizer,
+            cache=services.metadata_cache,
+            config=context.config,
+            tokens=context.access.delegation_tokens,
+        )
+        dispatcher.set_access(RequestAccess(parts))
     if context.access.authorizer is not None or any(
         each.uses_tls or each.uses_sasl for each in context.config.listeners
     ):

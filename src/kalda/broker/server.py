@@ -97,7 +97,7 @@ class BrokerServer:
 
     @property
     def services(self) -> BrokerServices:
-        """The parts that request handlers use, from the start on."""
+        """The parts that request handlers are built with, from the start on."""
         return self.parts.services
 
     @property

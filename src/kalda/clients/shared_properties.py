@@ -24,5 +24,11 @@ def settings_for(kind: "type[CommonClientConfig]", properties: Mapping[str, str]
     return {name: value for name, value in properties.items() if name not in unknown}
 
 
+def known_settings(kind: "type[CommonClientConfig]", properties: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings that a kind of client has; those that it does not know have no effect."""
+    known = _names(kind)
+    return {name: value for name, value in properties.items() if name in known}
+
+
 def _names(kind: "type[CommonClientConfig]") -> set[str]:
     return {key.name for key in kind.definitions().values()}

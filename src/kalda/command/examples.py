@@ -117,7 +117,7 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
     "pipeline export-sdp": ("kalda pipeline export-sdp orders.yml --output orders-sdp",),
     "pipeline repair": ("kalda pipeline repair orders.yml orders_iceberg --execute",),
     "pipeline audit": ("kalda pipeline audit orders.yml",),
-    "pipeline replay": ("kalda pipeline replay orders.yml orders_iceberg --from orders-0:100 --dry-run",),
+    "pipeline replay": ("kalda pipeline replay orders.yml orders_iceberg --from 100 --dry-run",),
     "pipeline backfill": ("kalda pipeline backfill orders.yml orders_iceberg --dry-run",),
     "pipeline pass": ("kalda pipeline pass orders.yml orders_iceberg orders-0:4711 --reason 'not JSON'",),
     "mirror run": ("kalda mirror run mirror.properties",),

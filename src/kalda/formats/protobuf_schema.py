@@ -7,6 +7,7 @@ they are unset.
 
 import base64
 import binascii
+import re
 import subprocess
 import sys
 import tempfile
@@ -27,6 +28,8 @@ BASE64: Final = "base64:"
 """Marks a schema that is a compiled FileDescriptorSet."""
 MAIN: Final = "kalda_schema.proto"
 _PROTOC_SECONDS: Final = 60
+_LOG_LINE: Final = re.compile(r"WARNING: All log messages|[IWEF]\d{4} ")
+"""What protoc's logging writes between its errors."""
 _TIMESTAMP: Final = "google.protobuf.Timestamp"
 WRAPPERS: Final = frozenset(
     f"google.protobuf.{name}Value"
@@ -81,7 +84,9 @@ def compile_proto(text: str, references: Sequence[tuple[str, str]] = ()) -> byte
                 raise FormatError(
                     "Protobuf schemas as text need the package grpcio-tools: pip install grpcio-tools"
                 )
-            raise FormatError(f"the Protobuf schema does not compile: {done.stderr.strip()[:400]}")
+            lines = done.stderr.replace(f"{root}/", "").splitlines()
+            problem = "\n".join(line for line in lines if not _LOG_LINE.match(line))
+            raise FormatError(f"the Protobuf schema does not compile: {problem[:400]}")
         return output.read_bytes()
 
 

@@ -394,6 +394,11 @@ class Connection:
         """Pass further frames to another handler, as when a client has logged in."""
         self._handle = handle
 
+    def replace_handler(self, before: FrameHandler, handle: FrameHandler) -> None:
+        """Pass further frames to another handler if they go to `before`."""
+        if self._handle == before:
+            self._handle = handle
+
     def begin(self, session: Session) -> None:
         """Pass everything that arrives to a session."""
         self.session = session

@@ -115,7 +115,7 @@ class MetricsServer:
         parts: Answer | None = ()
         try:
             if not exchange.connection.is_closed:
-                parts = scrape.run()
+                parts = scrape.run(asyncio.get_running_loop().time)
         except Exception:
             logger.exception("metrics could not be rendered")
             parts = [_response("500 Internal Server Error")]
@@ -231,16 +231,19 @@ class _Scrape:
         # In parts, so that megabytes are not copied at once.
         self._chunks: Final = [bytearray()]
 
-    def run(self) -> "Answer | None":
-        """Render for `SLICE_SECONDS`; return the answer, or None if there is more to do."""
+    def run(self, now: Callable[[], float]) -> "Answer | None":
+        """Render for `SLICE_SECONDS`; return the answer, or None if there is more to do.
+
+        `now` returns seconds.
+        """
         chunks, compressor = self._chunks, self._compressor
-        slice_end = asyncio.get_running_loop().time() + SLICE_SECONDS
+        slice_end = now() + SLICE_SECONDS
         for piece in self._pieces:
             if piece:
                 chunks[-1] += piece if compressor is None else compressor.compress(piece)
                 if len(chunks[-1]) >= CHUNK_BYTES:
                     chunks.append(bytearray())
-            if asyncio.get_running_loop().time() >= slice_end:
+            if now() >= slice_end:
                 return None
         extra = "Vary: Accept, Accept-Encoding\r\n"
         if compressor is not None:

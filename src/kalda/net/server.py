@@ -74,8 +74,13 @@ class Server(SocketServer):
         connection.close(reason, logging.DEBUG)
 
     def set_frame_handler(self, on_frame: FrameHandler) -> None:
-        """Pass the frames of connections that are accepted from now on to another handler."""
-        self._on_frame = on_frame
+        """Pass frames to another handler, also those of open connections unless a client is logging in.
+
+        A login ends with the handler of that moment.
+        """
+        before, self._on_frame = self._on_frame, on_frame
+        for connection in self.connections:
+            connection.replace_handler(before, on_frame)
 
     def register_metrics(self, metrics: Metrics) -> None:
         """Register the counts as metrics with the names of Kafka's socket server."""

@@ -142,7 +142,7 @@ class SocketServer:
         self._network: Final = network
         self._config = config
         self._on_frame = on_frame
-        """Handles the frames of connections accepted from now on; open ones keep their handler."""
+        """Handles the frames of clients that need not log in, or have."""
         self._listeners: dict[StreamListener, Listener] = {}
         self._by_name: dict[str, Listener] = {}
         self._connections: dict[int, Connection] = {}

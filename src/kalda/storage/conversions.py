@@ -6,7 +6,8 @@ millisecond, where their end is decided: jobs end early where their connection o
 
 A job is long after `PIECES_MAX` pieces, or when it holds more than `SMALL_BYTES`. One long job at a time is
 done, so that the other thread is free for short ones, and memory is bounded. A job that becomes long beside
-another one is stopped and begins again when it is its turn:
+another one is stopped and begins again when it is its turn. The jobs of an owner whose last job was long are
+taken for long ones until one of them is short:
 
     threads    long A        short B
     waiting    long C, D     short E: is next, and waits for `PIECES_MAX` pieces of B at most
@@ -18,6 +19,7 @@ import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
+from weakref import WeakSet
 
 from kalda.common.errors import ErrorCode
 from kalda.records.compression import Checkpoint, go_on
@@ -43,6 +45,9 @@ QUEUED_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _THREADS_MAX: Final = 2
 _TURN_SECONDS: Final = 0.00015
+_LONG_TURN_SECONDS: Final = 0.00001
+"""The turn of a long job is one piece, so the event loop waits for no more than that. Few clients have such
+jobs, and no other job waits for one."""
 _PAUSE_SECONDS: Final = 0.0001
 """For so long a thread lets the interpreter go after each turn: the event loop would wait 5 ms for it.
 
@@ -56,7 +61,7 @@ class ConversionAbandonedError(StorageError):
 
 
 class ConversionOwner(Protocol):
-    """What conversions are done for: a connection."""
+    """What conversions are done for: a connection. It allows weak references."""
 
     @property
     def is_closed(self) -> bool:
@@ -117,7 +122,7 @@ class _LaterError(Exception):
 class _Job:
     """One piece of work of an owner."""
 
-    __slots__ = ("done", "is_long", "loop", "owner", "paused_at", "pieces", "size", "work")
+    __slots__ = ("done", "has_long_work", "is_long", "loop", "owner", "paused_at", "pieces", "size", "work")
 
     def __init__(self, owner: ConversionOwner, size: int, work: ConversionWork, done: Done) -> None:
         self.owner = owner
@@ -126,6 +131,9 @@ class _Job:
         self.done = done
         self.loop = asyncio.get_running_loop()
         self.is_long = False
+        """Whether it is in work, or was taken, as a long job."""
+        self.has_long_work = False
+        """Whether it turned out to be long."""
         self.pieces = 0
         self.paused_at = 0.0
 
@@ -149,6 +157,8 @@ class ConversionPool:
         self._long: Final[_Queues] = OrderedDict()
         self._threads: Final[list[threading.Thread]] = []
         self._idle_count = 0
+        self._long_owners: Final[WeakSet[ConversionOwner]] = WeakSet()
+        """Owners whose last job was long."""
         self._waiting_bytes = 0
         self._does_long = False
         """Whether one of the threads has a long job."""
@@ -161,7 +171,8 @@ class ConversionPool:
             if self._is_closed:
                 job.finish(ConversionAbandonedError("the broker shuts down"))
                 return
-            queues = self._long if owner in self._long else self._short
+            is_long = owner in self._long or (owner in self._long_owners and owner not in self._short)
+            queues = self._long if is_long else self._short
             queues.setdefault(owner, deque()).append(job)
             self._waiting_bytes += size
             if not self._idle_count and len(self._threads) < _THREADS_MAX:
@@ -212,6 +223,10 @@ class ConversionPool:
                 if job.is_long:
                     self._does_long = False
                     self._changed.notify()
+                    if job.has_long_work:
+                        self._long_owners.add(job.owner)
+                    else:
+                        self._long_owners.discard(job.owner)
             job.finish(error)
 
     def _next(self) -> _Job | None:
@@ -243,12 +258,14 @@ class ConversionPool:
     def _checkpoint(self, job: _Job, held_bytes: int) -> None:
         self._check(job)
         job.pieces += 1
-        if not job.is_long and (job.pieces > PIECES_MAX or held_bytes > SMALL_BYTES):
-            with self._changed:
-                if self._does_long or self._long:
-                    raise _LaterError
-                self._does_long = job.is_long = True
-        if monotonic() - job.paused_at > _TURN_SECONDS:
+        if not job.has_long_work and (job.pieces > PIECES_MAX or held_bytes > SMALL_BYTES):
+            job.has_long_work = True
+            if not job.is_long:
+                with self._changed:
+                    if self._does_long or self._long:
+                        raise _LaterError
+                    self._does_long = job.is_long = True
+        if monotonic() - job.paused_at > (_LONG_TURN_SECONDS if job.is_long else _TURN_SECONDS):
             sleep(_PAUSE_SECONDS)
             job.paused_at = monotonic()
 

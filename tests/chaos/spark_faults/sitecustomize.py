@@ -21,9 +21,9 @@ PLACES = {
     "kalda.clients.producer.transactional_producer": {
         "init": "TransactionalProducer.init_transactions",
         "prepare": "TransactionalProducer.prepare_transaction",
+        "commit-transaction": "AsyncTransactionalProducer.commit_transaction",
     },
-    "kalda.clients.producer.transaction_calls": {"commit-transaction": "TransactionCalls.commit"},
-    "kalda.spark.sink.transaction_control": {
+    "kalda.clients.transaction_control": {
         "end-txn": "TransactionControl.end_all",
         "barrier": "TransactionControl.write_barrier",
         "list": "TransactionControl.open_transactions",
@@ -36,7 +36,7 @@ PLACES = {
     },
     "kalda.pipelines.tables.writer": {"files": "ParquetTaskWriter.write"},
     "kalda.pipelines.engine.batch_log": {"intent": "BatchLog.write"},
-    "kalda.pipelines.engine.targets": {"table-commit": "TableTarget.commit"},
+    "kalda.pipelines.engine.table_target": {"table-commit": "TableTarget.commit"},
     "kalda.pipelines.engine.topic_target": {
         "topic-decision": "TopicOutput.commit",
         "complete": "TopicOutput.complete",

@@ -73,7 +73,7 @@ class Player:
         yield from ()
 
     def do_offsets(self, command: str, producer: str, how: str) -> Iterator[str]:
-        gate = self.broker.services.produce_gate
+        gate = self.broker.gate
         self.waiting[command] = (gate.verify("t", _identity(producer), PARTITION, adds=how == "add"), None)
         yield from ()
 

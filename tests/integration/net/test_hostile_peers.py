@@ -516,6 +516,23 @@ async def test_connections_wait_until_the_broker_can_serve() -> None:
     await server.close()
 
 
+async def test_another_frame_handler_serves_open_connections_too() -> None:
+    """What holds requests while a broker starts must not be in the way of every later one."""
+    first: list[bytes] = []
+
+    def begin(connection: Connection, frame: memoryview) -> None:
+        first.append(bytes(frame))
+        echo(connection, frame)
+
+    async with serving(begin) as (server, port):
+        reader, writer = await open_stream(port)
+        assert b"a" == await ask(reader, writer, b"a")
+        server.set_frame_handler(echo)
+        assert b"b" == await ask(reader, writer, b"b")
+        assert [b"a"] == first
+        writer.close()
+
+
 async def test_address_in_use_names_the_listener() -> None:
     async with serving() as (_, port):
         second = Server(ServerConfig(), echo)

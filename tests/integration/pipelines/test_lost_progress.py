@@ -12,6 +12,7 @@ from kalda.pipelines.accounts import BatchAccount, RangeAccount
 from kalda.pipelines.checkpoint import Checkpoint
 from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog
 from kalda.pipelines.engine.batch_runner import BatchRunner
+from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.errors import ProgressLostError
 from kalda.pipelines.engine.planner import plan_topic_pipeline
 from kalda.pipelines.engine.topic_target import TopicOutput
@@ -115,7 +116,8 @@ def test_a_repair_completes_the_last_batch_of_a_topic(
     assert isinstance(spec.target, TopicTarget)
     account = account_of(topic, "q", 40)
     BatchLog(file.storage, topic).write(BatchIntent(account))
-    TopicOutput(spec.target, file.cluster(spec.target.cluster), file.storage, topic).commit(account, [])
+    decision = DecisionFile(file.storage, topic)
+    TopicOutput(spec.target, file.cluster(spec.target.cluster), decision).commit(account, [])
     with Producer(bootstrap_servers=bootstrap) as producer:
         producer.send(copied, b"1").result(30)
     with pytest.raises(ProgressLostError, match=f"{copied} has rows of it"):

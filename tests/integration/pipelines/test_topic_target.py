@@ -9,12 +9,13 @@ import pytest
 from kalda import Admin, NewTopic
 from kalda.clients.range_reader.log_reader import LogReader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.transaction_control import TransactionControl, TransactionHandle
 from kalda.common.types import TopicPartition
 from kalda.pipelines.accounts import BatchAccount
 from kalda.pipelines.direct.rows_target import Written
+from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.topic_target import TopicOutput
 from kalda.pipelines.spec.model import Cluster, Delivery, TopicTarget
-from kalda.spark.sink.transaction_control import TransactionControl, TransactionHandle
 
 pytestmark = pytest.mark.usefixtures("closed_readers")
 
@@ -37,7 +38,7 @@ class Output:
         """Return what a new process of the driver has."""
         spec = TopicTarget(topic=self._topic.topic, cluster="cluster", delivery=Delivery.EXACTLY_ONCE_BATCH)
         cluster = Cluster(name="cluster", properties={"bootstrap.servers": self._bootstrap})
-        return TopicOutput(spec, cluster, f"file://{self._directory}", "copy")
+        return TopicOutput(spec, cluster, DecisionFile(f"file://{self._directory}", "copy"))
 
     def write(self, batch_id: int, parts: int) -> list[Written]:
         """Run the tasks of a batch."""

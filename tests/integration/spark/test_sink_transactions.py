@@ -10,6 +10,7 @@ import pytest
 from kalda import Admin, NewTopic
 from kalda.clients.range_reader.log_reader import LogReader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.transaction_control import TransactionControl
 from kalda.common.types import TopicPartition
 from kalda.spark.sink.batch_commit import BatchCommit, read_decision
 from kalda.spark.sink.decisions import BarrierLostError, TaskResult
@@ -17,7 +18,6 @@ from kalda.spark.sink.exactly_once import write_exactly_once
 from kalda.spark.sink.options import SinkOptions, parse_sink_options
 from kalda.spark.sink.prepared_task import write_prepared
 from kalda.spark.sink.task_identity import TaskIdentity
-from kalda.spark.sink.transaction_control import TransactionControl
 
 pytestmark = pytest.mark.usefixtures("closed_readers")
 
@@ -83,12 +83,12 @@ def test_a_batch_that_is_decided_is_finished_by_its_repetition(two_phase_bootstr
     sink = Sink(two_phase_bootstrap, "exactly-once-batch")
     results = sink.prepared(0, 2)
     driver = sink.driver(0)
-    end_all, TransactionControl.end_all = TransactionControl.end_all, _die  # type: ignore[method-assign]
+    end_all, TransactionControl.end_all = TransactionControl.end_all, _die
     try:
         with pytest.raises(InterruptedError):
             driver.commit(results)
     finally:
-        TransactionControl.end_all = end_all  # type: ignore[method-assign]
+        TransactionControl.end_all = end_all
     driver.abort(results)
     assert (0,) * PARTITIONS == sink.stable()
     assert sink.write(0) is None

@@ -9,6 +9,7 @@ from typing import Any, cast
 from kalda.broker.config import ConfigStore
 from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import RequestContext
+from kalda.broker.requests.handlers.metadata import MetadataParts
 from kalda.broker.requests.topic_responses import TopicResponses
 from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.cluster.cluster_store import ClusterStore, NewTopic
@@ -28,7 +29,7 @@ from kalda.net.connection import Connection
 from kalda.runtime.clock import ManualClock
 from kalda.settings import BrokerConfig
 from kalda.zookeeper.errors import BadVersionError, NodeExistsError, ZooKeeperError
-from tests.unit.broker.partial_services import services_with
+from tests.unit.broker.handler_parts import no_quotas
 
 LISTENER = "PLAINTEXT"
 
@@ -160,14 +161,14 @@ class AdminHarness:
             self.random,
             complete_deletions=self.cluster.complete_deletions,
         )
-        self.services = services_with(
-            broker_id=0,
+        self.throttle = no_quotas(self.clock)
+        self.metadata_parts = MetadataParts(
+            cache=self.cache,
             cluster_id="cluster",
             config=self.config,
-            metadata_cache=self.cache,
-            config_store=self.store,
+            responses=TopicResponses(self.cache),
+            throttle=self.throttle,
             topic_admin=self.admin,
-            topic_responses=TopicResponses(self.cache),
         )
         self.apply([])
 

@@ -3,20 +3,28 @@
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 from kalda.broker.fetching.fetch_session import FetchSessionCache
 from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.follower.ports import FollowerFetching
 from kalda.broker.replicas.isr_changes import IsrChanges
+from kalda.broker.replicas.missing_records import MissingRecords
 from kalda.broker.replicas.partition import Partition
 from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.replicas.replica_selector import RackAwareReplicaSelector
+from kalda.broker.replicas.replication_quota import LEADER_REPLICAS, ReplicationQuota
 from kalda.broker.requests.api import Pending, RequestContext
-from kalda.broker.requests.handlers.fetch import handle_fetch
-from kalda.broker.requests.handlers.produce import handle_produce
+from kalda.broker.requests.handlers.fetch import FetchParts, handle_fetch
+from kalda.broker.requests.handlers.produce import ProduceParts, handle_produce
 from kalda.broker.requests.refused_batches import RefusedBatches
+from kalda.broker.security.authorizer import Authorizer
 from kalda.broker.transactions.marker_appends import MarkerAppends
+from kalda.broker.transactions.produce_gate import ProduceGate
+from kalda.cluster.isr_store import IsrStore
 from kalda.cluster.schema import BrokerInfo, ListenerEndpoint
 from kalda.common.errors import ErrorCode
 from kalda.common.purgatory import DelayedOperation, DelayedOperationPurgatory
@@ -46,9 +54,11 @@ from kalda.storage.conversions import ConversionOwner, ConversionWork, Done, Inl
 from kalda.storage.file_records import FileSlice
 from kalda.storage.log_config import LogConfig
 from kalda.storage.log_manager import LogManager
-from tests.unit.broker.partial_services import services_with
+from tests.runtimes import seeded
+from tests.unit.broker.handler_parts import no_quotas
 
 BROKER_ID = 1
+LAG_SECONDS = 30.0
 TOPIC = "orders"
 TOPIC_ID = uuid.UUID(int=7)
 
@@ -68,6 +78,16 @@ class FakeConnection:
 
     def close(self, reason: str) -> None:
         self.closed.append(reason)
+
+
+class NoFetching:
+    """Follows nothing."""
+
+    def follow(self, partitions: Sequence[Partition]) -> None:
+        pass
+
+    def unfollow(self, partitions: Iterable[TopicPartition]) -> None:
+        pass
 
 
 class HeldConversions(InlineConversions):
@@ -143,8 +163,11 @@ class DataPath:
         config: LogConfig | None = None,
         file_system: FileSystem | None = None,
         isr_changes: Callable[[Clock], IsrChanges] | None = None,
-        **replication: Any,
+        fetching: FollowerFetching | None = None,
+        selector: RackAwareReplicaSelector | None = None,
+        leader_quota: ReplicationQuota | None = None,
     ) -> None:
+        """Without `isr_changes` no change of in-sync replicas is written."""
         self.clock = ManualClock()
         self.config = config or LogConfig()
         self.wheel: TimingWheel[DelayedOperation] = TimingWheel(self.clock)
@@ -160,6 +183,7 @@ class DataPath:
         }
         cache = self.cache = MetadataCache()
         ids = iter(range(1000, 2000))
+        changes = isr_changes or partial(IsrChanges, IsrStore(cast("Any", None)), random=seeded())
         self.replicas = ReplicaManager(
             BROKER_ID,
             self.logs,
@@ -168,25 +192,62 @@ class DataPath:
             self.purgatories["produce"],
             lambda partition: cache.partition(partition) is not None,
             lambda topic_id: cache.topic_name(uuid.UUID(bytes=topic_id)),
-            isr_changes=isr_changes(self.clock) if isr_changes is not None else None,
+            fetching or NoFetching(),
+            isr_changes=changes(self.clock),
             delete_purgatory=self.purgatories["delete_records"],
             is_alive=lambda broker: broker in cache.brokers,
-            **replication,
+            lag_seconds=LAG_SECONDS,
+            selector=selector,
+            leader_quota=leader_quota or self._no_quota(),
+            missing=MissingRecords(
+                BROKER_ID, self.logs.resources, cast("Any", None), lambda _: None, self.clock
+            ),
+            on_hosted=lambda _: None,
         )
-        self.services = services_with(
-            broker_id=BROKER_ID,
-            clock=self.clock,
-            log_manager=self.logs,
-            refused_batches=RefusedBatches(self.clock),
-            config=type("Config", (), {"fetch_max_bytes": 55 * 1024 * 1024}),
-            purgatories=self.purgatories,
-            metadata_cache=cache,
-            fetch_sessions=FetchSessionCache(10, self.clock, lambda: next(ids)),
-            replica_manager=self.replicas,
+        self.authorizer: Authorizer | None = None
+        self.throttle = no_quotas(self.clock)
+        self.settings: Any = SimpleNamespace(fetch_max_bytes=55 * 1024 * 1024)
+        self.refused_batches = RefusedBatches(self.clock)
+        self.sessions = FetchSessionCache(10, self.clock, lambda: next(ids))
+        self.gate = ProduceGate(
+            self.replicas, cast("Any", None), is_verifying=lambda: False, later=lambda seconds, call: None
         )
 
     def close(self) -> None:
         self.logs.close()
+
+    def _no_quota(self) -> ReplicationQuota:
+        return ReplicationQuota(
+            LEADER_REPLICAS, BROKER_ID, lambda _: {}, self.clock, sample_count=2, sample_seconds=1
+        )
+
+    @property
+    def produce_parts(self) -> ProduceParts:
+        return ProduceParts(
+            authorizer=self.authorizer,
+            throttle=self.throttle,
+            cache=self.cache,
+            clock=self.clock,
+            gate=self.gate,
+            purgatory=self.purgatories["produce"],
+            refused_batches=self.refused_batches,
+            replicas=self.replicas,
+            resources=self.logs.resources,
+        )
+
+    @property
+    def fetch_parts(self) -> FetchParts:
+        return FetchParts(
+            authorizer=self.authorizer,
+            throttle=self.throttle,
+            cache=self.cache,
+            clock=self.clock,
+            config=self.settings,
+            purgatory=self.purgatories["fetch"],
+            replicas=self.replicas,
+            resources=self.logs.resources,
+            sessions=self.sessions,
+        )
 
     def marker_appends(self) -> MarkerAppends:
         """Return what appends the markers of transactions, without a group coordinator."""
@@ -261,7 +322,7 @@ class DataPath:
             ],
         )
         frame = memoryview(bytearray(codec.encode(request, version)))
-        return handle_produce(self.services, self.context(version, client_id), frame, 0)
+        return handle_produce(self.produce_parts, self.context(version, client_id), frame, 0)
 
     def produce(
         self, records: Mapping[int, bytes | None] | bytes, **options: Any
@@ -312,7 +373,7 @@ class DataPath:
             **fields,
         )
         frame = memoryview(bytearray(codec.encode(request, version)))
-        return handle_fetch(self.services, self.context(version), frame, 0)
+        return handle_fetch(self.fetch_parts, self.context(version), frame, 0)
 
     def fetch(self, offsets: Mapping[int, int] | None = None, **options: Any) -> FetchResponse:
         """Fetch what is there and return the response."""

@@ -17,10 +17,8 @@ from kalda.controller.effects import PartitionLeadership
 from kalda.runtime.clock import Clock
 from kalda.zookeeper.port import ZooKeeperClient
 from tests.runtimes import seeded
-from tests.unit.broker.data_path_fakes import BROKER_ID, TOPIC, DataPath, leadership
+from tests.unit.broker.data_path_fakes import BROKER_ID, LAG_SECONDS, TOPIC, DataPath, leadership
 from tests.unit.cluster.in_memory import InMemoryZooKeeper
-
-LAG_SECONDS = 30.0
 
 
 class Leading(DataPath):
@@ -29,7 +27,7 @@ class Leading(DataPath):
     def __init__(self, *directories: Path, zookeeper: ZooKeeperClient, **settings: Any) -> None:
         self.zookeeper = zookeeper
         self.store = IsrStore(zookeeper)
-        super().__init__(*directories, isr_changes=self._make_changes, lag_seconds=LAG_SECONDS, **settings)
+        super().__init__(*directories, isr_changes=self._make_changes, **settings)
 
     def _make_changes(self, clock: Clock) -> IsrChanges:
         self.changes = IsrChanges(self.store, clock, seeded())

@@ -3,19 +3,23 @@
 import itertools
 import uuid
 from types import GeneratorType, SimpleNamespace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
-from kalda.broker.requests.checks import groups, topics, transactions
-from kalda.broker.requests.checks.check import Call, Check
+from kalda.broker.requests.checks import delegation_tokens, groups, topics, transactions
+from kalda.broker.requests.checks.check import Call, Check, CheckParts
 from kalda.broker.requests.checks.request_access import RequestAccess
 from kalda.broker.requests.handlers import HANDLERS, describe_configs
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import STEPS_AT_ONCE, first_turn
 from kalda.common.types import TopicPartition
-from kalda.protocol.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
+from kalda.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    AddPartitionsToTxnTopic,
+)
 from kalda.protocol.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -25,6 +29,7 @@ from kalda.protocol.messages.consumer_group_describe import (
     TopicPartitions,
 )
 from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kalda.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from kalda.protocol.messages.delete_records import DeleteRecordsRequest, DeleteRecordsTopic
 from kalda.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kalda.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
@@ -44,8 +49,12 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from kalda.security.acl.model import AclOperation, ResourceType
+from kalda.security.principal import KafkaPrincipal
+from kalda.settings import BrokerConfig
 
+T = TypeVar("T")
 TOPIC, GROUP, TXN = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
+USER = ResourceType.USER
 Op = AclOperation
 Permission = tuple[AclOperation, ResourceType, str]
 ORDERS_ID = uuid.UUID(int=7)
@@ -71,12 +80,27 @@ class FakeCache:
         return object() if partition == TopicPartition("orders", 0) else None
 
 
-def call(key: ApiKey, version: int, request: object, *allowed: Permission) -> Call:
+def call(key: ApiKey, version: int, request: T, *allowed: Permission) -> Call[T]:
     (handler,) = [each for each in HANDLERS if each.key is key]
     context = SimpleNamespace(connection=None, api_version=version, api=SimpleNamespace(handler=handler))
-    services = SimpleNamespace(metadata_cache=FakeCache())
-    return Call(
-        cast("Any", services), cast("Any", FakeAuthorizer(*allowed)), cast("Any", context), request, []
+    return Call(parts(FakeAuthorizer(*allowed)), cast("Any", context), request, [])
+
+
+def parts(authorizer: FakeAuthorizer) -> CheckParts:
+    """Return the parts of a broker that creates no topics for its clients."""
+    config = BrokerConfig.from_properties(
+        {
+            "broker.id": "1",
+            "auto.create.topics.enable": "false",
+            "listeners": "SASL_SSL://127.0.0.1:9092",
+            "inter.broker.listener.name": "SASL_SSL",
+        }
+    )
+    return CheckParts(
+        authorizer=cast("Any", authorizer),
+        cache=cast("Any", FakeCache()),
+        config=config,
+        tokens=cast("Any", None),
     )
 
 
@@ -139,6 +163,7 @@ def test_a_denied_topic_keeps_others_out_of_a_transaction() -> None:
         *((Op.WRITE, TOPIC, name) for name in names),
     )
     response = transactions.add_partitions_to_txn(add)
+    assert isinstance(response, AddPartitionsToTxnResponse)
     assert {
         "denied": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
         "orders": ErrorCode.OPERATION_NOT_ATTEMPTED,
@@ -166,6 +191,16 @@ def test_a_consumer_group_with_hidden_topics_shows_no_members() -> None:
     ]
 
 
+@pytest.mark.parametrize("owner_type", [None, "User"])
+def test_the_owner_of_a_token_is_a_user_unless_the_request_says_otherwise(owner_type: str | None) -> None:
+    """The handler makes the token for User:bob either way, so its permission is the one that counts."""
+    request = CreateDelegationTokenRequest(owner_principal_type=owner_type, owner_principal_name="bob")
+    create = call(ApiKey.CREATE_DELEGATION_TOKEN, 3, request, (Op.CREATE_TOKENS, USER, "User:bob"))
+    context: Any = create.context
+    context.principal, context.listener = KafkaPrincipal("User", "alice"), "SASL_SSL"
+    assert delegation_tokens.create(create) is None
+
+
 def member_of(group_id: str, *topics: list[str]) -> DescribedGroup:
     """Return a group whose member has topics, and shall have others."""
     assignments = [
@@ -191,7 +226,7 @@ def test_a_member_may_subscribe_only_to_topics_that_it_may_describe(
     allowed = [(Op.READ, GROUP, "g"), (Op.DESCRIBE, TOPIC, "orders")]
     heartbeat = call(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, request, *allowed)
     refused = groups.consumer_group_heartbeat(heartbeat)
-    assert code == (None if refused is None else refused.error_code)
+    assert code == getattr(refused, "error_code", None)
 
 
 class CountingAuthorizer(FakeAuthorizer):
@@ -249,8 +284,7 @@ def test_many_names_are_checked_in_turns(
     """80,000 look-ups in one piece would hold the event loop for 100 ms."""
     authorizer = CountingAuthorizer(allows=allows)
     made = call(key, version, request_)
-    made.services.config = SimpleNamespace(auto_create_topics_enable=False)  # type: ignore[misc, assignment]
-    made.authorizer = cast("Any", authorizer)
+    made.parts = parts(authorizer)
     refused = check(made)
     counts = [authorizer.count]
     while isinstance(refused, GeneratorType):
@@ -263,11 +297,11 @@ def test_many_names_are_checked_in_turns(
 def test_many_topics_that_are_hidden_are_left_out_in_turns() -> None:
     hidden = call(ApiKey.METADATA, 9, MetadataRequest(topics=None))
     authorizer = CountingAuthorizer(allows=False)
-    hidden.authorizer = cast("Any", authorizer)
+    hidden.parts = parts(authorizer)
     assert topics.metadata(hidden) is None
     response = MetadataResponse(topics=[MetadataResponseTopic(name=f"t{number}") for number in range(1_000)])
     context: Any = SimpleNamespace(amends=hidden.amends)
-    access = RequestAccess(hidden.services, hidden.authorizer)
+    access = RequestAccess(hidden.parts)
     counts = [authorizer.count for _ in access.after_in_steps(context, response)]
     assert [] == response.topics
     assert STEPS_AT_ONCE + 1 >= max(after - before for before, after in itertools.pairwise([0, *counts]))

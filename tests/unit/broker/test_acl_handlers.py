@@ -38,12 +38,11 @@ CODES = [
 CONTEXT = cast("Any", SimpleNamespace(principal="User:admin"))
 
 
-def services(error: ZooKeeperError) -> Any:
+def authorizer(error: ZooKeeperError) -> Any:
     async def fail(*_: object) -> None:
         raise error
 
-    authorizer = SimpleNamespace(create=fail, delete=fail, find=lambda _: [BINDING])
-    return SimpleNamespace(access=SimpleNamespace(authorizer=authorizer))
+    return SimpleNamespace(create=fail, delete=fail, find=lambda _: [BINDING])
 
 
 @pytest.mark.parametrize(("error", "code"), CODES)
@@ -57,7 +56,7 @@ async def test_created_acls_are_tried_again(error: ZooKeeperError, code: ErrorCo
         operation=AclOperation.READ,
         permission_type=PermissionType.ALLOW,
     )
-    response = create_acls.handle(services(error), CreateAclsRequest(creations=[creation]), CONTEXT)
+    response = create_acls.handle(authorizer(error), CreateAclsRequest(creations=[creation]), CONTEXT)
     assert isinstance(response, Coroutine)
     [result] = (await response).results
     assert code == result.error_code
@@ -72,7 +71,7 @@ async def test_deleted_acls_are_tried_again(error: ZooKeeperError, code: ErrorCo
         operation=AclOperation.ANY,
         permission_type=PermissionType.ANY,
     )
-    response = delete_acls.handle(services(error), DeleteAclsRequest(filters=[wanted]), CONTEXT)
+    response = delete_acls.handle(authorizer(error), DeleteAclsRequest(filters=[wanted]), CONTEXT)
     assert isinstance(response, Coroutine)
     [result] = (await response).filter_results
     assert ErrorCode.NONE == result.error_code

@@ -11,7 +11,6 @@ from kalda.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
 )
-from tests.unit.broker.partial_services import provide, services_with
 
 USERS = 300
 
@@ -29,11 +28,10 @@ async def test_the_cost_of_a_request_is_linear_in_its_users() -> None:
     deletions = CountedList(
         ScramCredentialDeletion(name=f"u{number}", mechanism=1) for number in range(USERS)
     )
-    services = services_with(controller=SimpleNamespace(is_active=True))
-    credentials = SimpleNamespace(mechanisms=lambda user: set())
-    provide(services, access=SimpleNamespace(scram_credentials=credentials))
+    controller: Any = SimpleNamespace(is_active=True)
+    credentials: Any = SimpleNamespace(mechanisms=lambda user: set())
     request = AlterUserScramCredentialsRequest(deletions=deletions)
-    answer = alter_user_scram_credentials.handle(services, request, cast(RequestContext, None))
+    answer = alter_user_scram_credentials.handle(controller, credentials, request, cast(RequestContext, None))
     response = await cast(Coroutine[Any, Any, Any], answer)
     assert [ErrorCode.RESOURCE_NOT_FOUND] * USERS == [each.error_code for each in response.results]
     assert deletions.passes <= 2

@@ -3,38 +3,33 @@ from typing import Any, cast
 import pytest
 
 from kalda.broker.metadata.features import Features
+from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.handlers import HANDLERS, advertised_versions, api_versions
 from kalda.broker.requests.handlers.api_versions import SOFTWARE_CHARACTERS_MAX
 from kalda.broker.requests.listener_releases import ListenerReleases
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol import registry
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.runtimes import seeded
 from tests.unit.broker.admin_fakes import context
-from tests.unit.broker.partial_services import services_with
 
 
 def ask(
     version: int, name: str = "librdkafka", software_version: str = "2.6.1", **meant: Any
 ) -> ApiVersionsResponse:
     request = ApiVersionsRequest(client_software_name=name, client_software_version=software_version, **meant)
-    response = api_versions.handle(services_as({}), request, context(version))
+    return respond(request, context(version))
+
+
+def respond(request: ApiVersionsRequest, asked: RequestContext) -> ApiVersionsResponse:
+    features = Features(cast("Any", None), seeded())
+    features.levels, features.epoch = {"transaction.version": 2}, 5
+    response = api_versions.handle(
+        ListenerReleases({}), advertised_versions(), "of-this", 3, features, request, asked
+    )
     assert response is not None
     return response
-
-
-def services_as(releases: dict[str, str]) -> BrokerServices:
-    services = services_with(
-        api_versions=advertised_versions(),
-        broker_id=3,
-        cluster_id="of-this",
-        features=Features(cast("Any", None), seeded()),
-        releases=ListenerReleases(releases),
-    )
-    services.features.levels, services.features.epoch = {"transaction.version": 2}, 5
-    return services
 
 
 @pytest.mark.parametrize("version", range(6))
@@ -78,7 +73,8 @@ def test_kaldas_own_apis_are_announced_to_its_clients_only(name: str) -> None:
     """Tools of Kafka would print them as unknown; a client that does not ask cannot be confused."""
     keys = {entry.api_key for entry in ask(4, name).api_keys}
 
-    own = {ApiKey.ACQUIRE_READ_LEASE, ApiKey.RELEASE_READ_LEASE}
+    own = {handler.key for handler in HANDLERS if handler.key >= KALDA_KEYS_FROM}
+    assert own
     assert (own if name == "kalda" else set()) == {key for key in keys if key >= KALDA_KEYS_FROM}
 
 
@@ -118,9 +114,7 @@ def test_a_long_name_of_software_is_not_kept() -> None:
     """A connection keeps it for as long as it is open, and its client need not have logged in."""
     asked = context(3)
     request = ApiVersionsRequest(client_software_name="n" * 100_000, client_software_version="1" * 100_000)
-    response = api_versions.handle(services_as({}), request, asked)
-    assert response is not None
-    assert ErrorCode.NONE == response.error_code
+    assert ErrorCode.NONE == respond(request, asked).error_code
     assert [SOFTWARE_CHARACTERS_MAX] * 2 == [len(each) for each in asked.connection.software]
 
 

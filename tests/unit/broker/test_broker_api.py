@@ -49,14 +49,18 @@ class TestPending:
 class TestApiHandler:
     def test_advertises_what_it_serves_unless_told_otherwise(self) -> None:
         plain = ApiHandler(
-            access=None, key=ApiKey.METADATA, versions=(1, 5), handle=lambda *_: None, error_response=max
+            access=None,
+            key=ApiKey.METADATA,
+            versions=(1, 5),
+            build=lambda _: lambda *_: None,
+            error_response=max,
         )
         wider = ApiHandler(
             access=None,
             key=ApiKey.PRODUCE,
             versions=(3, 9),
             advertised=(0, 9),
-            handle=lambda *_: None,
+            build=lambda _: lambda *_: None,
             error_response=max,
         )
         assert (1, 5) == plain.versions_advertised

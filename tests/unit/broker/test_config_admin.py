@@ -23,7 +23,7 @@ from kalda.protocol.messages.describe_configs import (
 from kalda.settings.change_rules import ConfigChangeRequest, changed_settings
 from kalda.settings.definitions import TOPIC_CONFIG
 from tests.unit.broker.admin_fakes import AdminHarness, context
-from tests.unit.broker.partial_services import finished
+from tests.unit.broker.handler_parts import finished
 
 TOPIC, BROKER, LOGGER = 2, 4, 8
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
@@ -42,7 +42,7 @@ async def change(
         ],
     )
     request = incremental.IncrementalAlterConfigsRequest(resources=[resource], validate_only=validate_only)
-    response = await incremental_alter_configs.handle(harness.services, request, context(1))
+    response = await incremental_alter_configs.handle(harness.admin, request, context(1))
     codec.encode(response, 1)
     [answer] = response.responses
     assert (resource_type, name) == (answer.resource_type, answer.resource_name)
@@ -59,7 +59,7 @@ async def replace(harness: AdminHarness, resource_type: int, name: str, **settin
         ],
     )
     response = await alter_configs.handle(
-        harness.services, legacy.AlterConfigsRequest(resources=[resource]), context(2)
+        harness.admin, legacy.AlterConfigsRequest(resources=[resource]), context(2)
     )
     codec.encode(response, 2)
     return ErrorCode(response.responses[0].error_code)
@@ -83,7 +83,9 @@ def described(
         include_synonyms=synonyms,
         include_documentation=documentation,
     )
-    response = finished(describe_configs.handle(harness.services, request, context(version)))
+    response = finished(
+        describe_configs.handle(harness.cache, harness.config, harness.store, 0, request, context(version))
+    )
     return codec.decode(DescribeConfigsResponse, version, codec.encode(response, version)).results[0]
 
 
@@ -291,7 +293,7 @@ async def test_a_resource_named_twice_is_refused_and_others_are_served(harness: 
     request = incremental.IncrementalAlterConfigsRequest(
         resources=[resource("a"), resource("b"), resource("a")]
     )
-    response = await incremental_alter_configs.handle(harness.services, request, context(1))
+    response = await incremental_alter_configs.handle(harness.admin, request, context(1))
 
     assert [ErrorCode.INVALID_REQUEST, ErrorCode.NONE, ErrorCode.INVALID_REQUEST] == [
         answer.error_code for answer in response.responses

@@ -73,7 +73,7 @@ def broker(tmp_path: Path, acls: FakeStore) -> Iterator[DataPath]:
     path.host(leadership(0), leadership(0, topic=OTHER, topic_id=OTHER_ID))
     authorizer = Authorizer(BrokerConfig.from_properties({"broker.id": "1"}), cast(AclStore, acls))
     asyncio.run(authorizer.start())
-    object.__setattr__(path.services.access, "authorizer", authorizer)
+    path.authorizer = authorizer
     log_in(path)
     yield path
     path.close()
@@ -174,7 +174,7 @@ def test_names_that_are_not_utf_8_are_denied(broker: DataPath) -> None:
     context = broker.context(11)
     fetch = FetchRequest(topics=[FetchTopic(topic="~~~", partitions=[FetchPartition(partition=0)])])
     frame = bytearray(codec.encode(fetch, 11).replace(b"~~~", b"\xff\xff\xff"))
-    reply = handle_fetch(broker.services, context, memoryview(frame), 0)
+    reply = handle_fetch(broker.fetch_parts, context, memoryview(frame), 0)
     assert b"\xff\xff\xff" in b"".join(cast("Any", reply))
 
     produce = ProduceRequest(
@@ -186,14 +186,14 @@ def test_names_that_are_not_utf_8_are_denied(broker: DataPath) -> None:
     )
     frame = bytearray(codec.encode(produce, 9).replace(b"~~~", b"\xff\xff\xff"))
     answer = broker.produce_response(
-        handle_produce(broker.services, broker.context(9, "test"), memoryview(frame), 0)
+        handle_produce(broker.produce_parts, broker.context(9, "test"), memoryview(frame), 0)
     )
     code = answer.responses[0].partition_responses[0].error_code
     assert ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED == code
 
 
 def test_what_is_remembered_is_bounded(broker: DataPath, acls: FakeStore) -> None:
-    authorizer = broker.services.access.authorizer
+    authorizer = broker.authorizer
     assert authorizer is not None
     acls.allow(AclOperation.WRITE, "*")
     connection = cast(Connection, broker.connection)
@@ -210,7 +210,7 @@ def test_what_is_remembered_of_all_clients_is_bounded(
 ) -> None:
     """A client may come from many addresses, each with decisions of its own."""
     monkeypatch.setattr("kalda.broker.security.authorizer.DECISIONS_OF_ALL_MAX", 10)
-    authorizer = broker.services.access.authorizer
+    authorizer = broker.authorizer
     assert authorizer is not None
     acls.allow(AclOperation.READ, "*")
     kept = []
@@ -226,7 +226,7 @@ def test_what_is_remembered_of_all_clients_is_bounded(
 
 
 def test_a_change_empties_what_silent_connections_hold(broker: DataPath, acls: FakeStore) -> None:
-    authorizer = broker.services.access.authorizer
+    authorizer = broker.authorizer
     assert authorizer is not None
     connection = cast("Any", broker.connection)
     assert not authorizer.allows_write(connection, b"t")
@@ -236,7 +236,7 @@ def test_a_change_empties_what_silent_connections_hold(broker: DataPath, acls: F
 
 def test_a_right_on_any_topic_is_remembered_until_an_acl_changes(broker: DataPath, acls: FakeStore) -> None:
     """To find it all ACLs are read, and every idempotent producer asks."""
-    authorizer = broker.services.access.authorizer
+    authorizer = broker.authorizer
     assert authorizer is not None
     connection = cast("Any", broker.connection)
 
@@ -252,7 +252,7 @@ def test_a_right_on_any_topic_is_remembered_until_an_acl_changes(broker: DataPat
 
 
 def test_connections_of_a_client_share_what_is_remembered(broker: DataPath, acls: FakeStore) -> None:
-    authorizer = broker.services.access.authorizer
+    authorizer = broker.authorizer
     assert authorizer is not None
     first = cast(Connection, broker.connection)
     log_in(broker)

@@ -16,7 +16,7 @@ from kalda.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
 )
 from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
-from tests.unit.broker.partial_services import finished
+from tests.unit.broker.handler_parts import finished
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
 
 def described(broker: DataPath, topics: Any = None) -> list[DescribeLogDirsResult]:
     request = DescribeLogDirsRequest(topics=topics)
-    return finished(handle(broker.services, request, broker.context(5))).results
+    return finished(handle(broker.logs, request, broker.context(5))).results
 
 
 def test_every_directory_is_listed_with_its_logs_and_their_sizes(broker: DataPath) -> None:

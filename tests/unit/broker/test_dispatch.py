@@ -26,10 +26,10 @@ from kalda.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from kalda.zookeeper.errors import ConnectionLossError
-from tests.unit.broker.partial_services import services_with
+from tests.unit.broker.handler_parts import NO_SERVICES
 from tests.unit.net.fakes import Harness, framed
 
-Handle = Callable[[Any, Any, RequestContext], Any]
+Handle = Callable[[Any, RequestContext], Any]
 
 
 def request_frame(
@@ -45,9 +45,7 @@ def request_frame(
     return struct.pack(">hhih", key, version, correlation_id, len(client)) + client.encode() + tail + body
 
 
-def api_versions(
-    services: object, request: ApiVersionsRequest, context: RequestContext
-) -> ApiVersionsResponse:
+def api_versions(request: ApiVersionsRequest, context: RequestContext) -> ApiVersionsResponse:
     return ApiVersionsResponse(api_keys=[ApiVersion(api_key=18, min_version=0, max_version=4)])
 
 
@@ -72,7 +70,7 @@ def find_coordinator_error(request: FindCoordinatorRequest, code: ErrorCode) -> 
     return FindCoordinatorResponse(error_code=int(code))
 
 
-def unused_raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+def unused_raw(context: RequestContext, frame: memoryview, position: int) -> RawResult:
     raise AssertionError("not expected to be called")
 
 
@@ -88,32 +86,31 @@ class Broker:
         tasks: asyncio.TaskGroup | None = None,
     ) -> None:
         self.metrics = Metrics()
-        self.services = services_with()
         handlers = [
             ApiHandler(
                 access=None,
                 key=ApiKey.PRODUCE,
                 versions=(3, 11),
                 advertised=(0, 11),
-                handle_raw=raw,
+                build_raw=lambda _: raw,
                 error_response=produce_error,
             ),
             ApiHandler(
                 access=None,
                 key=ApiKey.API_VERSIONS,
                 versions=(0, 4),
-                handle=api_versions,
+                build=lambda _: api_versions,
                 error_response=lambda request, code: ApiVersionsResponse(error_code=int(code)),
             ),
             ApiHandler(
                 access=None,
                 key=ApiKey.FIND_COORDINATOR,
                 versions=(0, 2),
-                handle=find or (lambda services, request, context: FindCoordinatorResponse(host=request.key)),
+                build=lambda _: find or (lambda request, context: FindCoordinatorResponse(host=request.key)),
                 error_response=find_error,
             ),
         ]
-        self.dispatcher = Dispatcher(self.services, handlers, self.metrics, tasks)
+        self.dispatcher = Dispatcher(NO_SERVICES, handlers, self.metrics, tasks)
         self.harness = Harness(self.dispatcher.on_frame)
 
     def ask(self, *frames: bytes) -> bytes:
@@ -158,19 +155,19 @@ class TestRawHandlers:
     def test_body_position_is_behind_the_header(self, version: int, tail: bytes) -> None:
         seen: list[tuple[Any, ...]] = []
 
-        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
-            seen.append((services, context.correlation_id, context.client_id, bytes(frame[position:])))
+        def raw(context: RequestContext, frame: memoryview, position: int) -> RawResult:
+            seen.append((context.correlation_id, context.client_id, bytes(frame[position:])))
             return b"reply"
 
         broker = Broker(raw=raw)
         sent = broker.ask(request_frame(0, version, b"body", tail=tail, correlation_id=42, client="kcat"))
         assert b"reply" == sent
-        assert seen == [(broker.services, 42, "kcat", b"body")]
+        assert [(42, "kcat", b"body")] == seen
 
     def test_client_id_may_be_null_empty_or_change(self) -> None:
         seen: list[str | None] = []
 
-        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+        def raw(context: RequestContext, frame: memoryview, position: int) -> RawResult:
             seen.append(context.client_id)
             return None
 
@@ -221,7 +218,7 @@ class TestRawHandlers:
         assert b"" == broker.harness.take_sent()
 
     def test_unexpected_failure_is_answered_and_logged(self, caplog: pytest.LogCaptureFixture) -> None:
-        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+        def raw(context: RequestContext, frame: memoryview, position: int) -> RawResult:
             raise RuntimeError("on purpose")
 
         broker = Broker(raw=raw)
@@ -235,7 +232,7 @@ class TestRawHandlers:
     def test_unexpected_failure_with_acks_0_closes(self) -> None:
         """The client asked for no answer, so closing is the only way to tell it."""
 
-        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+        def raw(context: RequestContext, frame: memoryview, position: int) -> RawResult:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR)
 
         broker = Broker(raw=raw)
@@ -243,7 +240,7 @@ class TestRawHandlers:
         assert 1 == len(broker.closed)
 
     def test_requests_and_errors_are_counted(self) -> None:
-        def raw(services: object, context: RequestContext, frame: memoryview, position: int) -> RawResult:
+        def raw(context: RequestContext, frame: memoryview, position: int) -> RawResult:
             context.count_error(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return b"reply"
 
@@ -267,7 +264,7 @@ class TestMessages:
         assert "my-group" == find_answer(sent).host
 
     def test_api_error_becomes_its_code(self) -> None:
-        def find(services: object, request: object, context: RequestContext) -> object:
+        def find(request: object, context: RequestContext) -> object:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
         broker = Broker(find=find)
@@ -280,7 +277,7 @@ class TestMessages:
         assert 1 == errors.value
 
     def test_unexpected_failure_becomes_unknown_server_error(self, caplog: pytest.LogCaptureFixture) -> None:
-        def find(services: object, request: object, context: RequestContext) -> object:
+        def find(request: object, context: RequestContext) -> object:
             raise KeyError("on purpose")
 
         broker = Broker(find=find)
@@ -290,7 +287,7 @@ class TestMessages:
     def test_coordination_that_is_away_is_no_fault_of_the_broker(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
-        def find(services: object, request: object, context: RequestContext) -> object:
+        def find(request: object, context: RequestContext) -> object:
             raise ConnectionLossError("cannot be reached")
 
         broker = Broker(find=find)
@@ -333,7 +330,7 @@ class TestCoroutines:
     async def test_coroutine_is_answered_in_its_place(self) -> None:
         gate = asyncio.Event()
 
-        async def find(services: object, request: FindCoordinatorRequest, context: RequestContext) -> object:
+        async def find(request: FindCoordinatorRequest, context: RequestContext) -> object:
             if request.key == "slow":
                 await gate.wait()
             return FindCoordinatorResponse(host=request.key)
@@ -349,7 +346,7 @@ class TestCoroutines:
         assert ["slow", "fast"] == [find_answer(sent[:half]).host, find_answer(sent[half:]).host]
 
     async def test_failing_coroutine_spares_the_group(self, caplog: pytest.LogCaptureFixture) -> None:
-        async def find(services: object, request: object, context: RequestContext) -> object:
+        async def find(request: object, context: RequestContext) -> object:
             raise RuntimeError("on purpose")
 
         async with asyncio.TaskGroup() as tasks:
@@ -363,7 +360,7 @@ class TestCoroutines:
     ) -> None:
         """A bug in one handler's error response must not cancel the group that all handlers run in."""
 
-        async def find(services: object, request: object, context: RequestContext) -> object:
+        async def find(request: object, context: RequestContext) -> object:
             raise RuntimeError("on purpose")
 
         async with asyncio.TaskGroup() as tasks:
@@ -376,7 +373,7 @@ class TestCoroutines:
         running = 0
         most = 0
 
-        async def find(services: object, request: object, context: RequestContext) -> object:
+        async def find(request: object, context: RequestContext) -> object:
             nonlocal running, most
             running += 1
             most = max(most, running)

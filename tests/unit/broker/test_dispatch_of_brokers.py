@@ -14,7 +14,7 @@ from kalda.common.metrics import Metrics
 from kalda.protocol import codec
 from kalda.protocol.messages.controlled_shutdown import ControlledShutdownRequest, ControlledShutdownResponse
 from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-from tests.unit.broker.partial_services import services_with
+from tests.unit.broker.handler_parts import NO_SERVICES
 from tests.unit.broker.test_dispatch import find_frame, request_frame
 from tests.unit.net.fakes import Harness, framed
 
@@ -25,7 +25,7 @@ def handler(key: ApiKey, handle: Any) -> ApiHandler:
         key=key,
         is_of_brokers=key == ApiKey.CONTROLLED_SHUTDOWN,
         versions=(0, 2),
-        handle=handle,
+        build=lambda _: handle,
         error_response=lambda request, code: None,
     )
 
@@ -33,12 +33,12 @@ def handler(key: ApiKey, handle: Any) -> ApiHandler:
 async def test_a_header_without_a_client_id_is_read() -> None:
     seen: list[tuple[int, str | None]] = []
 
-    def shut_down(_: object, request: ControlledShutdownRequest, context: RequestContext) -> object:
+    def shut_down(request: ControlledShutdownRequest, context: RequestContext) -> object:
         seen.append((request.broker_id, context.client_id))
         return ControlledShutdownResponse()
 
     shutdown = handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)
-    harness = Harness(Dispatcher(services_with(), [shutdown], Metrics()).on_frame)
+    harness = Harness(Dispatcher(NO_SERVICES, [shutdown], Metrics()).on_frame)
     # The id's first half must not be taken for the length of a client id.
     for broker_id in (5, 0x00030001, 0x7FFFFFFF):
         harness.receive(framed(struct.pack(">hhii", 7, 0, 9, broker_id)))
@@ -63,7 +63,7 @@ async def test_brokers_do_not_wait_behind_clients_that_wait_for_them(monkeypatch
 
     handlers = [handler(ApiKey.FIND_COORDINATOR, find), handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        harness = Harness(Dispatcher(services_with(), handlers, Metrics(), tasks).on_frame)
+        harness = Harness(Dispatcher(NO_SERVICES, handlers, Metrics(), tasks).on_frame)
         for frame in [find_frame()] * 5 + [request_frame(7, 1, struct.pack(">i", 4))]:
             harness.receive(framed(frame))
     assert harness.connection.is_quiet
@@ -77,7 +77,7 @@ async def test_queued_requests_keep_their_order_when_a_brokers_request_ends(
     moved, shut = asyncio.Event(), asyncio.Event()
     began: list[str] = []
 
-    async def find(_: object, request: FindCoordinatorRequest, __: object) -> object:
+    async def find(request: FindCoordinatorRequest, _: object) -> object:
         began.append(request.key)
         await moved.wait()
         return FindCoordinatorResponse()
@@ -88,7 +88,7 @@ async def test_queued_requests_keep_their_order_when_a_brokers_request_ends(
 
     handlers = [handler(ApiKey.FIND_COORDINATOR, find), handler(ApiKey.CONTROLLED_SHUTDOWN, shut_down)]
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
-        harness = Harness(Dispatcher(services_with(), handlers, Metrics(), tasks).on_frame)
+        harness = Harness(Dispatcher(NO_SERVICES, handlers, Metrics(), tasks).on_frame)
         frames = [find_frame(key) for key in ("a", "b", "c")]
         for frame in [*frames, request_frame(7, 1, struct.pack(">i", 4))]:
             harness.receive(framed(frame))

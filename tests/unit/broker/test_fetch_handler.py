@@ -102,7 +102,7 @@ def test_a_peer_that_is_gone_leaves_the_purgatory(broker: DataPath) -> None:
     reply = broker.fetch_request(max_wait_ms=300)
     assert isinstance(reply, Pending)
     reply.abandon()
-    assert 0 == len(broker.services.purgatories["fetch"])
+    assert 0 == len(broker.purgatories["fetch"])
     broker.produce(batch(b"a"))
     assert not reply.is_done
 
@@ -289,7 +289,7 @@ def test_fetch_limits_are_capped_by_the_broker(broker: DataPath) -> None:
     one = len(batch(b"x" * 500))
     for _ in range(3):
         broker.produce(batch(b"x" * 500))
-    broker.services.config.fetch_max_bytes = 2 * one
+    broker.settings.fetch_max_bytes = 2 * one
     assert 2 * one == size(*broker.fetch().responses[0].partitions)
 
 

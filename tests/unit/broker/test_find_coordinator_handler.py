@@ -22,7 +22,7 @@ from kalda.protocol.messages.find_coordinator import (
     FindCoordinatorResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath, leadership
-from tests.unit.broker.partial_services import finished, provide
+from tests.unit.broker.handler_parts import finished
 from tests.unit.coordinator.fakes import FakeLoop, TableShard
 
 PARTITIONS = 4
@@ -40,24 +40,30 @@ class FakeTopicAdmin:
         return dict.fromkeys(names, self.code)
 
 
+class Broker(DataPath):
+    """A data path with internal topics, which a fake creates."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.topic_admin = FakeTopicAdmin()
+        self.settings.offsets_topic_num_partitions = PARTITIONS
+        self.settings.transaction_state_log_num_partitions = PARTITIONS
+        admin = cast("Any", self.topic_admin)
+        self.internal_topics = InternalTopics(
+            self.settings, self.clock, self.cache, self.replicas, admin, FakeLoop(self.clock)
+        )
+        self.internal_topics.add(TableShard, RuntimeConfig(GROUP_METADATA_TOPIC), Metrics())
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[DataPath]:
-    path = DataPath(tmp_path)
-    services = path.services
-    admin = cast("Any", FakeTopicAdmin())
-    services.config.offsets_topic_num_partitions = PARTITIONS
-    services.config.transaction_state_log_num_partitions = PARTITIONS
-    internal_topics = InternalTopics(
-        services.config, path.clock, path.cache, path.replicas, admin, FakeLoop(path.clock)
-    )
-    internal_topics.add(TableShard, RuntimeConfig(GROUP_METADATA_TOPIC), Metrics())
-    provide(services, topic_admin=admin, internal_topics=internal_topics)
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    path = Broker(tmp_path)
     path.host(leadership())
     yield path
     path.close()
 
 
-def create_topic(broker: DataPath, topic: str = GROUP_METADATA_TOPIC) -> None:
+def create_topic(broker: Broker, topic: str = GROUP_METADATA_TOPIC) -> None:
     """Make the topic as the controller does; broker 1 + number % 3 leads partition number."""
     broker.host(
         *(
@@ -73,8 +79,8 @@ def create_topic(broker: DataPath, topic: str = GROUP_METADATA_TOPIC) -> None:
     )
 
 
-async def find(broker: DataPath, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
-    answer = finished(handle(broker.services, request, broker.context(version)))
+async def find(broker: Broker, request: FindCoordinatorRequest, version: int) -> FindCoordinatorResponse:
+    answer = finished(handle(broker.internal_topics, broker.cache, request, broker.context(version)))
     if isinstance(answer, FindCoordinatorResponse):
         return answer
     assert isinstance(answer, Coroutine)
@@ -82,7 +88,7 @@ async def find(broker: DataPath, request: FindCoordinatorRequest, version: int) 
     return created
 
 
-async def test_the_coordinator_leads_the_partition_of_the_key(broker: DataPath) -> None:
+async def test_the_coordinator_leads_the_partition_of_the_key(broker: Broker) -> None:
     create_topic(broker)
     keys = [f"group-{number}" for number in range(30)]
     found = await find(broker, FindCoordinatorRequest(coordinator_keys=keys), 4)
@@ -94,25 +100,25 @@ async def test_the_coordinator_leads_the_partition_of_the_key(broker: DataPath) 
     assert (0, found.coordinators[0].node_id) == (first.error_code, first.node_id)
 
 
-async def test_a_topic_that_does_not_exist_is_created_and_the_client_asks_again(broker: DataPath) -> None:
+async def test_a_topic_that_does_not_exist_is_created_and_the_client_asks_again(broker: Broker) -> None:
     response = await find(broker, FindCoordinatorRequest(key="g"), 3)
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE == response.error_code
-    assert [GROUP_METADATA_TOPIC] == cast("Any", broker.services.topic_admin).created
+    assert [GROUP_METADATA_TOPIC] == broker.topic_admin.created
     create_topic(broker)
     response = await find(broker, FindCoordinatorRequest(key="g"), 3)
     assert 0 == response.error_code
 
 
 async def test_too_few_brokers_for_the_topic_are_no_coordinator_yet(
-    broker: DataPath, caplog: pytest.LogCaptureFixture
+    broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    cast("Any", broker.services.topic_admin).code = ErrorCode.INVALID_REPLICATION_FACTOR
+    broker.topic_admin.code = ErrorCode.INVALID_REPLICATION_FACTOR
     response = await find(broker, FindCoordinatorRequest(key="g"), 3)
     assert ErrorCode.COORDINATOR_NOT_AVAILABLE == response.error_code
     assert "INVALID_REPLICATION_FACTOR" in caplog.text
 
 
-async def test_a_partition_without_leader_has_no_coordinator(broker: DataPath) -> None:
+async def test_a_partition_without_leader_has_no_coordinator(broker: Broker) -> None:
     broker.host(*(leadership(number, topic=GROUP_METADATA_TOPIC, leader=-1) for number in range(PARTITIONS)))
     response = await find(broker, FindCoordinatorRequest(key="g"), 3)
     assert (ErrorCode.COORDINATOR_NOT_AVAILABLE, -1) == (response.error_code, response.node_id)
@@ -127,7 +133,7 @@ async def test_a_partition_without_leader_has_no_coordinator(broker: DataPath) -
     ],
 )
 async def test_what_is_not_served_is_refused_for_good(
-    broker: DataPath, key_type: int, expected: ErrorCode
+    broker: Broker, key_type: int, expected: ErrorCode
 ) -> None:
     """A retriable error would keep a client waiting for its whole time-out."""
     response = await find(broker, FindCoordinatorRequest(key="k", key_type=key_type), 3)
@@ -135,15 +141,15 @@ async def test_what_is_not_served_is_refused_for_good(
     assert not expected.retriable
 
 
-async def test_transactional_ids_have_a_topic_of_their_own(broker: DataPath) -> None:
-    broker.services.internal_topics.add(TableShard, RuntimeConfig(TRANSACTION_STATE_TOPIC), Metrics())
+async def test_transactional_ids_have_a_topic_of_their_own(broker: Broker) -> None:
+    broker.internal_topics.add(TableShard, RuntimeConfig(TRANSACTION_STATE_TOPIC), Metrics())
     create_topic(broker, TRANSACTION_STATE_TOPIC)
     request = FindCoordinatorRequest(key="t", key_type=KEY_TYPE_TRANSACTION)
     response = await find(broker, request, 3)
     assert (0, 1 + partition_of("t", PARTITIONS) % 3) == (response.error_code, response.node_id)
 
 
-async def test_an_unknown_listener_has_no_coordinator(broker: DataPath) -> None:
+async def test_an_unknown_listener_has_no_coordinator(broker: Broker) -> None:
     create_topic(broker)
     broker.connection.listener = "OTHER"
     response = await find(broker, FindCoordinatorRequest(key="g"), 3)

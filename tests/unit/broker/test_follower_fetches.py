@@ -31,8 +31,8 @@ from kalda.protocol.messages.delete_records import (
 from kalda.protocol.messages.fetch import ReplicaState
 from kalda.runtime.clock import Clock, ManualClock
 from tests.unit.broker.data_path_fakes import TOPIC, TOPIC_ID, DataPath, batch, leadership, records_of
+from tests.unit.broker.handler_parts import finished
 from tests.unit.broker.leading_fakes import BROKER_ID, Leading
-from tests.unit.broker.partial_services import finished
 
 RACKS = {1: "a", 2: "b", 3: "c"}
 
@@ -159,7 +159,7 @@ async def test_what_concerns_consumers_does_not_ask_followers(
 ) -> None:
     await broker.lead()
     partition = broker.partition()
-    counted = Counted(broker.services.purgatories["fetch"], monkeypatch)
+    counted = Counted(broker.purgatories["fetch"], monkeypatch)
     broker.produce(batch(b"a"))
     assert [partition.log_end_key] == counted.keys
     counted.keys.clear()
@@ -479,7 +479,11 @@ def delete(broker: Leading, *offsets: int) -> Pending[DeleteRecordsResponse]:
     ]
     topic = DeleteRecordsTopic(name=TOPIC, partitions=partitions)
     request = DeleteRecordsRequest(topics=[topic], timeout_ms=1000)
-    return finished(delete_records.handle(broker.services, request, broker.context(2)))
+    return finished(
+        delete_records.handle(
+            broker.replicas, broker.purgatories["delete_records"], request, broker.context(2)
+        )
+    )
 
 
 def outcomes(reply: Pending[DeleteRecordsResponse]) -> list[tuple[int, int]]:

@@ -1,9 +1,10 @@
 """OffsetCommit, TxnOffsetCommit and OffsetDelete: what does not exist is refused, the rest goes its way."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -40,7 +41,6 @@ from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath, leadership
-from tests.unit.broker.partial_services import provide
 
 NONE = ErrorCode.NONE
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -128,14 +128,15 @@ class OffsetsHarness:
         self.broker.host(leadership())
         self.groups = FakeGroupCoordinator()
         self.gate = FakeGate()
-        services = self.broker.services
-        internal_topics = SimpleNamespace(offsets_partition=lambda group_id: group_id)
-        provide(
-            services,
-            group_coordinator=self.groups,
-            produce_gate=self.gate,
-            internal_topics=internal_topics,
-        )
+        groups, gate = cast("Any", self.groups), cast("Any", self.gate)
+        internal_topics: Any = SimpleNamespace(offsets_partition=lambda group_id: group_id)
+        # Only version 0 uses ZooKeeper.
+        zookeeper: Any = None
+        cache = self.broker.cache
+        self.offset_commit = partial(offset_commit.handle, cache, groups, zookeeper)
+        self.offset_fetch = partial(offset_fetch.handle, cache, zookeeper, groups)
+        self.offset_delete = partial(offset_delete.handle, cache, groups)
+        self.txn_offset_commit = partial(txn_offset_commit.handle, cache, groups, gate, internal_topics)
 
     def commit(self, wanted: Any = WANTED) -> dict[tuple[str, int], ErrorCode]:
         topics = [
@@ -149,7 +150,7 @@ class OffsetsHarness:
             for name, partitions in wanted
         ]
         request = OffsetCommitRequest(group_id="g", topics=topics)
-        return codes(offset_commit.handle(self.broker.services, request, self.broker.context(8)))
+        return codes(self.offset_commit(request, self.broker.context(8)))
 
     def commit_by_id(self, wanted: dict[UUID, list[int]]) -> dict[UUID, list[int]]:
         """Commit with version 10; return the codes of each topic id."""
@@ -163,7 +164,7 @@ class OffsetsHarness:
             for topic_id, indexes in wanted.items()
         ]
         request = OffsetCommitRequest(group_id="g", topics=topics)
-        answer: Any = offset_commit.handle(self.broker.services, request, self.broker.context(10))
+        answer: Any = self.offset_commit(request, self.broker.context(10))
         response = answer.value if isinstance(answer, Pending) else answer
         return {topic.topic_id: [each.error_code for each in topic.partitions] for topic in response.topics}
 
@@ -185,7 +186,7 @@ class OffsetsHarness:
         request = TxnOffsetCommitRequest(
             transactional_id="t", group_id="g", producer_id=1, producer_epoch=0, topics=topics
         )
-        return codes(txn_offset_commit.handle(self.broker.services, request, self.broker.context(version)))
+        return codes(self.txn_offset_commit(request, self.broker.context(version)))
 
     def delete(self, wanted: Any = WANTED) -> dict[tuple[str, int], ErrorCode]:
         topics = [
@@ -196,7 +197,7 @@ class OffsetsHarness:
             for name, partitions in wanted
         ]
         request = OffsetDeleteRequest(group_id="g", topics=topics)
-        return codes(offset_delete.handle(self.broker.services, request, self.broker.context(0)))
+        return codes(self.offset_delete(request, self.broker.context(0)))
 
 
 def codes(answer: Any) -> dict[tuple[str, int], ErrorCode]:
@@ -276,7 +277,7 @@ def test_old_producers_do_not_hear_that_a_coordinator_loads(
 
 def test_a_commit_by_topic_id_is_for_that_topic_only(harness: OffsetsHarness) -> None:
     """Another topic may have the name of the deleted one."""
-    known = harness.broker.services.metadata_cache.topic_id("orders")
+    known = harness.broker.cache.topic_id("orders")
     gone = UUID(int=99)
     expected = {known: [NONE, UNKNOWN], gone: [ErrorCode.UNKNOWN_TOPIC_ID]}
     assert expected == harness.commit_by_id({known: [0, 1], gone: [0]})
@@ -288,7 +289,7 @@ def test_a_commit_by_topic_id_is_for_that_topic_only(harness: OffsetsHarness) ->
 
 def test_a_commit_in_a_transaction_is_by_topic_id_as_well(harness: OffsetsHarness) -> None:
     """KIP-1319."""
-    known = harness.broker.services.metadata_cache.topic_id("orders")
+    known = harness.broker.cache.topic_id("orders")
     gone = UUID(int=99)
 
     def commit(wanted: dict[UUID, list[int]]) -> dict[UUID, list[int]]:
@@ -305,7 +306,7 @@ def test_a_commit_in_a_transaction_is_by_topic_id_as_well(harness: OffsetsHarnes
         request = TxnOffsetCommitRequest(
             transactional_id="t", group_id="g", producer_id=9, producer_epoch=0, topics=topics
         )
-        answer = txn_offset_commit.handle(harness.broker.services, request, harness.broker.context(6))
+        answer = harness.txn_offset_commit(request, harness.broker.context(6))
         response: Any = answer.value if isinstance(answer, Pending) else answer
         return {topic.topic_id: [each.error_code for each in topic.partitions] for topic in response.topics}
 
@@ -319,11 +320,11 @@ def test_a_commit_in_a_transaction_is_by_topic_id_as_well(harness: OffsetsHarnes
 
 def test_offsets_are_fetched_by_topic_id(harness: OffsetsHarness) -> None:
     """Of all topics, those without an id are left out: the response has no other name for them."""
-    known, gone = harness.broker.services.metadata_cache.topic_id("orders"), UUID(int=99)
+    known, gone = harness.broker.cache.topic_id("orders"), UUID(int=99)
 
     def fetched(topics: list[OffsetFetchRequestTopics] | None) -> list[tuple[UUID, int, int]]:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
-        answer: Any = offset_fetch.handle(harness.broker.services, request, harness.broker.context(10))
+        answer: Any = harness.offset_fetch(request, harness.broker.context(10))
         (group,) = answer.value.groups
         return [
             (topic.topic_id, each.partition_index, each.error_code)
@@ -345,10 +346,9 @@ async def test_a_large_request_of_offsets_is_answered_in_parts(
     harness: OffsetsHarness, version: int, topics: int, partitions: int
 ) -> None:
     """A client may ask for 60,000 partitions, which would hold the event loop for 45 ms."""
-    services = harness.broker.services
     by_id = version >= 10
     gone = UUID(int=99)
-    ids = [services.metadata_cache.topic_id("orders"), *(UUID(int=100 + each) for each in range(1, topics))]
+    ids = [harness.broker.cache.topic_id("orders"), *(UUID(int=100 + each) for each in range(1, topics))]
     indexes = list(range(partitions))
     if version < 8:
         single = [
@@ -365,7 +365,7 @@ async def test_a_large_request_of_offsets_is_answered_in_parts(
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=many)])
     context = harness.broker.context(version)
     context.large = LargeRequests().add(b"", LargeRequest.end, lambda: None)
-    answer: Any = offset_fetch.handle(services, request, context)
+    answer: Any = harness.offset_fetch(request, context)
     response = await answer
     found = response.topics if version < 8 else response.groups[0].topics
     assert gone not in ids
@@ -384,7 +384,7 @@ async def test_the_error_of_a_group_ends_the_large_request_for_it(harness: Offse
     context = harness.broker.context(8)
     context.large = LargeRequests().add(b"", LargeRequest.end, lambda: None)
     groups = [OffsetFetchRequestGroup(group_id=name, topics=topics) for name in "ab"]
-    answer: Any = offset_fetch.handle(harness.broker.services, OffsetFetchRequest(groups=groups), context)
+    answer: Any = harness.offset_fetch(OffsetFetchRequest(groups=groups), context)
     response = await answer
     assert [("a", ErrorCode.NOT_COORDINATOR, []), ("b", ErrorCode.NOT_COORDINATOR, [])] == [
         (group.group_id, group.error_code, group.topics) for group in response.groups

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import GeneratorType
 from typing import Any, NamedTuple
@@ -37,7 +38,8 @@ from tests.unit.broker.data_path_fakes import DataPath, batch, leadership
 
 
 class Case(NamedTuple):
-    module: Any
+    bound: Callable[[DataPath], Any]
+    """Returns the handler with the parts of a broker."""
     version: int
     request: Callable[[Sequence[tuple[str, Sequence[int]]]], Any]
     results: Callable[[Any], Any]
@@ -45,7 +47,7 @@ class Case(NamedTuple):
 
 CASES = {
     "ListOffsets": Case(
-        list_offsets,
+        lambda broker: partial(list_offsets.handle, broker.replicas, broker.clock, broker.logs),
         7,
         lambda wanted: ListOffsetsRequest(
             replica_id=-1,
@@ -62,7 +64,7 @@ CASES = {
         lambda response: [(topic.name, each) for topic in response.topics for each in topic.partitions],
     ),
     "OffsetForLeaderEpoch": Case(
-        offset_for_leader_epoch,
+        lambda broker: partial(offset_for_leader_epoch.handle, broker.replicas),
         4,
         lambda wanted: OffsetForLeaderEpochRequest(
             topics=[
@@ -78,7 +80,7 @@ CASES = {
         lambda response: [(topic.topic, each) for topic in response.topics for each in topic.partitions],
     ),
     "DescribeProducers": Case(
-        describe_producers,
+        lambda broker: partial(describe_producers.handle, broker.replicas),
         0,
         lambda wanted: DescribeProducersRequest(
             topics=[TopicRequest(name=name, partition_indexes=list(indexes)) for name, indexes in wanted]
@@ -86,7 +88,7 @@ CASES = {
         lambda response: [(topic.name, each) for topic in response.topics for each in topic.partitions],
     ),
     "DeleteRecords": Case(
-        delete_records,
+        lambda broker: partial(delete_records.handle, broker.replicas, broker.purgatories["delete_records"]),
         2,
         lambda wanted: DeleteRecordsRequest(
             timeout_ms=1000,
@@ -112,7 +114,7 @@ def broker(tmp_path: Path) -> DataPath:
 
 def handled(broker: DataPath, case: Case, wanted: Sequence[tuple[str, Sequence[int]]]) -> tuple[Any, int]:
     """Return the answer, and how many turns it took."""
-    result = case.module.handle(broker.services, case.request(wanted), broker.context(case.version))
+    result = case.bound(broker)(case.request(wanted), broker.context(case.version))
     turns = 1
     while isinstance(result, GeneratorType):
         result = first_turn(result)

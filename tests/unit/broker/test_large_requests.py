@@ -25,7 +25,7 @@ from kalda.protocol.messages.find_coordinator import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
 )
-from tests.unit.broker.partial_services import services_with
+from tests.unit.broker.handler_parts import NO_SERVICES
 from tests.unit.net.fakes import Harness, framed
 
 KEYS = [f"group-{number}" for number in range(2_000)]
@@ -47,13 +47,13 @@ class Broker:
             access=None,
             key=ApiKey.FIND_COORDINATOR,
             versions=(0, VERSION),
-            handle=lambda services, request, context: first_turn(self.steps(request)),
+            build=lambda _: lambda request, context: first_turn(self.steps(request)),
             error_response=lambda request, code: FindCoordinatorResponse(
                 coordinators=[Coordinator(error_code=code)]
             ),
             elements_max=elements_max,
         )
-        self.dispatcher = Dispatcher(services_with(), [handler], Metrics())
+        self.dispatcher = Dispatcher(NO_SERVICES, [handler], Metrics())
         self.harness = Harness(self.dispatcher.on_frame)
 
     def steps(self, request: FindCoordinatorRequest) -> Steps[Any]:

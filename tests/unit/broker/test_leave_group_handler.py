@@ -8,7 +8,6 @@ from typing import Any, cast
 import pytest
 
 from kalda.broker.requests.handlers.leave_group import handle
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.leave_group import (
@@ -18,7 +17,6 @@ from kalda.protocol.messages.leave_group import (
     MemberResponse,
 )
 from tests.unit.broker.data_path_fakes import DataPath
-from tests.unit.broker.partial_services import provide
 
 
 def refuse_all(request: LeaveGroupRequest) -> Pending[LeaveGroupResponse]:
@@ -33,9 +31,8 @@ def refuse_all(request: LeaveGroupRequest) -> Pending[LeaveGroupResponse]:
 
 def leave(directory: Path, request: LeaveGroupRequest, version: int) -> LeaveGroupResponse:
     broker = DataPath(directory)
-    services: BrokerServices = broker.services
-    provide(services, group_coordinator=cast("Any", SimpleNamespace(leave_group=refuse_all)))
-    answer = handle(services, request, broker.context(version))
+    groups = cast("Any", SimpleNamespace(leave_group=refuse_all))
+    answer = handle(groups, request, broker.context(version))
     broker.close()
     assert not isinstance(answer, Coroutine)
     return answer.value if isinstance(answer, Pending) else answer
@@ -70,10 +67,10 @@ async def test_very_many_members_leave_some_at_a_time(tmp_path: Path) -> None:
         return refuse_all(request)
 
     broker = DataPath(tmp_path)
-    provide(broker.services, group_coordinator=cast("Any", SimpleNamespace(leave_group=leave_group)))
+    groups = cast("Any", SimpleNamespace(leave_group=leave_group))
     names = [f"m{number}" for number in range(1_200)]
     request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id=name) for name in names])
-    answer = handle(broker.services, request, broker.context(5))
+    answer = handle(groups, request, broker.context(5))
     assert isinstance(answer, Coroutine)
     response = await answer
     broker.close()

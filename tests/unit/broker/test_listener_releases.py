@@ -16,7 +16,6 @@ from kalda.net.connection import Connection
 from kalda.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kalda.settings import BrokerConfig
 from tests.runtimes import seeded
-from tests.unit.broker.partial_services import services_with
 
 
 class FakeConnection:
@@ -46,14 +45,11 @@ class Broker:
     ) -> tuple[ApiVersionsResponse | None, int]:
         """Return the response to ApiVersions and the version that it is written in."""
         request = ApiVersionsRequest(client_software_name=software, client_software_version="1")
-        services = services_with(
-            api_versions=advertised_versions(),
-            features=Features(cast("Any", None), seeded()),
-            releases=self.releases,
-        )
-        services.features.levels = {"transaction.version": 2}
+        features = Features(cast("Any", None), seeded())
+        features.levels = {"transaction.version": 2}
+        parts = self.releases, advertised_versions(), "cluster", 0, features
         context = RequestContext(cast("Connection", connection), cast("Any", None), version, 1, None, 0.0)
-        return api_versions.handle(services, request, context), context.api_version
+        return api_versions.handle(*parts, request, context), context.api_version
 
 
 def highest(response: ApiVersionsResponse) -> dict[int, int]:

@@ -10,7 +10,6 @@ import pytest
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.handlers import delete_groups, describe_groups
 from kalda.broker.requests.request_slices import SLICE, in_slices
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.protocol.messages.delete_groups import DeleteGroupsRequest
@@ -41,10 +40,9 @@ class SlowGroups:
 
 def run(handle: Any, request: Any) -> tuple[Any, SlowGroups]:
     groups = SlowGroups()
-    services = cast(BrokerServices, SimpleNamespace(group_coordinator=groups))
 
     async def ask() -> Any:
-        found = handle(services, request, cast(RequestContext, SimpleNamespace(api_version=5)))
+        found = handle(groups, request, cast(RequestContext, SimpleNamespace(api_version=5)))
         assert asyncio.iscoroutine(found), "handled in one piece"
         return await found
 

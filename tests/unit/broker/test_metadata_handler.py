@@ -25,7 +25,7 @@ from kalda.protocol.messages.describe_topic_partitions import (
 )
 from kalda.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.unit.broker.admin_fakes import AdminHarness, broker, context
-from tests.unit.broker.partial_services import finished
+from tests.unit.broker.handler_parts import finished
 
 INT32_MIN = -(2**31)
 ALL_TOPIC_OPERATIONS = 3576
@@ -40,7 +40,7 @@ def ask(
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
     for field, value in fields.items():
         setattr(request, field, value)
-    response = metadata.handle(harness.services, request, context(version, listener))
+    response = metadata.handle(harness.metadata_parts, request, context(version, listener))
     assert isinstance(response, MetadataResponse)
     # What was answered must be what the version can carry.
     return codec.decode(MetadataResponse, version, codec.encode(response, version))
@@ -213,7 +213,7 @@ async def test_an_unknown_topic_is_created_and_announced_without_a_leader() -> N
         allow_auto_topic_creation=True,
     )
 
-    answer = metadata.handle(harness.services, request, context(5))
+    answer = metadata.handle(harness.metadata_parts, request, context(5))
     response = await cast("Coroutine[None, None, MetadataResponse]", answer)
 
     codes = {topic.name: topic.error_code for topic in response.topics}
@@ -241,7 +241,7 @@ def test_one_topic_costs_the_same_among_many() -> None:
         gc.disable()
         sys.setprofile(count_call)
         try:
-            response = metadata.handle(harness.services, request, context(12))
+            response = metadata.handle(harness.metadata_parts, request, context(12))
             codec.encode(cast("MetadataResponse", response), 12)
         finally:
             sys.setprofile(None)
@@ -260,7 +260,7 @@ def test_one_topic_costs_the_same_among_many() -> None:
 
 def test_describe_cluster(harness: AdminHarness) -> None:
     request = DescribeClusterRequest(include_cluster_authorized_operations=True)
-    response = describe_cluster.handle(harness.services, request, context(1))
+    response = describe_cluster.handle(harness.cache, "cluster", request, context(1))
 
     assert ("cluster", 0, ErrorCode.NONE) == (
         response.cluster_id,
@@ -274,7 +274,7 @@ def test_describe_cluster(harness: AdminHarness) -> None:
         (9, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE),
     ):
         refused = describe_cluster.handle(
-            harness.services, DescribeClusterRequest(endpoint_type=endpoint_type), context(1)
+            harness.cache, "cluster", DescribeClusterRequest(endpoint_type=endpoint_type), context(1)
         )
         assert code == refused.error_code
 
@@ -283,7 +283,12 @@ def test_a_controller_out_of_reach_is_not_named(harness: AdminHarness) -> None:
     harness.brokers = [broker(0, listener="OTHER"), broker(1)]
     harness.apply([])
 
-    assert -1 == describe_cluster.handle(harness.services, DescribeClusterRequest(), context(0)).controller_id
+    assert (
+        -1
+        == describe_cluster.handle(
+            harness.cache, "cluster", DescribeClusterRequest(), context(0)
+        ).controller_id
+    )
 
 
 def page(
@@ -294,7 +299,7 @@ def page(
         response_partition_limit=limit,
         cursor=None if cursor is None else Cursor(topic_name=cursor[0], partition_index=cursor[1]),
     )
-    response = finished(describe_topic_partitions.handle(harness.services, request, context(0)))
+    response = finished(describe_topic_partitions.handle(harness.cache, harness.config, request, context(0)))
     return codec.decode(DescribeTopicPartitionsResponse, 0, codec.encode(response, 0))
 
 
@@ -372,7 +377,7 @@ def test_many_names_take_many_turns(harness: AdminHarness) -> None:
                 yield topic
 
     request.topics = Counted(request.topics or [])
-    steps = metadata.handle(harness.services, request, context(9))
+    steps = metadata.handle(harness.metadata_parts, request, context(9))
     counts = [len(seen)]
     while isinstance(steps, GeneratorType):
         steps = first_turn(steps)

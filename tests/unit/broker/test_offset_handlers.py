@@ -42,7 +42,7 @@ from kalda.records.record import RecordBatchBuilder
 from kalda.storage.log_config import CleanupPolicy
 from kalda.zookeeper.errors import ConnectionLossError
 from tests.unit.broker.data_path_fakes import DataPath, HeldConversions, batch, leadership
-from tests.unit.broker.partial_services import finished, provide
+from tests.unit.broker.handler_parts import finished
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def list_offset(
         partitions=[ListOffsetsPartition(partition_index=0, timestamp=timestamp, **fields)],
     )
     request = ListOffsetsRequest(replica_id=replica_id, topics=[topic])
-    answer = list_offsets.handle(broker.services, request, broker.context(version))
+    answer = list_offsets.handle(broker.replicas, broker.clock, broker.logs, request, broker.context(version))
     assert isinstance(answer, ListOffsetsResponse)
     return answer.topics[0].partitions[0]
 
@@ -129,7 +129,7 @@ def test_unknown_topics_and_partitions_named_twice_are_errors(broker: DataPath) 
     request = ListOffsetsRequest(
         replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[wanted, wanted])]
     )
-    answer = list_offsets.handle(broker.services, request, broker.context(5))
+    answer = list_offsets.handle(broker.replicas, broker.clock, broker.logs, request, broker.context(5))
     assert isinstance(answer, ListOffsetsResponse)
     (topic,) = answer.topics
     assert [ErrorCode.INVALID_REQUEST] * 2 == [each.error_code for each in topic.partitions]
@@ -158,7 +158,7 @@ def end_of_epoch(broker: DataPath, epoch: int, **fields: Any) -> EpochEndOffset:
     wanted = OffsetForLeaderPartition(partition=0, leader_epoch=epoch, **fields)
     topic = OffsetForLeaderTopic(topic="orders", partitions=[wanted])
     request = OffsetForLeaderEpochRequest(topics=[topic])
-    handled = finished(offset_for_leader_epoch.handle(broker.services, request, broker.context(4)))
+    handled = finished(offset_for_leader_epoch.handle(broker.replicas, request, broker.context(4)))
     return handled.topics[0].partitions[0]
 
 
@@ -186,7 +186,11 @@ def delete(broker: DataPath, offset: int, topic: str = "orders") -> tuple[int, i
             )
         ]
     )
-    reply = finished(delete_records.handle(broker.services, request, broker.context(2)))
+    reply = finished(
+        delete_records.handle(
+            broker.replicas, broker.purgatories["delete_records"], request, broker.context(2)
+        )
+    )
     result = reply.value.topics[0].partitions[0]
     return result.error_code, result.low_watermark
 
@@ -227,21 +231,25 @@ class FakeCluster:
         return ProducerIdBlock(broker_id, first, first + 1)
 
 
-async def init_producer(broker: DataPath, transactional_id: str | None = None) -> InitProducerIdResponse:
+async def init_producer(
+    broker: DataPath, ids: ProducerIds, transactional_id: str | None = None
+) -> InitProducerIdResponse:
     request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=1000)
-    return await answer_of(broker, request)
+    return await answer_of(broker, ids, request)
 
 
-async def answer_of(broker: DataPath, request: InitProducerIdRequest) -> InitProducerIdResponse:
-    handled = init_producer_id.handle(broker.services, request, broker.context(5))
+async def answer_of(
+    broker: DataPath, ids: ProducerIds, request: InitProducerIdRequest
+) -> InitProducerIdResponse:
+    handled = init_producer_id.handle(cast("Any", None), ids, request, broker.context(5))
     assert not isinstance(handled, Pending), "only transactional producers wait for a coordinator"
     return handled if isinstance(handled, InitProducerIdResponse) else await handled
 
 
 async def test_producer_ids_are_unique_though_many_ask_at_once(broker: DataPath) -> None:
     cluster = FakeCluster()
-    provide(broker.services, producer_ids=ProducerIds(1, cast("Any", cluster)))
-    answers = await asyncio.gather(*(init_producer(broker) for _ in range(7)))
+    ids = ProducerIds(1, cast("Any", cluster))
+    answers = await asyncio.gather(*(init_producer(broker, ids) for _ in range(7)))
     assert list(range(7)) == sorted(answer.producer_id for answer in answers)
     assert {(0, 0)} == {(answer.error_code, answer.producer_epoch) for answer in answers}
     assert 4 == cluster.blocks
@@ -250,20 +258,20 @@ async def test_producer_ids_are_unique_though_many_ask_at_once(broker: DataPath)
 async def test_without_coordination_the_producer_is_told_to_try_again(broker: DataPath) -> None:
     cluster = FakeCluster()
     cluster.fails = True
-    provide(broker.services, producer_ids=ProducerIds(1, cast("Any", cluster)))
-    code = ErrorCode((await init_producer(broker)).error_code)
+    ids = ProducerIds(1, cast("Any", cluster))
+    code = ErrorCode((await init_producer(broker, ids)).error_code)
     assert code.retriable
     cluster.fails = False
-    assert 0 == (await init_producer(broker)).error_code
+    assert 0 == (await init_producer(broker, ids)).error_code
 
 
 @pytest.mark.parametrize(("producer_id", "epoch", "expected"), [(5, -1, 42), (-1, 5, 42), (5, 5, 0)])
 async def test_id_and_epoch_come_together_or_not_at_all(
     broker: DataPath, producer_id: int, epoch: int, expected: int
 ) -> None:
-    provide(broker.services, producer_ids=ProducerIds(1, cast("Any", FakeCluster())))
+    ids = ProducerIds(1, cast("Any", FakeCluster()))
     request = InitProducerIdRequest(transactional_id=None, producer_id=producer_id, producer_epoch=epoch)
-    assert expected == (await answer_of(broker, request)).error_code
+    assert expected == (await answer_of(broker, ids, request)).error_code
 
 
 @pytest.mark.parametrize("timestamp", [1_500, -3])
@@ -283,7 +291,7 @@ def test_batch_that_holds_much_is_searched_in_the_background(
     monkeypatch.setattr(broker.logs.resources, "conversions", conversions)
     wanted = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
     request = ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name="orders", partitions=[wanted])])
-    answer = list_offsets.handle(broker.services, request, broker.context(9))
+    answer = list_offsets.handle(broker.replicas, broker.clock, broker.logs, request, broker.context(9))
     assert isinstance(answer, Pending)
     for _ in range(2):
         assert not answer.is_done

@@ -553,7 +553,7 @@ def test_partition_that_is_named_twice_is_refused(broker: DataPath) -> None:
         ],
     )
     frame = memoryview(bytearray(codec.encode(request, 9)))
-    reply = handle_produce(broker.services, broker.context(9), frame, 0)
+    reply = handle_produce(broker.produce_parts, broker.context(9), frame, 0)
     answers = [
         (answer.index, answer.error_code)
         for topic in broker.produce_response(reply).responses

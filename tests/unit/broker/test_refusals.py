@@ -21,7 +21,7 @@ from kalda.protocol.messages.offset_commit import (
 )
 from kalda.protocol.schema import STRING, UUID_KIND, ArrayKind, FixedKind, Kind
 
-BY_KEY = {handler.key: handler for handler in HANDLERS if handler.handle is not None}
+BY_KEY = {handler.key: handler for handler in HANDLERS if handler.build is not None}
 
 
 def made(kind: Any, name: str, number: int, count: int, prefix: str = "") -> Any:

@@ -45,7 +45,7 @@ def test_nothing_overtakes_what_came_before_the_broker_led(
 
     assert [NOT_LEADER, NOT_LEADER] == codes(broker, 2, 3)
     assert [0, 0, 0] == codes(broker, 1, 2, 3)
-    assert not broker.services.refused_batches.by_producer
+    assert not broker.refused_batches.by_producer
 
 
 def test_nothing_overtakes_what_came_before_the_broker_knew_the_partition(broker: DataPath) -> None:
@@ -86,7 +86,7 @@ def test_a_refusal_that_stands_does_not_slow_other_producers(
     broker.host(leadership(leader_epoch=5))
     monkeypatch.setattr(produce, "_handle_general", None)
     assert 0 == broker.produce(numbered(0, producer_id=8)).error_code
-    assert broker.services.refused_batches.by_producer
+    assert broker.refused_batches.by_producer
 
 
 def moved_here(broker: DataPath) -> None:
@@ -102,7 +102,7 @@ def test_a_new_leader_waits_for_a_batch_that_a_client_sends_late(broker: DataPat
     few = ErrorCode.NOT_ENOUGH_REPLICAS
     assert [few, few] == codes(broker, 3, 2)
     assert [0, 0, 0] == codes(broker, 1, 2, 3)
-    assert not broker.services.refused_batches.by_producer
+    assert not broker.refused_batches.by_producer
     assert [OUT_OF_ORDER] == codes(broker, 5), "it is this leader's own log that has a gap now"
 
 
@@ -145,7 +145,7 @@ def test_a_new_epoch_of_the_producer_begins_anew(broker: DataPath) -> None:
     codes(broker, 1)
     broker.host(leadership(leader_epoch=5))
     assert [0, 0, 0] == codes(broker, 0, 1, 2, epoch=1)
-    assert not broker.services.refused_batches.by_producer
+    assert not broker.refused_batches.by_producer
 
 
 def test_other_producers_and_partitions_go_on(broker: DataPath) -> None:

@@ -76,4 +76,4 @@ def test_requests_of_brokers_early_ones_and_changes_are_these() -> None:
     """A handler that lost its mark would wait behind clients, or leave no trace in the audit log."""
     assert OF_BROKERS == {handler.key for handler in HANDLERS if handler.is_of_brokers}
     assert SERVED_EARLY == {handler.key for handler in HANDLERS if handler.is_served_early}
-    assert AUDITED == {handler.key for handler in HANDLERS if handler.is_audited}
+    assert AUDITED == {handler.key for handler in HANDLERS if handler.audit is not None}

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from kalda.broker.security import sasl_authenticator
 from kalda.broker.security.sasl_authenticator import SaslAuthenticator
 from kalda.protocol import framing
 from kalda.security.principal import USER, KafkaPrincipal
@@ -69,7 +68,7 @@ class Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> Time:
     clock = Time()
-    monkeypatch.setattr(sasl_authenticator, "monotonic", clock)
+    monkeypatch.setattr(LoginRules, "monotonic", lambda _: clock())
     return clock
 
 

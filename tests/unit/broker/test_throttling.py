@@ -78,7 +78,7 @@ def test_requests_without_acks_use_up_the_time_of_a_client(
     broker.host(leadership())
     clock = ManualClock()
     throttle = throttle_with(clock, request_percentage="0.000001")
-    object.__setattr__(broker.services.access, "throttle", throttle)
+    broker.throttle = throttle
     broker.connection = cast("Any", connection)
     throttle.begin(clock.monotonic())
     clock.advance(0.001)

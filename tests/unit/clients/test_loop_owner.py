@@ -68,7 +68,7 @@ def test_a_record_for_an_open_batch_is_refused_where_nothing_would_send_it() -> 
         size = core.accumulator.memory_for(None, b"v", ())
         reserved = MemoryWaiter(size, lambda: None)
         assert core.accumulator.reserve(reserved)
-        core.append(PendingRecord("t", None, b"v", (), 0, 1, None), reserved)
+        core._append(PendingRecord("t", None, b"v", (), 0, 1, None), reserved)
         assert not (await producer.send("t", b"v", partition=0)).done()
 
     async def send() -> None:

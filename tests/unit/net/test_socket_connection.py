@@ -672,3 +672,13 @@ class TestBounds:
         assert harness.connection.is_quiet
         harness.receive(framed(b"b"))
         assert 1 == len(collector.frames)
+
+    def test_a_replaced_handler_goes_and_that_of_a_login_stays(self) -> None:
+        served, logging_in = Collector(), Collector()
+        harness = Harness(served)
+        later = Collector()
+        harness.connection.replace_handler(logging_in, later)
+        harness.receive(framed(b"a"))
+        harness.connection.replace_handler(served, later)
+        harness.receive(framed(b"b"))
+        assert ([b"a"], [b"b"]) == (served.frames, later.frames)

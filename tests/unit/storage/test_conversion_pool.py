@@ -198,6 +198,40 @@ async def test_a_job_that_is_put_off_ends_with_its_connection(pool: ConversionPo
     assert [ConversionAbandonedError] == [type(error) for error in outcomes.errors if error is not None]
 
 
+async def test_an_owner_of_long_work_waits_with_long_work(pool: ConversionPool) -> None:
+    """Else each batch of a client that sends nothing but bombs takes the thread of short jobs at first."""
+    outcomes, begun = Outcomes(), list[str]()
+    owner = Owner()
+
+    def long(checkpoint: Checkpoint) -> None:
+        for _ in range(PIECES_MAX + 1):
+            checkpoint(0)
+
+    pool.submit(owner, 0, long, outcomes.done)
+    await outcomes.wait(1)
+    for expected in (["other"], ["next", "other"]):
+        is_long, release = threading.Event(), threading.Event()
+
+        def other(checkpoint: Checkpoint, is_long: threading.Event, release: threading.Event) -> None:
+            checkpoint(SMALL_BYTES + 1)
+            is_long.set()
+            release.wait()
+
+        begun.clear()
+        count = len(outcomes.errors)
+        pool.submit(Owner(), 0, partial(other, is_long=is_long, release=release), outcomes.done)
+        await asyncio.to_thread(is_long.wait)
+        pool.submit(owner, 0, lambda _: begun.append("next"), outcomes.done)
+        pool.submit(Owner(), 0, lambda _: begun.append("other"), outcomes.done)
+        await outcomes.wait(count + len(expected))
+        begun_beside = list(begun)
+        # The next job of the owner is short, so its jobs are taken for short ones again.
+        release.set()
+        await outcomes.wait(count + 3)
+        assert expected == begun_beside
+    assert [None] * len(outcomes.errors) == outcomes.errors
+
+
 async def test_one_conversion_at_a_time_holds_much_memory(pool: ConversionPool) -> None:
     outcomes = Outcomes()
     holding = threading.Lock()

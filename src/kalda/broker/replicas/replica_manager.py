@@ -37,9 +37,6 @@ logger: Final = logging.getLogger(__name__)
 CONSUMER_ID: Final = -1
 """The replica id of a reader that is not a replica."""
 
-LAG_SECONDS_DEFAULT: Final = 30.0
-"""The default of ``replica.lag.time.max.ms``."""
-
 
 class PartitionListener(Protocol):
     """Is notified of changes of the partitions of internal topics."""
@@ -93,8 +90,7 @@ class FetchParams:
 class ReplicaManager:
     """The partitions of one broker.
 
-    `partition_is_known` and `is_alive` look partitions and brokers up in the metadata cache. Without
-    `fetching` the broker follows nothing, and without `isr_changes` no ISR changes: a broker without others.
+    `partition_is_known` and `is_alive` look partitions and brokers up in the metadata cache.
     """
 
     def __init__(
@@ -106,17 +102,18 @@ class ReplicaManager:
         produce_purgatory: DelayedOperationPurgatory,
         partition_is_known: Callable[[TopicPartition], bool],
         topic_name_by_id: Callable[[bytes], str | None],
-        fetching: FollowerFetching | None = None,
+        fetching: FollowerFetching,
         *,
-        isr_changes: IsrChanges | None = None,
-        is_alive: Callable[[int], bool] = lambda _: True,
-        delete_purgatory: DelayedOperationPurgatory | None = None,
-        lag_seconds: float = LAG_SECONDS_DEFAULT,
-        selector: RackAwareReplicaSelector | None = None,
-        leader_quota: ReplicationQuota | None = None,
-        missing: MissingRecords | None = None,
-        on_hosted: Callable[[Partition], None] = lambda _: None,
+        isr_changes: IsrChanges,
+        is_alive: Callable[[int], bool],
+        delete_purgatory: DelayedOperationPurgatory,
+        lag_seconds: float,
+        selector: RackAwareReplicaSelector | None,
+        leader_quota: ReplicationQuota,
+        missing: MissingRecords,
+        on_hosted: Callable[[Partition], None],
     ) -> None:
+        """`selector` is None if consumers read from leaders only."""
         self._clock: Final = clock
         self._fetch_purgatory: Final = fetch_purgatory
         self._produce_purgatory: Final = produce_purgatory
@@ -215,8 +212,7 @@ class ReplicaManager:
         """Complete every operation that a change of the partition's role ends."""
         self.wake(partition)
         self._fetch_purgatory.check_and_complete(partition.log_end_key)
-        if self._delete_purgatory is not None:
-            self._delete_purgatory.check_and_complete(partition)
+        self._delete_purgatory.check_and_complete(partition)
 
     # In-sync replicas.
 
@@ -227,7 +223,7 @@ class ReplicaManager:
             if not partition.followers:
                 continue
             change = partition.propose_shrink(now)
-            if change is not None and self._isr_changes is not None:
+            if change is not None:
                 self._isr_changes.submit(partition, change)
             # A follower that was about to join may have held the high watermark back, and may be gone now.
             elif partition.maybe_advance_high_watermark(now):
@@ -420,8 +416,7 @@ class ReplicaManager:
         """Return whether the throttle applies to a follower now; it never does to one in sync."""
         quota = self._leader_quota
         return (
-            quota is not None
-            and quota.is_limited
+            quota.is_limited
             and params.replica_id not in partition.isr
             and quota.is_throttled(partition.topic_partition)
             and quota.is_exceeded()
@@ -432,7 +427,7 @@ class ReplicaManager:
         quota = self._leader_quota
         if params.is_follower:
             self.topic_stats.replication_bytes_out += size
-            if quota is None or not quota.is_limited:
+            if not quota.is_limited:
                 return
         for key, result in answers:
             records = result.records
@@ -442,7 +437,7 @@ class ReplicaManager:
                     continue
                 if not params.is_follower:
                     partition.topic_metrics.bytes_out += records.size
-                elif quota is not None and quota.is_throttled(partition.topic_partition):
+                elif quota.is_throttled(partition.topic_partition):
                     quota.record(records.size)
 
     def _diverging_epoch(
@@ -483,9 +478,9 @@ class ReplicaManager:
             replica, requested.fetch_offset, requested.log_start_offset, now, params.replica_epoch
         ):
             moved.append(partition)
-        if requested.log_start_offset != start_before and self._delete_purgatory is not None:
+        if requested.log_start_offset != start_before:
             self._delete_purgatory.check_and_complete(partition)
-        if replica not in partition.maximal_isr and self._isr_changes is not None:
+        if replica not in partition.maximal_isr:
             change = partition.propose_expansion(replica)
             if change is not None:
                 self._isr_changes.submit(partition, change)

@@ -43,13 +43,13 @@ class RoleChanges:
         replicas: HostedReplicas,
         log_manager: LogManager,
         rules: ReplicationRules,
-        fetching: FollowerFetching | None,
+        fetching: FollowerFetching,
         wake: Callable[[Partition], None],
-        missing: MissingRecords | None = None,
+        missing: MissingRecords,
         *,
-        on_internal_role: Callable[[Partition], None] = lambda _: None,
-        on_recovered: Callable[[], None] = lambda: None,
-        on_hosted: Callable[[Partition], None] = lambda _: None,
+        on_internal_role: Callable[[Partition], None],
+        on_recovered: Callable[[], None],
+        on_hosted: Callable[[Partition], None],
     ) -> None:
         """`on_hosted` is called with each partition that this broker begins to host.
 
@@ -65,8 +65,7 @@ class RoleChanges:
         self._fetching: Final = fetching
         self._wake: Final = wake
         self._missing: Final = missing
-        if missing is not None:
-            missing.listen(lambda partition: self._follow([partition]))
+        missing.listen(lambda partition: self._follow([partition]))
         self._controller_epoch = -1
         self._on_internal_role: Final = on_internal_role
         self._on_recovered: Final = on_recovered
@@ -169,8 +168,7 @@ class RoleChanges:
         """Stop hosting the replicas in a log directory that failed; return them."""
         replicas = self._replicas
         gone = self._log_manager.take_offline(directory)
-        if self._fetching is not None:
-            self._fetching.unfollow(gone)
+        self._fetching.unfollow(gone)
         for topic_partition in gone:
             replicas.offline[topic_partition] = directory
             replicas.refused.pop(topic_partition, None)
@@ -328,8 +326,7 @@ class RoleChanges:
         if leadership.leader == self._broker_id:
             self._unfollow(topic_partition)
             hosted.become_leader(leadership)
-            if self._missing is not None:
-                self._missing.take(hosted)
+            self._missing.take(hosted)
             if partition is not None:
                 # Waiting fetches of followers name the old epoch and must get an error now.
                 self._wake(hosted)
@@ -379,8 +376,7 @@ class RoleChanges:
 
     def _forget(self, partition: Partition) -> None:
         self._replicas.forget(partition)
-        if self._missing is not None:
-            self._missing.drop(partition.topic_partition)
+        self._missing.drop(partition.topic_partition)
         partition.is_gone = True
         partition.resign()
         self._wake(partition)
@@ -391,11 +387,8 @@ class RoleChanges:
             self._on_internal_role(partition)
 
     def _follow(self, partitions: Sequence[Partition]) -> None:
-        if self._missing is not None:
-            # A replica must not join the ISR while it lacks records that others have.
-            partitions = [partition for partition in partitions if not self._missing.take(partition)]
-        if self._fetching is None or not partitions:
-            return
+        # A replica must not join the ISR while it lacks records that others have.
+        partitions = [partition for partition in partitions if not self._missing.take(partition)]
         writable = [partition for partition in partitions if partition.log.is_writable]
         if len(writable) < len(partitions):
             self._fetching.unfollow([each.topic_partition for each in partitions if not each.log.is_writable])
@@ -403,5 +396,4 @@ class RoleChanges:
             self._fetching.follow(writable)
 
     def _unfollow(self, topic_partition: TopicPartition) -> None:
-        if self._fetching is not None:
-            self._fetching.unfollow((topic_partition,))
+        self._fetching.unfollow((topic_partition,))

@@ -10,7 +10,7 @@ Each API key has one handler, registered as data with its version range. A handl
 Produce and Fetch have raw handlers instead, which parse the frame and build the reply themselves.
 """
 
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
@@ -33,7 +33,7 @@ __all__ = [
     "ErrorResponse",
     "Handle",
     "Pending",
-    "RawHandler",
+    "RawHandle",
     "RawReply",
     "RawResult",
     "RequestContext",
@@ -42,6 +42,7 @@ __all__ = [
     "dropped_in_steps",
     "error_codes",
     "error_codes_in_steps",
+    "nothing_named",
 ]
 
 
@@ -136,25 +137,22 @@ RawResult: TypeAlias = "RawReply | Pending[RawReply | None] | None"
 """None if the request gets no reply (acks=0)."""
 
 
-class RawHandler(Protocol):
+class RawHandle(Protocol):
     """Handles a request straight from its frame.
 
     `frame` is the request without its size prefix; it is writable and valid during the call only. The body
     begins at `body_position`. Raises `ProtocolError` if the request is malformed.
     """
 
-    def __call__(
-        self, services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int, /
-    ) -> RawResult:
+    def __call__(self, context: RequestContext, frame: memoryview, body_position: int, /) -> RawResult:
         """Handle one request."""
         ...
 
 
 Handle: TypeAlias = (
-    "Callable[[BrokerServices, Any, RequestContext], "
-    "Any | Pending[Any] | Coroutine[Any, Any, Any] | Steps[Any]]"
+    "Callable[[Any, RequestContext], Any | Pending[Any] | Coroutine[Any, Any, Any] | Steps[Any]]"
 )
-"""``handle(services, request, context)``: request and response are message objects of `kalda.protocol`.
+"""``handle(request, context)``: request and response are message objects of `kalda.protocol`.
 
 A handler may raise `ApiError`; `ApiHandler.error_response` then makes the response from its code.
 """
@@ -167,10 +165,16 @@ Returns None where the protocol has no reply (Produce with acks=0): the connecti
 AccessCheck = Callable[[Any], Any]
 """Checks one request: a `Check` of the package `checks`, which is above this module."""
 
+AuditNames = Callable[[Any], Iterable[object]]
+"""``audit(request)``: the names of what a request changes: texts, or ids of topics."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiHandler:
-    """The handler of one API key and the versions that it serves.
+    """All that a broker knows of one API key: who may use it, and how its requests are handled.
+
+    A broker calls `build` or `build_raw` once, when its parts exist. The result is called for each request
+    and holds nothing but the parts that it was built with.
 
     `versions` are served. `advertised`, if it is wider, is what ApiVersions returns: some clients switch
     features on by the advertised range. A request of an advertised version that is not served gets
@@ -182,8 +186,10 @@ class ApiHandler:
     error_response: ErrorResponse
     access: AccessCheck | None
     """Which permission a request needs; None where every client may make it or the handler asks by itself."""
-    handle: "Handle | None" = None
-    handle_raw: "RawHandler | None" = None
+    build: "Callable[[BrokerServices], Handle] | None" = None
+    """Binds the handler to the parts of a broker that it needs."""
+    build_raw: "Callable[[BrokerServices], RawHandle] | None" = None
+    """The same for a raw handler; an API has one of the two."""
     advertised: tuple[int, int] | None = None
     elements_max: int = ELEMENTS_MAX
     """Elements that the arrays of one request may have together; those of a small request are not counted."""
@@ -194,13 +200,15 @@ class ApiHandler:
     """Whether quotas bound it."""
     is_served_early: bool = False
     """Whether a broker serves it before it has the metadata of the cluster."""
-    is_audited: bool = False
-    """Whether administrators change a cluster by it, which the audit log notes."""
+    is_telemetry: bool = False
+    """Whether clients send their metrics by it; brokers that show no metrics do not advertise it."""
+    audit: AuditNames | None = None
+    """Returns the names of what a request changes. None if the audit log leaves out such requests."""
 
     def __post_init__(self) -> None:
         low, high = self.versions
         assert 0 <= low <= high, f"{self.key.title}: versions {self.versions}"
-        assert (self.handle is None) != (self.handle_raw is None), f"{self.key.title}: one way of handling"
+        assert (self.build is None) != (self.build_raw is None), f"{self.key.title}: one way of handling"
 
     @property
     def versions_advertised(self) -> tuple[int, int]:
@@ -217,16 +225,22 @@ class ApiHandler:
         return response
 
 
+def nothing_named(request: object) -> tuple[()]:
+    """Return that the audit log names nothing: all that a request has is a secret."""
+    return ()
+
+
 class ServedApi:
-    """A registered handler with what the dispatcher derives from it once."""
+    """A handler of one broker with what the dispatcher derives from it once."""
 
-    __slots__ = ("flexible_from", "handle_raw", "handler", "high", "low", "metrics", "title")
+    __slots__ = ("flexible_from", "handle", "handle_raw", "handler", "high", "low", "metrics", "title")
 
-    def __init__(self, handler: ApiHandler, metrics: Metrics) -> None:
+    def __init__(self, handler: ApiHandler, services: "BrokerServices", metrics: Metrics) -> None:
         self.handler: Final = handler
         self.title: Final = handler.key.title
         self.low, self.high = handler.versions
-        self.handle_raw: Final = handler.handle_raw
+        self.handle: Final = handler.build(services) if handler.build is not None else None
+        self.handle_raw: Final = handler.build_raw(services) if handler.build_raw is not None else None
         self.flexible_from: int | None = None
         """The first flexible version; None until the first request imports the message's module."""
         self.metrics: Final = RequestMetrics(metrics, self.title)

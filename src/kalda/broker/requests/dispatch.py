@@ -83,12 +83,11 @@ class Dispatcher:
         tasks: asyncio.TaskGroup | None = None,
     ) -> None:
         """`tasks` runs the handlers that are coroutines; None if no handler is one."""
-        self._services: Final = services
         self._now: Final = services.clock.monotonic
         self._apis: Final[dict[int, ServedApi]] = {}
         for handler in handlers:
             assert handler.key not in self._apis, f"two handlers for {handler.key.title}"
-            self._apis[int(handler.key)] = ServedApi(handler, metrics)
+            self._apis[int(handler.key)] = ServedApi(handler, services, metrics)
         self._tasks: Final = tasks
         self._access: RequestAccess | None = None
         self._audit: BrokerAudit | None = None
@@ -169,7 +168,7 @@ class Dispatcher:
                 self._respond(context, self._call(context))
             return
         try:
-            reply = handle_raw(self._services, context, frame, position)
+            reply = handle_raw(context, frame, position)
         except ProtocolError as error:
             self._refuse(connection, frame, f"it is malformed: {error}")
             return
@@ -258,7 +257,7 @@ class Dispatcher:
         return True
 
     def _call(self, context: RequestContext) -> object:
-        handle = context.api.handler.handle
+        handle = context.api.handle
         assert handle is not None, f"{context.api.title} has a raw handler only"
         try:
             if self._access is not None:
@@ -267,7 +266,7 @@ class Dispatcher:
                     return self._call_when_checked(context, refused)
                 if refused is not None:
                     return refused
-            return handle(self._services, context.message, context)
+            return handle(context.message, context)
         except Exception as error:
             return self._failed(context, error)
 
@@ -275,8 +274,9 @@ class Dispatcher:
         refused = yield from check
         if refused is not None:
             return refused
-        assert context.api.handler.handle is not None, f"{context.api.title} has a raw handler only"
-        return context.api.handler.handle(self._services, context.message, context)
+        handle = context.api.handle
+        assert handle is not None, f"{context.api.title} has a raw handler only"
+        return handle(context.message, context)
 
     def _respond(self, context: RequestContext, result: object) -> None:
         """Send the response that a handler returned, at once or when it is complete."""
@@ -443,8 +443,10 @@ class Dispatcher:
 
     def _count(self, context: RequestContext, codes: Collection[int]) -> None:
         metrics = context.api.metrics
-        if self._audit is not None and context.api.handler.is_audited:
-            self._audit.change(context.connection, context.api.handler.key, context.message, codes)
+        if self._audit is not None:
+            handler = context.api.handler
+            if handler.audit is not None:
+                self._audit.change(context.connection, handler.key, handler.audit(context.message), codes)
         now, parked_at = self._now(), context.parked_at
         if parked_at:
             metrics.observe_wait(context.received_at, parked_at, now)

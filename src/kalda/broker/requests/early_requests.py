@@ -63,7 +63,11 @@ class EarlyRequests:
             connection.close("the broker has not received the cluster's metadata from a controller")
 
     def open(self) -> None:
-        """Handle all held requests, and pass on later ones at once."""
+        """Handle all held requests, and pass on later ones at once.
+
+        The server passes its connections' frames to `handle` itself by now, but for sessions of clients that
+        logged in before; those do when they log in again.
+        """
         self._is_open = True
         held, self._held = self._held, []
         self._holding.clear()

@@ -7,16 +7,14 @@ records stays.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kalda.broker.replicas.partition import Partition
 from kalda.records.compression import Checkpoint
-from kalda.storage.conversions import ConversionOwner
+from kalda.runtime.clock import Clock
+from kalda.storage.conversions import ConversionOwner, Conversions
 from kalda.storage.errors import HeavyBatchError
 from kalda.storage.log_validator import Prepared
-
-if TYPE_CHECKING:
-    from kalda.broker.requests.services import BrokerServices
 
 
 class HeavyBatch:
@@ -33,18 +31,18 @@ class HeavyBatch:
 
 
 def prepare_all(
-    services: "BrokerServices",
+    clock: Clock,
+    conversions: Conversions,
     owner: ConversionOwner,
     batches: Sequence[HeavyBatch],
     done: Callable[[], None],
 ) -> None:
     """Prepare and append batches, then call `done`, always from the event loop."""
-    conversions = services.log_manager.resources.conversions
     left = len(batches)
 
     def submit(batch: HeavyBatch) -> None:
         log = batch.partition.log
-        arguments = services.clock.time_ms(), log.log_end_offset, batch.partition.leader_epoch
+        arguments = clock.time_ms(), log.log_end_offset, batch.partition.leader_epoch
 
         def work(checkpoint: Checkpoint) -> None:
             batch.prepared = validator.prepare(batch.records, *arguments, checkpoint)

@@ -1,7 +1,8 @@
-"""The parts of a running broker that request handlers use, by name.
+"""The parts of a running broker that request handlers can be built with, by name.
 
 `kalda.broker.assembly` makes the one `BrokerServices` of a broker when all parts exist; it never changes
-afterwards. Only the dispatcher and the handlers hold it: every other class takes the parts that it uses.
+afterwards. It is the argument of `ApiHandler.build`: a handler keeps the parts that it uses, as every other
+class does.
 """
 
 from dataclasses import dataclass
@@ -38,7 +39,7 @@ from kalda.storage.log_manager import LogManager
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerServices:
-    """The parts of one broker that a request handler may use."""
+    """The parts of one broker from which a request handler is built."""
 
     access: BrokerAccess
     api_versions: tuple[ApiVersion, ...]

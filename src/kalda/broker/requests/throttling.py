@@ -16,7 +16,6 @@ from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps
 
 if TYPE_CHECKING:
-    from kalda.broker.requests.services import BrokerServices
     from kalda.broker.security.client_throttle import ClientThrottle
 
 T = TypeVar("T")
@@ -92,19 +91,18 @@ def timed_steps(steps: Steps[T], context: RequestContext, now: Callable[[], floa
 
 
 def mutation_budget(
-    services: "BrokerServices", context: RequestContext, *, strict_from: int | None = None
+    throttle: "ClientThrottle", context: RequestContext, *, strict_from: int | None = None
 ) -> Take:
     """Return what uses up the client's budget of changes of the cluster (KIP-599).
 
     Clients of versions before `strict_from` do not know THROTTLING_QUOTA_EXCEEDED: they overdraw the budget
     and wait for longer.
     """
-    throttle = services.access.throttle
     share = throttle.mutations(context.connection, context.client_id) if throttle.is_active else None
     if share is None:
         return unbounded
     is_strict = strict_from is not None and context.api_version >= strict_from
-    clock = services.clock
+    clock = throttle.clock
 
     def take(count: int) -> None:
         now = clock.monotonic()

@@ -28,7 +28,7 @@ class ClientThrottle:
     """The quotas in force on one broker, and how much of them its clients use."""
 
     def __init__(self, config: BrokerConfig, config_store: ConfigStore, runtime: Runtime) -> None:
-        self._clock: Final = runtime.clock
+        self.clock: Final = runtime.clock
         self._network: Final = runtime.network
         self._quotas: Final = ClientQuotas(
             Window(config.quota_window_num, config.quota_window_size_seconds),
@@ -97,7 +97,7 @@ class ClientThrottle:
 
     def elapsed(self) -> float:
         """Return the seconds since `begin` that were not returned before."""
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         elapsed, self._mark = now - self._mark, now
         return elapsed
 
@@ -132,12 +132,12 @@ class ClientThrottle:
             return 0.0
         wait = self._pay(share, seconds)
         if wait:
-            share.throttled_seconds.record(wait, self._clock.monotonic())
+            share.throttled_seconds.record(wait, self.clock.monotonic())
         return min(wait, self._quotas.window.seconds)
 
     def _pay(self, share: Share, seconds: float) -> float:
         """What a client owes is bounded by a window: one slow request must not slow it down for hours."""
-        now, debt_max = self._clock.monotonic(), share.limit * self._quotas.window.length
+        now, debt_max = self.clock.monotonic(), share.limit * self._quotas.window.length
         return share.use(seconds * _PERCENT, now, debt_max)
 
     # Metrics.
@@ -150,7 +150,7 @@ class ClientThrottle:
         """Publish the use of each quota and how long clients were made to wait."""
         from kalda.broker.security.throttle_metrics import register
 
-        register(metrics, self._quotas, self._clock)
+        register(metrics, self._quotas, self.clock)
 
     # Quotas.
 
@@ -190,12 +190,12 @@ class ClientThrottle:
                 self._on_ip_rate(address, self._ip_rates.get(address))
 
     def _client(self, connection: Connection, client_id: str | None) -> Client:
-        return self._quotas.client(connection.principal.name, client_id or "", self._clock.monotonic())
+        return self._quotas.client(connection.principal.name, client_id or "", self.clock.monotonic())
 
     def _used(self, share: Share | None, amount: float) -> float:
         if share is None:
             return 0.0
-        now = self._clock.monotonic()
+        now = self.clock.monotonic()
         wait = share.use(amount, now)
         if wait:
             share.throttled_seconds.record(wait, now)

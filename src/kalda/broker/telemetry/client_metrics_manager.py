@@ -29,6 +29,7 @@ from kalda.broker.telemetry.client_instance import INSTANCES_MAX, ClientInstance
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.sanitizer import desanitize
 from kalda.common.types import UUID, ZERO_UUID
+from kalda.protocol.otlp import InvalidMetricsError
 from kalda.records.compression import Compression
 from kalda.records.crc import crc32c
 from kalda.runtime.clock import Clock
@@ -45,10 +46,6 @@ but its condition never holds; its clients then wait for another interval."""
 _MILLISECONDS: Final = 1000.0
 _UINT32: Final = 0xFFFFFFFF
 _INT32_MAX: Final = 0x7FFFFFFF
-
-
-class InvalidMetricsError(Exception):
-    """What a client pushed cannot be read; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

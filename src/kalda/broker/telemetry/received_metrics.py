@@ -20,10 +20,9 @@ from kalda.broker.config.client_metrics import (
     CLIENT_SOFTWARE_NAME,
     CLIENT_SOFTWARE_VERSION,
 )
-from kalda.broker.telemetry.client_metrics_manager import InvalidMetricsError
-from kalda.broker.telemetry.otlp import Attributes, Point, decode_metrics
 from kalda.common.metrics import Family, Labels
 from kalda.common.types import UUID
+from kalda.protocol.otlp import Attributes, InvalidMetricsError, Point, decode_metrics
 from kalda.records.compression import Compression, decompress, iter_decompressed
 from kalda.records.errors import RecordsError
 

@@ -1,11 +1,16 @@
-"""Declares the settings of the admin client: those that all clients share, and its own."""
+"""Declares the settings of the admin client: those that all clients share, and its own.
+
+`AdminOptions` lists the same names in snake case, for keyword arguments; a test keeps the two equal.
+"""
 
 import itertools
 from collections.abc import Iterator
 from typing import Final
 
+from kalda.clients.config.client_options import CommonClientOptions
 from kalda.clients.config.common_config import CommonClientConfig
 from kalda.common.config_def import at_least
+from kalda.common.public import public
 from kalda.common.settings import INT_MAX, LOW, boolean, integer, long
 
 _CLIENT_NUMBERS: Final[Iterator[int]] = itertools.count(1)
@@ -38,3 +43,11 @@ class AdminConfig(CommonClientConfig):
         super().check_rules()
         if not self.client_id:
             vars(self)["client_id"] = f"adminclient-{next(_CLIENT_NUMBERS)}"
+
+
+@public
+class AdminOptions(CommonClientOptions, total=False):
+    """The settings of `AdminConfig`."""
+
+    default_api_timeout_ms: int
+    retries: int

@@ -4,12 +4,10 @@ It opens and closes the connections; the methods are in one class for each subje
 """
 
 import asyncio
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, NoReturn, Self, Unpack, cast
+from typing import TYPE_CHECKING, Final, Self, Unpack, cast
 
 from kalda.clients.admin.acls import AclMethods
-from kalda.clients.admin.admin_config import AdminConfig
-from kalda.clients.admin.admin_options import AdminOptions
+from kalda.clients.admin.admin_config import AdminConfig, AdminOptions
 from kalda.clients.admin.call_runner import AdminCallRunner
 from kalda.clients.admin.clusters import ClusterMethods
 from kalda.clients.admin.configs import ConfigMethods
@@ -26,6 +24,7 @@ from kalda.clients.admin.users import UserMethods
 from kalda.clients.config.properties_source import PropertiesSource, properties_of
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.facade import AsyncClient
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import Metadata
 from kalda.clients.metrics.client_info import add_client_info
@@ -45,6 +44,24 @@ _TELEMETRY_DELAY_S: Final = 5.0
 _TELEMETRY_CLOSE_TIMEOUT_S: Final = 1.0
 
 
+class AdminBase:
+    """Base of `Admin` and `AsyncAdmin`."""
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        raise NotImplementedError
+
+    @classmethod
+    def from_config(cls, config: PropertiesSource, **options: Unpack[AdminOptions]) -> Self:
+        """Create a client from Kafka's dotted names, or the path of a ``client.properties`` file.
+
+        Settings in `options` win.
+
+        Raises:
+            ClientConfigError: as for the class.
+        """
+        return cls(**cast(AdminOptions, {**AdminConfig.options_of(properties_of(config)), **options}))
+
+
 @public
 @lists_settings(AdminConfig)
 class AsyncAdmin(
@@ -61,6 +78,8 @@ class AsyncAdmin(
     QuotaMethods,
     DelegationTokenMethods,
     AclMethods,
+    AdminBase,
+    AsyncClient,
 ):
     """Does what an administrator of a cluster does: topics, settings, groups, offsets, transactions, brokers.
 
@@ -106,35 +125,13 @@ class AsyncAdmin(
         self._is_started = False
         self._owner: Final = LoopOwner("AsyncAdmin")
 
-    @classmethod
-    def from_config(cls, config: PropertiesSource, **options: Unpack[AdminOptions]) -> Self:
-        """Create a client from Kafka's dotted names, or the path of a ``client.properties`` file.
-
-        Settings in `options` win.
-
-        Raises:
-            ClientConfigError: as for the class.
-        """
-        return cls(**cast(AdminOptions, {**AdminConfig.options_of(properties_of(config)), **options}))
-
     def __repr__(self) -> str:
         client = vars(self).get("_client")
         state = "closed" if client is None or client.is_closed else "open"
         return client_repr(self, None if client is None else client.config, state)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an AsyncAdmin cannot be pickled: it has connections; create one in each process")
-
     async def __aenter__(self) -> Self:
         return self
-
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self, timeout_s: float = 5.0) -> None:
         """Close the connections; calls under way end with errors. A second call does nothing.

@@ -1,7 +1,7 @@
 """The asynchronous consumer: every method that reads or changes something is a coroutine of the user's loop.
 
-`Consumer` is its synchronous twin and runs it on a thread of its own. Only `poll` and iteration are written
-twice: they are where the two differ.
+`Consumer` is its synchronous twin, derives its methods and runs them on a thread of its own. Only `poll` and
+iteration are written twice: they are where the two differ.
 """
 
 import asyncio
@@ -17,8 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import contextmanager
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
 from kalda.clients.argument_checks import (
     check_callback,
@@ -29,8 +28,9 @@ from kalda.clients.argument_checks import (
     checked_partition,
     checked_partitions,
 )
-from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.properties_source import PropertiesSource
 from kalda.clients.config.settings_help import lists_settings
+from kalda.clients.consumer.consumer_base import ConsumerBase
 from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
 from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
 from kalda.clients.consumer.consumer_errors import WakeupError
@@ -40,7 +40,6 @@ from kalda.clients.consumer.consumer_setup import (
     OffsetLike,
     create_group,
     given_deserializers,
-    option_names,
     read_offsets,
 )
 from kalda.clients.consumer.deserializers import Deserializer
@@ -54,6 +53,7 @@ from kalda.clients.consumer.rebalance_listener import (
 )
 from kalda.clients.consumer.record_iteration import RecordIteration
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.facade import AsyncClient
 from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.reprs import client_repr
@@ -81,7 +81,7 @@ CLOSE_TIMEOUT_SECONDS: Final = 30.0
 @public
 @names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
-class AsyncConsumer(ConsumerQueries, Generic[K, V]):
+class AsyncConsumer(ConsumerBase[K, V], ConsumerQueries, AsyncClient, Generic[K, V]):
     """Reads records from topics, on the running event loop.
 
     Example:
@@ -94,40 +94,8 @@ class AsyncConsumer(ConsumerQueries, Generic[K, V]):
     One task at a time may poll or iterate. All other methods are coroutines, too, except `wakeup`.
     """
 
-    def __init__(
-        self,
-        *topics: str,
-        key_deserializer: Deserializer[K] | Callable[[bytes], K] | None = None,
-        value_deserializer: Deserializer[V] | Callable[[bytes], V] | None = None,
-        interceptors: Sequence[ConsumerInterceptor] = (),
-        listener: ConsumerRebalanceListener | None = None,
-        **options: Unpack[ConsumerOptions],
-    ) -> None:
-        """Check the settings; nothing runs before `start` or ``async with``.
-
-        Args:
-            topics: Topics to subscribe to; without any, call `subscribe` or `assign`.
-            key_deserializer: Makes keys of bytes, such as `kalda.serializers.string()`; without it, keys are
-                bytes, or None for a record without one.
-            value_deserializer: Makes values of bytes. A tombstone's value is None, without a call.
-            interceptors: See records before the user, and committed offsets.
-            listener: Is called when the group changes the assignment; its methods may be coroutines.
-            options: Kafka's settings with underscores, see `ConsumerConfig`.
-
-        Raises:
-            ClientConfigError: a setting is unknown or not allowed.
-        """
-        check_listener(listener)
-        self._prepare(
-            ConsumerSetup.from_options(
-                {**options, **given_deserializers(key_deserializer, value_deserializer)}, interceptors
-            ),
-            topics,
-            listener,
-        )
-
-    def _prepare(
-        self, setup: ConsumerSetup, topics: tuple[str, ...], listener: ConsumerRebalanceListener | None
+    def _set_up(
+        self, setup: ConsumerSetup, topics: Sequence[str], listener: ConsumerRebalanceListener | None
     ) -> None:
         self._setup = setup
         self._topics = topics
@@ -161,9 +129,8 @@ class AsyncConsumer(ConsumerQueries, Generic[K, V]):
             ClientConfigError: a setting is unknown or not allowed.
         """
         functions = given_deserializers(key_deserializer, value_deserializer)
-        merged: Any = {**option_names(properties_of(config)), **options, **functions}
-        consumer: AsyncConsumer[Any, Any] = cls(
-            *topics, interceptors=interceptors, listener=listener, **merged
+        consumer: AsyncConsumer[Any, Any] = cls._from_config(
+            config, topics, options, functions, interceptors=interceptors, listener=listener
         )
         return consumer
 
@@ -217,17 +184,9 @@ class AsyncConsumer(ConsumerQueries, Generic[K, V]):
         state = "closed" if self._is_closed else "open" if self._core is not None else "not started"
         return client_repr(self, self._setup.config, state)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an AsyncConsumer cannot be pickled: it has connections; create one in each process")
-
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.close()
 
     # Subscription
 
@@ -455,6 +414,8 @@ class AsyncConsumer(ConsumerQueries, Generic[K, V]):
         on_commit: OnCommit | None = None,
     ) -> None:
         """Commit offsets without waiting; `on_commit` is called with the offsets and None, or the error.
+
+        A `Consumer` calls `on_commit` in a later `poll`, `commit` or `close`, in the thread of that call.
 
         Raises:
             IllegalStateError: there is no `group.id`.

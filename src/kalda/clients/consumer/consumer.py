@@ -9,30 +9,33 @@ that a commit in the middle of a loop commits exactly what the loop has got.
 
 import inspect
 import weakref
-from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack, overload
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, Unpack, overload
 
-from kalda.clients.argument_checks import check_listener, check_max_records, check_timeout
-from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.argument_checks import check_max_records, check_timeout
+from kalda.clients.config.properties_source import PropertiesSource
 from kalda.clients.config.settings_help import lists_settings
-from kalda.clients.consumer.async_consumer import ARROW_RECORDS_MAX, CLOSE_TIMEOUT_SECONDS, Records
+from kalda.clients.consumer.async_consumer import (
+    ARROW_RECORDS_MAX,
+    CLOSE_TIMEOUT_SECONDS,
+    AsyncConsumer,
+    Records,
+)
 from kalda.clients.consumer.caller_thread import CallerQueue, OneThreadAtATime, WakeSignal
+from kalda.clients.consumer.consumer_base import ConsumerBase
 from kalda.clients.consumer.consumer_config import ConsumerConfig, ConsumerOptions
-from kalda.clients.consumer.consumer_core import ConsumerCore, TopicsLike
+from kalda.clients.consumer.consumer_core import ConsumerCore
 from kalda.clients.consumer.consumer_errors import WakeupError
 from kalda.clients.consumer.consumer_setup import (
     ConsumerSetup,
-    OffsetLike,
     given_deserializers,
-    option_names,
 )
 from kalda.clients.consumer.deserializers import Deserializer
-from kalda.clients.consumer.group.port import OnCommit
 from kalda.clients.consumer.interceptors import Interceptors
 from kalda.clients.consumer.loop_consumer import LoopConsumer
 from kalda.clients.consumer.rebalance_listener import ConsumerInterceptor, ConsumerRebalanceListener
 from kalda.clients.errors import IllegalStateError
+from kalda.clients.facade import BlockingClient, blocking
 from kalda.clients.foreign_attributes import CONSUMER, names_counterparts
 from kalda.clients.loop_thread import (
     STANDSTILL_SECONDS_MAX,
@@ -41,19 +44,15 @@ from kalda.clients.loop_thread import (
     LoopThread,
     LoopWatch,
 )
-from kalda.clients.metadata import PartitionMetadata, TopicMetadata
 from kalda.clients.metrics.registry import MetricValues
 from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.clients.values import (
-    ConsumerGroupMetadata,
     ConsumerRecord,
-    OffsetAndMetadata,
-    OffsetAndTimestamp,
 )
 from kalda.common.extras import check_pandas
 from kalda.common.public import public
-from kalda.common.types import UUID, TopicPartition
+from kalda.common.types import TopicPartition
 from kalda.runtime.system.clock import monotonic
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ _POLLED_SECONDS: Final = 1.0
 @public
 @names_counterparts(CONSUMER)
 @lists_settings(ConsumerConfig)
-class Consumer(Generic[K, V]):
+class Consumer(ConsumerBase[K, V], BlockingClient[LoopConsumer], Generic[K, V]):
     """Reads records from topics; for one thread at a time.
 
     Example:
@@ -85,46 +84,22 @@ class Consumer(Generic[K, V]):
     records that the loop has got, not those that were fetched with them.
     """
 
-    def __init__(
-        self,
-        *topics: str,
-        key_deserializer: Deserializer[K] | Callable[[bytes], K] | None = None,
-        value_deserializer: Deserializer[V] | Callable[[bytes], V] | None = None,
-        interceptors: Sequence[ConsumerInterceptor] = (),
-        listener: ConsumerRebalanceListener | None = None,
-        **options: Unpack[ConsumerOptions],
+    def _set_up(
+        self, setup: ConsumerSetup, topics: Sequence[str], listener: ConsumerRebalanceListener | None
     ) -> None:
-        """Start to connect, and to join the group if there are topics.
-
-        Args:
-            topics: Topics to subscribe to; without any, call `subscribe` or `assign`.
-            key_deserializer: Makes keys of bytes, such as `kalda.serializers.string()`; without it, keys are
-                bytes, or None for a record without one.
-            value_deserializer: Makes values of bytes. A tombstone's value is None, without a call.
-            interceptors: See records before the user, and committed offsets.
-            listener: Is called when the group changes the assignment.
-            options: Kafka's settings with underscores, see `ConsumerConfig`.
-
-        Raises:
-            ClientConfigError: a setting is unknown or not allowed.
-        """
-        check_listener(listener)
-        setup = ConsumerSetup.from_options(
-            {**options, **given_deserializers(key_deserializer, value_deserializer)}, interceptors
-        )
-        self._setup: Final = setup
-        self._interceptors: Final = Interceptors(setup.interceptors)
-        self._guard: Final = OneThreadAtATime(setup.config.client_id, self)
-        self._signal: Final = WakeSignal()
-        self._queue: Final = CallerQueue(self._signal)
+        self._setup = setup
+        self._interceptors = Interceptors(setup.interceptors)
+        self._guard = OneThreadAtATime(setup.config.client_id, self)
+        self._signal = WakeSignal()
+        self._queue = CallerQueue(self._signal)
         self._is_woken = False
         self._close_later_s: float | None = None
         """The time for a `close` that a signal handler has asked for within a method of this thread."""
         self._polled_at = 0.0
         self._generator: Generator[ConsumerRecord[K, V], None, None] | None = None
-        self._thread: Final = LoopThread(setup.config.client_id)
-        self._inner: Final = self._thread.call(self._make(listener))
-        self._finalizer: Final = weakref.finalize(self, _abandon, self._inner, self._thread)
+        self._thread = LoopThread(setup.config.client_id)
+        self._inner = self._thread.call(self._make(listener))
+        self._finalizer = weakref.finalize(self, _abandon, self._inner, self._thread)
         self._finalizer.atexit = False
         try:
             self._run(self._inner.start())
@@ -151,8 +126,9 @@ class Consumer(Generic[K, V]):
             ClientConfigError: a setting is unknown or not allowed.
         """
         functions = given_deserializers(key_deserializer, value_deserializer)
-        merged: Any = {**option_names(properties_of(config)), **options, **functions}
-        consumer: Consumer[Any, Any] = cls(*topics, interceptors=interceptors, listener=listener, **merged)
+        consumer: Consumer[Any, Any] = cls._from_config(
+            config, topics, options, functions, interceptors=interceptors, listener=listener
+        )
         return consumer
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_SECONDS) -> None:
@@ -188,30 +164,11 @@ class Consumer(Generic[K, V]):
         state = "closed" if inner is None or self._thread.is_closed else "open"
         return client_repr(self, None if inner is None else inner._setup.config, state)
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a Consumer cannot be pickled: it has connections; create one in each process")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     # Subscription
 
-    def subscribe(self, topics: TopicsLike, listener: ConsumerRebalanceListener | None = None) -> None:
-        """Subscribe to topics, instead of those before; see `AsyncConsumer.subscribe`."""
-        self._run(self._inner.subscribe(topics, listener), with_rebalances=True)
-
-    def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read these partitions without the group; see `AsyncConsumer.assign`."""
-        self._run(self._inner.assign(partitions), with_rebalances=True)
-
-    def unsubscribe(self) -> None:
-        """Give up all partitions and leave the group."""
-        self._run(self._inner.unsubscribe(), with_rebalances=True)
+    subscribe = blocking(AsyncConsumer.subscribe, with_rebalances=True)
+    assign = blocking(AsyncConsumer.assign, with_rebalances=True)
+    unsubscribe = blocking(AsyncConsumer.unsubscribe, with_rebalances=True)
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that this consumer reads now."""
@@ -221,67 +178,26 @@ class Consumer(Generic[K, V]):
         """Return the topics subscribed to; for a pattern, those that match now."""
         return set(self._inner.core().subscription.topics)
 
-    def pause(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return no records of these partitions until `resume`; see `AsyncConsumer.pause`."""
-        self._run(self._inner.pause(partitions))
-
-    def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Return records of paused partitions again; see `AsyncConsumer.resume`."""
-        self._run(self._inner.resume(partitions))
+    pause = blocking(AsyncConsumer.pause)
+    resume = blocking(AsyncConsumer.resume)
 
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that `pause` named."""
         return set(self._inner.core().subscription.paused())
 
-    def enforce_rebalance(self, reason: str = "") -> None:
-        """Have the group assign its partitions again; see `AsyncConsumer.enforce_rebalance`."""
-        self._run(self._inner.enforce_rebalance(reason))
+    enforce_rebalance = blocking(AsyncConsumer.enforce_rebalance)
 
     # Positions and offsets
 
-    def seek(self, partition: TopicPartition, offset: OffsetLike) -> None:
-        """Go on from another offset; see `AsyncConsumer.seek`."""
-        self._run(self._inner.seek(partition, offset))
-
-    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on from the first record of partitions, by default of all assigned ones."""
-        self._run(self._inner.seek_to_beginning(partitions))
-
-    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on behind the last record of partitions, by default of all assigned ones."""
-        self._run(self._inner.seek_to_end(partitions))
-
-    def seek_to_time(self, timestamp_ms: int, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Go on from the first record of a time or later; see `AsyncConsumer.seek_to_time`."""
-        self._run(self._inner.seek_to_time(timestamp_ms, partitions))
-
-    def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
-        """Return the offset of the next record; see `AsyncConsumer.position`."""
-        return self._run(self._inner.position(partition, timeout_s))
-
-    def committed(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """Return what the group has committed; see `AsyncConsumer.committed`."""
-        return self._run(self._inner.committed(partitions, timeout_s))
-
-    def offsets_for_times(
-        self, timestamps_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offset at or after each time; see `AsyncConsumer.offsets_for_times`."""
-        return self._run(self._inner.offsets_for_times(timestamps_ms, timeout_s))
-
-    def beginning_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """Return the offset of the first record of each partition."""
-        return self._run(self._inner.beginning_offsets(partitions, timeout_s))
-
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
-    ) -> dict[TopicPartition, int]:
-        """Return the offset behind the last record of each partition; see `AsyncConsumer.end_offsets`."""
-        return self._run(self._inner.end_offsets(partitions, timeout_s))
+    seek = blocking(AsyncConsumer.seek)
+    seek_to_beginning = blocking(AsyncConsumer.seek_to_beginning)
+    seek_to_end = blocking(AsyncConsumer.seek_to_end)
+    seek_to_time = blocking(AsyncConsumer.seek_to_time)
+    position = blocking(AsyncConsumer.position)
+    committed = blocking(AsyncConsumer.committed)
+    offsets_for_times = blocking(AsyncConsumer.offsets_for_times)
+    beginning_offsets = blocking(AsyncConsumer.beginning_offsets)
+    end_offsets = blocking(AsyncConsumer.end_offsets)
 
     @overload
     def lag(self) -> dict[TopicPartition, int]: ...
@@ -293,33 +209,14 @@ class Consumer(Generic[K, V]):
             return self._run(self._inner.lag())
         return self._run(self._inner.lag(partition))
 
-    def commit(
-        self, offsets: Mapping[TopicPartition, OffsetLike] | None = None, timeout_s: float | None = None
-    ) -> None:
-        """Commit offsets and wait for the result; see `AsyncConsumer.commit`."""
-        self._run(self._inner.commit(offsets, timeout_s))
-
-    def commit_async(
-        self,
-        offsets: Mapping[TopicPartition, OffsetLike] | None = None,
-        on_commit: OnCommit | None = None,
-    ) -> None:
-        """Commit without waiting; a later `poll`, `commit` or `close` calls `on_commit` in its thread."""
-        self._run(self._inner.commit_async(offsets, on_commit))
+    commit = blocking(AsyncConsumer.commit)
+    commit_async = blocking(AsyncConsumer.commit_async)
 
     # The cluster and the group
 
-    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[PartitionMetadata]:
-        """Return a topic's partitions with leaders and replicas; an empty list if it does not exist."""
-        return self._run(self._inner.partitions_for(topic, timeout_s))
-
-    def topics(self, timeout_s: float | None = None) -> dict[str, TopicMetadata]:
-        """Return all topics that this client may see."""
-        return self._run(self._inner.topics(timeout_s))
-
-    def group_metadata(self) -> ConsumerGroupMetadata:
-        """Return the member's identity, for `Producer.send_offsets_to_transaction` (KIP-447)."""
-        return self._run(self._inner.group_metadata())
+    partitions_for = blocking(AsyncConsumer.partitions_for)
+    topics = blocking(AsyncConsumer.topics)
+    group_metadata = blocking(AsyncConsumer.group_metadata)
 
     # Observation
 
@@ -330,10 +227,7 @@ class Consumer(Generic[K, V]):
         """
         return self._inner.metrics()
 
-    def client_instance_id(self, timeout_s: float) -> UUID:
-        """Return the id by which the cluster's metrics name this consumer; see
-        `AsyncConsumer.client_instance_id`."""
-        return self._run(self._inner.client_instance_id(timeout_s))
+    client_instance_id = blocking(AsyncConsumer.client_instance_id)
 
     # Records
 

@@ -89,7 +89,7 @@ class LoopConsumer(AsyncConsumer[Any, Any]):
         signal: WakeSignal,
         queue: CallerQueue,
     ) -> None:
-        self._prepare(setup, (), listener)
+        self._set_up(setup, (), listener)
         self._signal: Final = signal
         self._queue: Final = queue
 

@@ -8,35 +8,37 @@ on the same loop. So `send` lets the loop run once for each new batch.
 """
 
 import asyncio
-import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, Unpack
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, Unpack
 
 from kalda.clients.argument_checks import check_timeout
-from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.properties_source import PropertiesSource
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import IllegalStateError, RequestTimedOutError
+from kalda.clients.facade import AsyncClient
 from kalda.clients.foreign_attributes import PRODUCER, names_counterparts
 from kalda.clients.loop_owner import LoopOwner
 from kalda.clients.metadata import PartitionMetadata
-from kalda.clients.metrics.registry import MetricValues
-from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.flush import await_results
-from kalda.clients.producer.java_classes import split_properties
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
+from kalda.clients.producer.producer_base import ProducerBase
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
 from kalda.clients.producer.producer_core import NO_HEADERS, ProducerCore, ProducerObjects
 from kalda.clients.producer.producer_interceptor import ProducerInterceptor
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
+from kalda.clients.producer.send_waits import (
+    AsyncWaiter,
+    RunBlocking,
+    Step,
+    WaitForMetadata,
+    drive_async,
+)
 from kalda.clients.producer.serializers import Serializer
-from kalda.clients.producer.transaction_calls import TransactionCalls
 from kalda.clients.producer.transactional_producer import AsyncTransactionalProducer
-from kalda.clients.reprs import client_repr
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.public import public
 from kalda.common.types import UUID
@@ -47,13 +49,15 @@ if TYPE_CHECKING:
 
     from kalda.clients.producer.arrow_future import ArrowFuture
 
+T = TypeVar("T")
+
 CLOSE_TIMEOUT_S: Final = 30.0
 
 
 @public
 @names_counterparts(PRODUCER)
 @lists_settings(ProducerConfig)
-class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
+class AsyncProducer(ProducerBase[K, V], AsyncTransactionalProducer, AsyncClient, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; belongs to one event loop.
 
     Example:
@@ -67,28 +71,6 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
     left. `start` is called by the ``async with`` block, or by the first call that needs it.
     """
 
-    def __init__(
-        self,
-        *,
-        key_serializer: Serializer[K] | Callable[[K], bytes | None] | None = None,
-        value_serializer: Serializer[V] | Callable[[V], bytes | None] | None = None,
-        partitioner: Partitioner | PartitionChoice | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
-        **options: Unpack[ProducerOptions],
-    ) -> None:
-        """Check the options; nothing is started yet.
-
-        Raises:
-            ClientConfigError: an option is unknown or its value is not allowed.
-        """
-        objects = ProducerObjects(
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            partitioner=partitioner,
-            interceptors=interceptors,
-        )
-        self._set_up(ProducerConfig.from_options(options), objects)
-
     @classmethod
     def from_config(
         cls,
@@ -101,16 +83,13 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
         **options: Unpack[ProducerOptions],
     ) -> "AsyncProducer[ConfiguredK, ConfiguredV]":
         """Make a producer of Kafka's dotted names; see `Producer.from_config`."""
-        objects = ProducerObjects(
+        producer: AsyncProducer[Any, Any] = cls._from_config(
+            properties,
+            options,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             partitioner=partitioner,
             interceptors=interceptors,
-        )
-        settings, objects = split_properties(properties_of(properties), objects)
-        producer: AsyncProducer[Any, Any] = cls.__new__(cls)
-        producer._set_up(
-            ProducerConfig.from_options({**ProducerConfig.options_of(settings), **options}), objects
         )
         return producer
 
@@ -161,26 +140,9 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
 
     async def send_record(self, record: ProducerRecord, on_delivery: Delivery | None = None) -> RecordFuture:
         """Send a `ProducerRecord`, as `send` does its fields."""
-        loop = self._begin()
+        self._begin()
         core = self._core
-        deadline = loop.time() + core.max_block_s
-        try:
-            record = core.intercept(record)
-            if not core.has_metadata(record.topic, record.partition):
-                await core.wait_for_metadata(record.topic, record.partition, deadline - loop.time())
-            pending = core.encode(record)
-            pending.on_delivery = core.with_interceptors(on_delivery)
-            future = core.append_to_open_batch(pending)
-            if future is not None:
-                return future
-            # Once for each batch: the sender gets its turn.
-            await asyncio.sleep(0)
-            size = core.accumulator.memory_for(pending.key, pending.value, pending.headers)
-            async with self._reserved(size, deadline) as reserved:
-                return core.append(pending, reserved)
-        except Exception as error:
-            core.refused(record, error)
-            raise
+        return await drive_async(core.send(record, on_delivery, AsyncWaiter), self._do, core.max_block_s)
 
     async def send_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowFuture":
         """Send an Arrow record batch; return one future for all rows. See `Producer.send_arrow`.
@@ -189,16 +151,13 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
         """
         from kalda.clients.producer.arrow_future import ArrowFuture
 
-        loop = self._begin()
+        self._begin()
         core = self._core
-        rows = core.read_arrow(topic, batch)
-        partition = rows.partition_max if rows.partition_max >= 0 else None
-        if not core.has_metadata(topic, partition):
-            await core.wait_for_metadata(topic, partition, core.max_block_s)
+        rows = await drive_async(core.arrow_rows(topic, batch), self._do, core.max_block_s)
         batches = []
         for chunk in core.arrow_chunks(topic, rows):
-            async with self._reserved(chunk.size_bound, loop.time() + core.max_block_s) as reserved:
-                batches.append(await asyncio.to_thread(core.append_arrow, topic, chunk, reserved))
+            steps = core.append_arrow(topic, chunk, AsyncWaiter)
+            batches.append(await drive_async(steps, self._do, core.max_block_s))
         return ArrowFuture(topic, batches)
 
     async def flush(self, timeout_s: float | None = None) -> None:
@@ -231,14 +190,9 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
             RequestTimedOutError, BrokerResponseError: as `send`.
         """
         self._begin()
-        partitions = (await self._core.partitions_for(topic)).partitions
-        return [partitions[number] for number in sorted(partitions)]
+        return await self._core.partitions_for(topic)
 
     # Observation.
-
-    def metrics(self) -> MetricValues:
-        """Return the present values of all metrics; see `Producer.metrics`."""
-        return self._core.metrics.values()
 
     async def client_instance_id(self, timeout_s: float) -> UUID:
         """Return the id by which the cluster's metrics name this producer; see
@@ -271,22 +225,6 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
         self._begin()
         return self
 
-    async def __aexit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
-    def __repr__(self) -> str:
-        core = vars(self).get("_core")
-        state = "closed" if core is None or self._is_closed else "open"
-        return client_repr(self, None if core is None else core.client.config, state)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an AsyncProducer cannot be pickled: it has connections; create one in each process")
-
     def __del__(self) -> None:
         if getattr(self, "_loop", None) is not None and not self._is_closed:
             warnings.warn(
@@ -296,10 +234,6 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
             )
 
     # Internals.
-
-    def _transaction_calls(self) -> TransactionCalls:
-        self._begin()
-        return self._core.transaction_calls
 
     def _begin(self) -> asyncio.AbstractEventLoop:
         loop = asyncio.get_running_loop()
@@ -314,27 +248,19 @@ class AsyncProducer(AsyncTransactionalProducer, Generic[K, V]):
         self._core.start()
         return loop
 
-    @contextlib.asynccontextmanager
-    async def _reserved(self, size: int, deadline: float) -> AsyncIterator[MemoryWaiter]:
-        """Reserve memory for a new batch; wait for it in the order of the callers.
-
-        What the block does not use when it raises is free again.
-        """
-        accumulator = self._core.accumulator
-        granted = asyncio.Event()
-        waiter = MemoryWaiter(size, granted.set)
-        try:
-            if not accumulator.reserve(waiter):
-                self._core.sender.wakeup()
-                with self._core.producer_metrics.waiting_for_buffer(), contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(deadline):
-                        await granted.wait()
-                if not accumulator.stop_waiting(waiter):
-                    raise self._core.buffer_exhausted(size)
-            yield waiter
-        except BaseException:
-            accumulator.cancel_reservation(waiter)
-            raise
+    async def _do(self, step: Step[AsyncWaiter], deadline: float) -> object:
+        """Do what a generator of the core waits for; return what it gets."""
+        if isinstance(step, RunBlocking):
+            return await asyncio.to_thread(step.call)
+        if isinstance(step, WaitForMetadata):
+            left = deadline - asyncio.get_running_loop().time()
+            await self._core.topics.wait_known(step.topic, step.partition, left)
+        elif isinstance(step, AsyncWaiter):
+            await step.wait(deadline)
+        else:
+            # Once for each batch: the sender gets its turn.
+            await asyncio.sleep(0)
+        return None
 
 
 _started: Final[weakref.WeakSet[AsyncProducer[Any, Any]]] = weakref.WeakSet()

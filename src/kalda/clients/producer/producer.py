@@ -15,32 +15,27 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, Unpack
 
 from kalda.clients.argument_checks import check_timeout
-from kalda.clients.config.properties_source import PropertiesSource, properties_of
+from kalda.clients.config.properties_source import PropertiesSource
 from kalda.clients.config.settings_help import lists_settings
 from kalda.clients.errors import ClientError, IllegalStateError, RequestTimedOutError
 from kalda.clients.foreign_attributes import PRODUCER, names_counterparts
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import PartitionMetadata
-from kalda.clients.metrics.registry import MetricValues
-from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.flush import wait_for_results
-from kalda.clients.producer.java_classes import split_properties
 from kalda.clients.producer.partitioner import PartitionChoice, Partitioner
+from kalda.clients.producer.producer_base import ProducerBase
 from kalda.clients.producer.producer_config import ProducerConfig, ProducerOptions
 from kalda.clients.producer.producer_core import NO_HEADERS, ProducerCore, ProducerObjects
 from kalda.clients.producer.producer_interceptor import ProducerInterceptor
 from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_future import Delivery, RecordFuture
+from kalda.clients.producer.send_waits import BlockingWaiter, RunBlocking, Step, WaitForMetadata, drive
 from kalda.clients.producer.sender import Sender
 from kalda.clients.producer.serializers import Serializer
-from kalda.clients.producer.transaction_calls import TransactionCalls
-from kalda.clients.producer.transactional_producer import TransactionalProducer
-from kalda.clients.reprs import client_repr
+from kalda.clients.producer.transactional_producer import LoopTransactions, TransactionalProducer
 from kalda.clients.serde import ConfiguredK, ConfiguredV, K, V
 from kalda.common.public import public
 from kalda.common.types import UUID
@@ -71,7 +66,7 @@ _TrySend = Callable[
 @public
 @names_counterparts(PRODUCER)
 @lists_settings(ProducerConfig)
-class Producer(TransactionalProducer, Generic[K, V]):
+class Producer(ProducerBase[K, V], TransactionalProducer, Generic[K, V]):
     """Sends records to the partitions of topics, in batches; thread-safe.
 
     Example:
@@ -83,36 +78,6 @@ class Producer(TransactionalProducer, Generic[K, V]):
 
     The settings are those of `ProducerConfig`. `close`, or the end of the ``with`` block, sends what is left.
     """
-
-    def __init__(
-        self,
-        *,
-        key_serializer: Serializer[K] | Callable[[K], bytes | None] | None = None,
-        value_serializer: Serializer[V] | Callable[[V], bytes | None] | None = None,
-        partitioner: Partitioner | PartitionChoice | None = None,
-        interceptors: Sequence[ProducerInterceptor] = (),
-        **options: Unpack[ProducerOptions],
-    ) -> None:
-        """Start the producer's thread; brokers are contacted in the background.
-
-        Args:
-            key_serializer: Makes bytes of keys, such as `kalda.serializers.string()`; without it, keys are
-                bytes or None.
-            value_serializer: Makes bytes of values, as `key_serializer` does of keys.
-            partitioner: Chooses the partition of a record that names none.
-            interceptors: See records before they are serialized, and their results.
-            options: Kafka's settings with underscores, see `ProducerConfig`.
-
-        Raises:
-            ClientConfigError: an option is unknown or its value is not allowed.
-        """
-        objects = ProducerObjects(
-            key_serializer=key_serializer,
-            value_serializer=value_serializer,
-            partitioner=partitioner,
-            interceptors=interceptors,
-        )
-        self._start(ProducerConfig.from_options(options), objects)
 
     @classmethod
     def from_config(
@@ -131,22 +96,20 @@ class Producer(TransactionalProducer, Generic[K, V]):
 
         Java's own serializers may be named (``key.serializer``). Raises as the class does.
         """
-        objects = ProducerObjects(
+        producer: Producer[Any, Any] = cls._from_config(
+            properties,
+            options,
             key_serializer=key_serializer,
             value_serializer=value_serializer,
             partitioner=partitioner,
             interceptors=interceptors,
         )
-        settings, objects = split_properties(properties_of(properties), objects)
-        producer: Producer[Any, Any] = cls.__new__(cls)
-        producer._start(
-            ProducerConfig.from_options({**ProducerConfig.options_of(settings), **options}), objects
-        )
         return producer
 
-    def _start(self, config: ProducerConfig, objects: ProducerObjects) -> None:
+    def _set_up(self, config: ProducerConfig, objects: ProducerObjects) -> None:
         core = ProducerCore(config, objects)
         self._core = core
+        self._inner = LoopTransactions(core)
         self._thread = LoopThread("kalda-producer")
         self._try_send: _TrySend = core.try_send
         self._close_lock = threading.RLock()
@@ -228,15 +191,11 @@ class Producer(TransactionalProducer, Generic[K, V]):
 
         self._check_usable()
         core = self._core
-        rows = core.read_arrow(topic, batch)
-        partition = rows.partition_max if rows.partition_max >= 0 else None
-        if not core.has_metadata(topic, partition):
-            self._call(core.wait_for_metadata(topic, partition, core.max_block_s))
+        rows = drive(core.arrow_rows(topic, batch), self._do, core.max_block_s)
         batches = []
         for chunk in core.arrow_chunks(topic, rows):
-            deadline = monotonic() + core.max_block_s
-            append = partial(core.append_arrow, topic, chunk)
-            batches.append(self._append_reserved(chunk.size_bound, deadline, append))
+            steps = core.append_arrow(topic, chunk, BlockingWaiter)
+            batches.append(drive(steps, self._do, core.max_block_s))
         return ArrowFuture(topic, batches)
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -267,17 +226,9 @@ class Producer(TransactionalProducer, Generic[K, V]):
             RequestTimedOutError, BrokerResponseError: as `send`.
         """
         self._check_usable()
-        partitions = self._call(self._core.partitions_for(topic)).partitions
-        return [partitions[number] for number in sorted(partitions)]
+        return self._run(self._core.partitions_for(topic))
 
     # Observation.
-
-    def metrics(self) -> MetricValues:
-        """Return the present values of all metrics, by Kafka's groups and names.
-
-        For example ``producer.metrics().value("producer-metrics", "record-send-total")``.
-        """
-        return self._core.metrics.values()
 
     def client_instance_id(self, timeout_s: float) -> UUID:
         """Return the id by which the cluster's metrics of clients name this producer (KIP-714).
@@ -320,34 +271,9 @@ class Producer(TransactionalProducer, Generic[K, V]):
             finally:
                 self._thread.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        exception_type: type[BaseException] | None,
-        exception: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        core = vars(self).get("_core")
-        state = "closed" if core is None or self._is_closed else "open"
-        return client_repr(self, None if core is None else core.client.config, state)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a Producer cannot be pickled: it has connections; create one in each process")
-
     # Internals.
 
-    def _call_transactions(
-        self, operation: str, call: Callable[[TransactionCalls], Coroutine[Any, Any, T]]
-    ) -> T:
-        self._check_may_block(operation)
-        return self._call(call(self._core.transaction_calls))
-
-    def _call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def _run(self, coroutine: Coroutine[Any, Any, T], *args: Any, **options: Any) -> T:
         try:
             self._check_not_inside()
         except IllegalStateError:
@@ -357,41 +283,20 @@ class Producer(TransactionalProducer, Generic[K, V]):
 
     def _send(self, record: ProducerRecord, on_delivery: Delivery | None) -> RecordFuture:
         core = self._core
-        deadline = monotonic() + core.max_block_s
-        try:
-            record = core.intercept(record)
-            if not core.has_metadata(record.topic, record.partition):
-                self._thread.check_usable()
-                self._call(core.wait_for_metadata(record.topic, record.partition, deadline - monotonic()))
-            pending = core.encode(record)
-            pending.on_delivery = core.with_interceptors(on_delivery)
-            future = core.append_to_open_batch(pending)
-            if future is not None:
-                return future
-            size = core.accumulator.memory_for(pending.key, pending.value, pending.headers)
-            return self._append_reserved(size, deadline, partial(core.append, pending))
-        except Exception as error:
-            core.refused(record, error)
-            raise
+        return drive(core.send(record, on_delivery, BlockingWaiter), self._do, core.max_block_s)
 
-    def _append_reserved(self, size: int, deadline: float, append: Callable[[MemoryWaiter], T]) -> T:
-        """Call `append` with memory for a new batch; wait for it in the order of the callers."""
-        accumulator = self._core.accumulator
-        granted = threading.Lock()
-        granted.acquire()
-        waiter = MemoryWaiter(size, granted.release)
-        try:
-            if not accumulator.reserve(waiter):
-                self._check_may_block("send, which has to wait for memory,")
-                self._core.sender.wakeup()
-                with self._core.producer_metrics.waiting_for_buffer():
-                    granted.acquire(timeout=max(0.0, deadline - monotonic()))
-                if not accumulator.stop_waiting(waiter):
-                    raise self._core.buffer_exhausted(size)
-            return append(waiter)
-        except BaseException:
-            accumulator.cancel_reservation(waiter)
-            raise
+    def _do(self, step: Step[BlockingWaiter], deadline: float) -> object:
+        """Do what a generator of the core waits for; return what it gets."""
+        if isinstance(step, RunBlocking):
+            return step.call()
+        if isinstance(step, WaitForMetadata):
+            self._thread.check_usable()
+            left = deadline - monotonic()
+            self._run(self._core.topics.wait_known(step.topic, step.partition, left))
+        elif isinstance(step, BlockingWaiter):
+            self._check_may_block("send, which has to wait for memory,")
+            step.wait(deadline)
+        return None
 
     def _check_usable(self) -> None:
         if self._refusal is not None:

@@ -1,7 +1,7 @@
 """Puts the parts of a producer together, for `Producer` and `AsyncProducer` alike.
 
-It has what both classes do in the same way: the path of a record up to the two places where the caller may
-have to wait (for metadata, for memory), and the close. How to wait is for the two classes.
+It has what both classes do in the same way: the path of a record, and the close. A record may have to wait
+for metadata and for memory; `send` yields these waits, and the two classes do them (`send_waits`).
 
 What a maintainer must not break: `try_send` is what a record costs the caller, so nothing that is the same
 for many records belongs there.
@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kalda.clients.argument_checks import (
     a_type,
@@ -23,20 +24,15 @@ from kalda.clients.argument_checks import (
 )
 from kalda.clients.errors import (
     BufferExhaustedError,
-    ClientError,
     IllegalStateError,
     RecordTooLargeError,
-    RequestTimedOutError,
-    UnknownTopicOrPartitionError,
-    error_for,
 )
-from kalda.clients.metadata import ClusterMetadata, Metadata, TopicMetadata
+from kalda.clients.metadata import ClusterMetadata, Metadata, PartitionMetadata
 from kalda.clients.metrics.client_info import add_client_info
 from kalda.clients.metrics.network_metrics import NetworkMetrics, add_loop_thread
 from kalda.clients.metrics.producer_metrics import ProducerMetrics
 from kalda.clients.metrics.registry import ClientMetrics
 from kalda.clients.metrics.sensor import SampleConfig
-from kalda.clients.missing_topics import absent_partition
 from kalda.clients.network_client import NetworkClient
 from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.murmur2 import partition_for_key
@@ -49,6 +45,7 @@ from kalda.clients.producer.producer_record import ProducerRecord
 from kalda.clients.producer.record_accumulator import AccumulatorSettings, RecordAccumulator
 from kalda.clients.producer.record_future import BatchResult, Delivery, RecordFuture
 from kalda.clients.producer.record_metadata import NO_OFFSET, RecordMetadata
+from kalda.clients.producer.send_waits import BEFORE_BATCH, RunBlocking, Steps, W, WaitForMetadata
 from kalda.clients.producer.sender import Sender, SenderSettings
 from kalda.clients.producer.serializers import (
     Serialize,
@@ -57,18 +54,16 @@ from kalda.clients.producer.serializers import (
     as_serialize,
     plain_bytes,
 )
-from kalda.clients.producer.transaction_calls import TransactionCalls
+from kalda.clients.producer.topic_wait import TopicWait
 from kalda.clients.producer.transaction_manager import TransactionManager
 from kalda.clients.telemetry.telemetry_reporter import CLOSE_TIMEOUT_S as TELEMETRY_CLOSE_TIMEOUT_S
 from kalda.clients.telemetry.telemetry_reporter import TelemetryReporter
-from kalda.common.backoff import ExponentialBackoff
 from kalda.common.errors import ErrorCode
 from kalda.common.extras import missing_package
 from kalda.common.types import UUID, TopicPartition
 from kalda.records.batch import HEADER_SIZE
 from kalda.records.record import Header
 from kalda.runtime.clock import Clock
-from kalda.runtime.random import Random
 from kalda.runtime.runtime import Runtime
 from kalda.runtime.system import clock as system_clock
 from kalda.runtime.system.clock import SystemClock
@@ -79,12 +74,10 @@ if TYPE_CHECKING:
 
     from kalda.clients.producer.arrow_send import ArrowChunk, ArrowRows
 
+T = TypeVar("T")
+
 _CLIENT_NUMBERS: Final = count(1)
 NO_HEADERS: Final[tuple[Header, ...]] = ()
-_METADATA_WAIT_MS: Final = 10
-"""The first wait for a topic that is being created; brokers take some 20 ms."""
-_ABSENT_PARTITION_SECONDS: Final = 0.5
-"""How long a partition may be missing in a topic that exists: brokers learn of a new one within that time."""
 _is_callable: Final[Callable[[object], bool]] = callable
 """For arguments that the type checker takes for callable already."""
 
@@ -151,6 +144,7 @@ class ProducerCore:
         self.client: Final = NetworkClient(
             config, self.metadata, runtime, NetworkMetrics(self.metrics, "producer")
         )
+        self.topics: Final = TopicWait(self.client, self.metadata, self.producer_metrics, config)
         self.telemetry: Final = _telemetry(config, self.client, self.metrics)
         # The module where it is the system's clock: a method would cost every record a frame, and freezegun
         # replaces the function there.
@@ -181,11 +175,7 @@ class ProducerCore:
         )
         self._watch()
         self.max_block_s: Final = config.max_block_ms / 1000
-        self.transaction_calls: Final = TransactionCalls(
-            self.transactions, self.accumulator, self.sender, self.producer_metrics, self.max_block_s
-        )
         self.interceptors: Final = ProducerInterceptors(objects.interceptors)
-        self._metadata_backoff: Final = _metadata_backoff(config, runtime.random)
         self._key_serialize: Final[Serialize | None] = as_serialize(objects.key_serializer, "key")
         self._value_serialize: Final[Serialize | None] = as_serialize(objects.value_serializer, "value")
         self._partitioner: Final = (
@@ -310,7 +300,55 @@ class ProducerCore:
             self.sender.wakeup()
         return appended.future
 
-    def intercept(self, record: ProducerRecord) -> ProducerRecord:
+    def send(
+        self, record: ProducerRecord, on_delivery: Delivery | None, new_waiter: Callable[[int], W]
+    ) -> Steps[W, RecordFuture]:
+        """Take any record to a batch; yield what it has to wait for.
+
+        Raises:
+            SerializationError, RecordTooLargeError, ValueError: the record cannot be sent.
+            BufferExhaustedError: the caller went on without memory.
+            ClientError: the state of the transaction does not allow a record.
+        """
+        try:
+            record = self._intercept(record)
+            if not self.topics.is_known(record.topic, record.partition):
+                yield WaitForMetadata(record.topic, record.partition)
+            pending = self._encode(record, on_delivery)
+            future = self._append_to_open_batch(pending)
+            if future is None:
+                yield BEFORE_BATCH
+                size = self.accumulator.memory_for(pending.key, pending.value, pending.headers)
+                future = yield from self.reserved(size, new_waiter, partial(self._append, pending))
+            return future
+        except Exception as error:
+            self._refused(record, error)
+            raise
+
+    def reserved(
+        self, size: int, new_waiter: Callable[[int], W], append: Callable[[W], T], *, is_slow: bool = False
+    ) -> Steps[W, T]:
+        """Call `append` with memory for a new batch; callers get memory in their order.
+
+        What `append` does not use when it raises is free again. A slow one is yielded as a step.
+        """
+        waiter = new_waiter(size)
+        try:
+            if not self.accumulator.reserve(waiter):
+                self.sender.wakeup()
+                with self.producer_metrics.waiting_for_buffer():
+                    yield waiter
+                if not self.accumulator.stop_waiting(waiter):
+                    raise self._buffer_exhausted(size)
+            if is_slow:
+                done: T = yield RunBlocking(partial(append, waiter))
+                return done
+            return append(waiter)
+        except BaseException:
+            self.accumulator.cancel_reservation(waiter)
+            raise
+
+    def _intercept(self, record: ProducerRecord) -> ProducerRecord:
         """Return the record after the interceptors.
 
         Raises:
@@ -332,50 +370,7 @@ class ProducerCore:
             )
         return record
 
-    def has_metadata(self, topic: str, partition: int | None) -> bool:
-        """Whether the topic, and the partition if one is given, is known; a topic with an error is not."""
-        found = self.metadata.snapshot.topics.get(topic)
-        if found is None or found.error is not ErrorCode.NONE or not found.partitions:
-            return False
-        return partition is None or partition in found.partitions
-
-    async def wait_for_metadata(self, topic: str, partition: int | None, timeout_s: float) -> None:
-        """Wait until `has_metadata`.
-
-        Raises:
-            RequestTimedOutError: the time is up.
-            BrokerResponseError: the topic's name is not allowed, or the client may not see it.
-            UnknownTopicOrPartitionError: the topic exists and has no such partition.
-        """
-        with self.producer_metrics.timing("metadata-wait"):
-            await self._wait_for_metadata(topic, partition, timeout_s)
-
-    async def _wait_for_metadata(self, topic: str, partition: int | None, timeout_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + timeout_s
-        absent_until = loop.time() + min(timeout_s, _ABSENT_PARTITION_SECONDS)
-        attempts = 0
-        while not self.has_metadata(topic, partition):
-            self.metadata.add_topic(topic, self.clock.monotonic())
-            left_ms = round((deadline - loop.time()) * 1000)
-            if left_ms <= 0:
-                raise self._metadata_timeout(topic, partition, timeout_s)
-            try:
-                snapshot = await self.client.refresh_metadata(timeout_ms=left_ms)
-            except RequestTimedOutError as error:
-                raise self._metadata_timeout(topic, partition, timeout_s, error) from error
-            found = snapshot.topics.get(topic)
-            if found is not None and found.error is not ErrorCode.NONE and not found.error.retriable:
-                raise error_for(found.error, f"topic {topic}")
-            if self.has_metadata(topic, partition):
-                return
-            if partition is not None and self.has_metadata(topic, None) and loop.time() >= absent_until:
-                raise self._absent_partition(topic, partition)
-            attempts += 1
-            wait = self._metadata_backoff.seconds(attempts)
-            await asyncio.sleep(min(wait, max(deadline - loop.time(), 0.0)))
-
-    def encode(self, record: ProducerRecord) -> PendingRecord:
+    def _encode(self, record: ProducerRecord, on_delivery: Delivery | None) -> PendingRecord:
         """Serialise a record and choose its partition; the metadata must be there.
 
         Raises:
@@ -404,9 +399,10 @@ class ProducerCore:
         # Each batch makes its topic known as used; else its metadata would be dropped as idle.
         self.metadata.add_topic(topic, now)
         timestamp_ms = self.clock.time_ms() if record.timestamp_ms is None else record.timestamp_ms
-        return PendingRecord(topic, key, value, headers, partition, timestamp_ms, None)
+        deliver = self._with_interceptors(on_delivery)
+        return PendingRecord(topic, key, value, headers, partition, timestamp_ms, deliver)
 
-    def append(self, record: PendingRecord, reserved: MemoryWaiter) -> RecordFuture:
+    def _append(self, record: PendingRecord, reserved: MemoryWaiter) -> RecordFuture:
         """Append an encoded record in reserved memory, and wake the sender where it has to look."""
         appended = self.accumulator.append(
             record.topic,
@@ -425,7 +421,7 @@ class ProducerCore:
             self.sender.wakeup()
         return appended.future
 
-    def append_to_open_batch(self, record: PendingRecord) -> RecordFuture | None:
+    def _append_to_open_batch(self, record: PendingRecord) -> RecordFuture | None:
         """Append an encoded record if an open batch has room; None if memory has to be reserved for it."""
         future = self._try_append(
             record.topic,
@@ -440,7 +436,7 @@ class ProducerCore:
             self._add_to_transaction(future.topic_partition)
         return future
 
-    def with_interceptors(self, on_delivery: Delivery | None) -> Delivery | None:
+    def _with_interceptors(self, on_delivery: Delivery | None) -> Delivery | None:
         """Return a callback that runs the interceptors before `on_delivery`.
 
         Raises:
@@ -458,7 +454,7 @@ class ProducerCore:
 
         return deliver
 
-    def refused(self, record: ProducerRecord, error: Exception) -> None:
+    def _refused(self, record: ProducerRecord, error: Exception) -> None:
         """Let the interceptors know of a record that `send` raises an error for."""
         if self.interceptors and isinstance(record, ProducerRecord):
             partition = -1 if record.partition is None else record.partition
@@ -466,7 +462,7 @@ class ProducerCore:
                 RecordMetadata(record.topic, partition, NO_OFFSET, record.timestamp_ms or -1, -1, -1), error
             )
 
-    def buffer_exhausted(self, size: int) -> BufferExhaustedError:
+    def _buffer_exhausted(self, size: int) -> BufferExhaustedError:
         """Return the error of a caller that waited for memory in vain."""
         pool = self.accumulator.pool
         self.producer_metrics.buffer_exhausted()
@@ -477,8 +473,8 @@ class ProducerCore:
 
     # Arrow: one record batch.
 
-    def read_arrow(self, topic: str, batch: "pa.RecordBatch") -> "ArrowRows":
-        """Check the rows of an Arrow batch; the metadata need not be there.
+    def arrow_rows(self, topic: str, batch: "pa.RecordBatch") -> "Steps[W, ArrowRows]":
+        """Check the rows of an Arrow batch; yield if the metadata is not there.
 
         Raises:
             ValueError: a column is missing, unknown or of another type.
@@ -494,6 +490,9 @@ class ProducerCore:
             self.transactions.check_ready_to_send()
         rows = ArrowRows.read(batch, self.clock.time_ms())
         self._check_size(topic, rows.largest_row)
+        partition = rows.partition_max if rows.partition_max >= 0 else None
+        if not self.topics.is_known(topic, partition):
+            yield WaitForMetadata(topic, partition)
         return rows
 
     def arrow_chunks(self, topic: str, rows: "ArrowRows") -> "Iterator[ArrowChunk]":
@@ -516,9 +515,15 @@ class ProducerCore:
         )
 
     def append_arrow(
+        self, topic: str, chunk: "ArrowChunk", new_waiter: Callable[[int], W]
+    ) -> Steps[W, tuple[BatchResult, int]]:
+        """Encode and append rows, yield what they have to wait for; return their result and their number."""
+        append = partial(self._append_arrow, topic, chunk)
+        return self.reserved(chunk.size_bound, new_waiter, append, is_slow=True)
+
+    def _append_arrow(
         self, topic: str, chunk: "ArrowChunk", reserved: MemoryWaiter
     ) -> tuple[BatchResult, int]:
-        """Encode and append rows for which memory is reserved; return their result and their number."""
         settings = self.accumulator.settings
         encoded = chunk.encode(settings.compression, settings.compression_level)
         result = self.accumulator.append_encoded(
@@ -536,10 +541,11 @@ class ProducerCore:
 
     # Topics and the end.
 
-    async def partitions_for(self, topic: str) -> TopicMetadata:
-        """Return the metadata of a topic; raises as `wait_for_metadata`."""
-        await self.wait_for_metadata(topic, None, self.max_block_s)
-        return self.metadata.snapshot.topics[topic]
+    async def partitions_for(self, topic: str) -> list[PartitionMetadata]:
+        """Return the partitions of a topic in order; raises as `TopicWait.wait_known`."""
+        await self.topics.wait_known(topic, None, self.max_block_s)
+        partitions = self.metadata.snapshot.topics[topic].partitions
+        return [partitions[number] for number in sorted(partitions)]
 
     async def client_instance_id(self, timeout_s: float) -> UUID:
         """Return the id that the cluster assigned for metrics; raises as `TelemetryReporter` does."""
@@ -620,31 +626,6 @@ class ProducerCore:
         partitions = snapshot.topics[topic].partitions
         return [number for number, each in sorted(partitions.items()) if each.leader_id in snapshot.brokers]
 
-    def _absent_partition(self, topic: str, partition: int) -> UnknownTopicOrPartitionError:
-        known = absent_partition(self.metadata.snapshot, TopicPartition(topic, partition))
-        return UnknownTopicOrPartitionError(
-            f"partition {partition} of topic {topic}",
-            f"{known}; name one of them, or leave the partition out",
-        )
-
-    def _metadata_timeout(
-        self, topic: str, partition: int | None, timeout_s: float, cause: ClientError | None = None
-    ) -> ClientError:
-        if partition is not None and self.has_metadata(topic, None):
-            return self._absent_partition(topic, partition)
-        found = self.metadata.snapshot.topics.get(topic)
-        if found is None:
-            reason = "no broker sent metadata of it" if cause is None else str(cause)
-            reason += "; see whether the brokers run, and whether `bootstrap.servers` names them"
-        elif found.error is ErrorCode.NONE:
-            reason = "it has no partitions"
-        else:
-            reason = f"{found.error.name}: {found.error.message}{self.client.nearest_topic(topic)}"
-        what = f"topic {topic}" if partition is None else f"partition {TopicPartition(topic, partition)}"
-        return RequestTimedOutError(
-            f"{what} is not in the metadata after {round(timeout_s * 1000)} ms; {reason}"
-        )
-
 
 def _telemetry(
     config: ProducerConfig, client: NetworkClient, metrics: ClientMetrics
@@ -654,12 +635,6 @@ def _telemetry(
     transactional_id = config.transactional_id
     resource = {} if transactional_id is None else {"transactional_id": transactional_id}
     return TelemetryReporter(client, metrics, lambda: resource, client.runtime.random.uniform)
-
-
-def _metadata_backoff(config: ProducerConfig, random: Random) -> ExponentialBackoff:
-    return ExponentialBackoff(
-        min(_METADATA_WAIT_MS, config.retry_backoff_ms), config.retry_backoff_max_ms, random.uniform
-    )
 
 
 def _transactions(config: ProducerConfig) -> TransactionManager | None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kalda.clients.metrics.registry import ClientMetrics, Metric, MetricKind, MetricName
-from kalda.clients.telemetry.otlp import DataPoint
+from kalda.protocol.otlp import DataPoint
 
 PREFIX: Final = "org.apache.kafka."
 _EXCLUDED_TAG: Final = "client-id"

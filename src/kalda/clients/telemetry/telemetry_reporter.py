@@ -15,7 +15,6 @@ from kalda.clients.errors import (
 )
 from kalda.clients.metadata import ClusterMetadata, Metadata
 from kalda.clients.metrics.registry import ClientMetrics
-from kalda.clients.telemetry.otlp import encode_metrics
 from kalda.clients.telemetry.telemetry_collector import TelemetryCollector
 from kalda.clients.telemetry.telemetry_state import (
     ClientTelemetryState,
@@ -26,6 +25,7 @@ from kalda.clients.telemetry.telemetry_state import (
 from kalda.common.types import UUID
 from kalda.protocol.messages.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
+from kalda.protocol.otlp import encode_metrics
 from kalda.protocol.schema import Message
 from kalda.records.compression import Compression, compress
 from kalda.runtime.system.loop_logger import loop_logger

@@ -27,6 +27,8 @@ class Written:
     """Files of a table that no commit names yet."""
     prepared: TaskResult | None = None
     """A prepared transaction of a topic."""
+    late_rows: int = 0
+    """Of the rows: those that came too late for their event time."""
 
 
 class RowsTarget(Protocol):

@@ -27,7 +27,6 @@ from kalda.pipelines.direct.rows_target import DeadLetterTarget, RowsTarget, Ski
 from kalda.pipelines.direct.spark_job import account_of, run_ranges
 from kalda.pipelines.engine.batch_log import BatchIntent, BatchLog, PlannedBatch
 from kalda.pipelines.engine.dead_letters import DeadLetterOutput
-from kalda.pipelines.engine.decision import DecisionFile
 from kalda.pipelines.engine.error_limit import check_breaker
 from kalda.pipelines.engine.errors import PipelineStoppedError
 from kalda.pipelines.engine.passed import PassedRecords
@@ -35,16 +34,13 @@ from kalda.pipelines.engine.planner import TopicPlan
 from kalda.pipelines.engine.spark_batch import SparkBatch, SparkResults, view_frame
 from kalda.pipelines.engine.spark_tasks import CountTarget
 from kalda.pipelines.engine.start_check import check_checkpoint, check_target
-from kalda.pipelines.engine.table_rows import TableFiles
-from kalda.pipelines.engine.targets import TableTarget, Target
-from kalda.pipelines.engine.topic_target import TopicOutput
+from kalda.pipelines.engine.targets import Target, open_target
 from kalda.pipelines.expectations import Expectations
 from kalda.pipelines.ledger.audit_record import records_of
 from kalda.pipelines.ledger.continuity import Break, Continuity
 from kalda.pipelines.ledger.topic import LedgerTopic
-from kalda.pipelines.spec.model import OnError, PipelineFile, TableSpec, TopicTarget
+from kalda.pipelines.spec.model import OnError, PipelineFile
 from kalda.pipelines.sql.nodes import SqlError
-from kalda.pipelines.tables import TableError
 from kalda.spark.source.options import SourceOptions, parse_stream_options
 from kalda.spark.source.plan import OffsetRange, plan_ranges
 from kalda.spark.worker import pooled_reader
@@ -84,7 +80,7 @@ class BatchRunner:
         self._refill_log: Final = BatchLog(file.refill_storage, plan.spec.name)
         self._cluster: Final = file.cluster(plan.cluster)
         self._source: Final[SourceOptions] = parse_stream_options(plan.options)
-        self._target: Final[Target] = _open_target(plan, file)
+        self._target: Final[Target] = open_target(plan.spec, file)
         self._dead_letters: Final = _open_dead_letters(plan, file, role)
         self._continuity: Final = None if role else Continuity()
         """Replays fill gaps, so their batches do not join."""
@@ -176,7 +172,7 @@ class BatchRunner:
         ranges = find()
         if not ranges:
             return None
-        if self._target.keeps_parts:
+        if self._target.parts is not None:
             self._keep_plan(PlannedBatch(query_id, batch_id, tuple(ranges)))
         job = self._job(query_id, batch_id)
         results = self._results(frame, job, ranges)
@@ -194,7 +190,7 @@ class BatchRunner:
             self._log.write_columns(self._columns)
         breaks = self._find_breaks(before, account)
         self._complete(intent)
-        self._maintain()
+        self._target.maintain()
         metrics = [each.metrics for each in results.ranges]
         in_place = sum(each.files_bytes for each in metrics)
         return BatchOutcome(
@@ -209,7 +205,7 @@ class BatchRunner:
 
     def unfinished(self) -> PlannedBatch | None:
         """Return the batch that has begun and is not decided, where tasks may have committed parts of it."""
-        planned = self._log.read_plan() if self._target.keeps_parts else None
+        planned = None if self._target.parts is None else self._log.read_plan()
         if planned is None:
             return None
         committed = self._target.committed_batch(planned.query_id)
@@ -221,7 +217,8 @@ class BatchRunner:
         Raises:
             ClientError: the cluster cannot be reached.
         """
-        self._target.abandon(planned.query_id, planned.batch_id)
+        if self._target.parts is not None:
+            self._target.parts.abandon(planned.query_id, planned.batch_id)
 
     def _keep_plan(self, planned: PlannedBatch) -> None:
         """Write down what the tasks of a batch read.
@@ -290,7 +287,6 @@ class BatchRunner:
     def _job(self, query_id: str, batch_id: int) -> RangeJob:
         """Return what the tasks do; the target is opened when the columns are known."""
         plan, spec = self._plan, self._spec
-        target = spec.target
         dead_letters: DeadLetterTarget | None = self._dead_letters
         if spec.on_error is OnError.SKIP:
             dead_letters = SkipTarget()
@@ -301,7 +297,7 @@ class BatchRunner:
             rows=plan.rows,
             target=CountTarget(),
             dead_letters=dead_letters,
-            event_time=target.event_time if isinstance(target, TableSpec) else None,
+            event_time=self._target.event_time,
             expectations=Expectations(spec.expect) if spec.expect and plan.is_direct else None,
             upsert=self._target.upsert_marks(is_spark=not plan.is_direct),
             passed=self._passed.read(),
@@ -362,21 +358,13 @@ class BatchRunner:
         results = run_ranges(session, job, ranges)
         return SparkResults(results, [each.rows for each in results])
 
-    def _maintain(self) -> None:
-        """Merge small files of the table now and then; a failure concerns no batch."""
-        if not isinstance(self._target, TableTarget):
-            return
-        try:
-            self._target.maintain(time.time_ns() // 1_000_000)
-        except (TableError, OSError) as error:
-            logger.warning("%s: small files are not merged this time: %s", self._spec.name, error)
-
     def _finish(self, query_id: str, batch_id: int) -> BatchAccount | None:
         """Complete a batch that was decided before a crash."""
         intent = self._log.read()
         if intent is None or (intent.account.query_id, intent.account.batch_id) != (query_id, batch_id):
             return None
-        self._target.complete(query_id)
+        if self._target.parts is not None:
+            self._target.parts.complete(query_id)
         self._complete(intent)
         return intent.account
 
@@ -398,19 +386,9 @@ def _with_late_rows(account: BatchAccount, results: SparkResults) -> BatchAccoun
     """Return the account with the numbers of late rows, which the tasks that write count."""
     late: dict[TopicPartition, int] = {}
     for each in results.ranges:
-        count = sum(part.late_rows for part in each.rows.files if isinstance(part, TableFiles))
-        late[each.account.topic_partition] = late.get(each.account.topic_partition, 0) + count
+        late[each.account.topic_partition] = late.get(each.account.topic_partition, 0) + each.rows.late_rows
     ranges = tuple(replace(each, late=late.get(each.topic_partition, 0)) for each in account.ranges)
     return replace(account, ranges=ranges)
-
-
-def _open_target(plan: TopicPlan, file: PipelineFile) -> Target:
-    spec = plan.spec
-    if isinstance(spec.target, TableSpec):
-        return TableTarget(spec.target, DecisionFile(file.storage, spec.name))
-    assert isinstance(spec.target, TopicTarget), spec.kind
-    cluster = file.cluster(spec.target.cluster)
-    return TopicOutput(spec.target, cluster, file.storage, spec.name)
 
 
 def _open_dead_letters(plan: TopicPlan, file: PipelineFile, role: str) -> DeadLetterOutput | None:

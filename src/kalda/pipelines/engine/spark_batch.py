@@ -43,7 +43,7 @@ from kalda.pipelines.engine.spark_tasks import (
     PlainWriteTask,
     WriteTask,
 )
-from kalda.pipelines.engine.targets import DELETES_FLAG, source_table
+from kalda.pipelines.engine.table_target import DELETES_FLAG, source_table
 from kalda.pipelines.expectations import Expectations
 from kalda.pipelines.spec.model import (
     Expectation,

@@ -35,7 +35,6 @@ class TableFiles:
 
     files: tuple[DataFile, ...] = ()
     late_files: tuple[DataFile, ...] = ()
-    late_rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +61,7 @@ class TableRows:
             assert self.late_writer is not None, "late rows are put aside for a writer"
             late_files = self.late_writer.write(run.late, task)
         rows = sum(each.rows for each in (*files, *late_files))
-        return Written(rows, (TableFiles(tuple(files), tuple(late_files), run.late_rows),))
+        return Written(rows, (TableFiles(tuple(files), tuple(late_files)),), late_rows=run.late_rows)
 
 
 @dataclass(slots=True)

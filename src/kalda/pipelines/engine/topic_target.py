@@ -89,11 +89,14 @@ def _scope(query_id: str) -> str:
 class TopicOutput:
     """The topic, seen from the driver."""
 
-    def __init__(self, spec: TopicTarget, cluster: Cluster, storage: str, pipeline: str) -> None:
+    event_time = None
+    """The account has no bounds of the times in records."""
+
+    def __init__(self, spec: TopicTarget, cluster: Cluster, decision: DecisionFile) -> None:
         self._options: Final = sink_options(spec, cluster)
         self._spec: Final = spec
         self._cluster: Final = cluster
-        self._decision: Final = DecisionFile(storage, pipeline)
+        self._decision: Final = decision
 
     def committed_batch(self, query_id: str) -> int | None:
         """Return the last batch that counts."""
@@ -104,9 +107,9 @@ class TopicOutput:
         return max((each for each in batch_ids if each is not None), default=None)
 
     @property
-    def keeps_parts(self) -> bool:
-        """Whether tasks leave committed or prepared transactions behind when their driver dies."""
-        return self._spec.delivery is not Delivery.AT_LEAST_ONCE
+    def parts(self) -> "TopicOutput | None":
+        """The transactions of tasks; without them, a task's records are in the topic, and nothing is open."""
+        return None if self._spec.delivery is Delivery.AT_LEAST_ONCE else self
 
     def holds(self, query_id: str) -> bool:
         """Return whether the topic has had records; whose they are is not kept with them.
@@ -135,6 +138,9 @@ class TopicOutput:
             results = [each.prepared for each in written if each.prepared is not None]
             self._batch(account.query_id, account.batch_id).commit(results)
         self._decision.note(account.query_id, account.batch_id)
+
+    def maintain(self) -> None:
+        """Leave the topic alone: it is the brokers' to maintain."""
 
     def complete(self, query_id: str) -> None:
         """Make the last batch that counts visible, after a crash in `commit`."""

@@ -23,7 +23,7 @@ from kalda.pipelines.direct.row_steps import OFFSET_COLUMN, StepError
 from kalda.pipelines.direct.rows_target import Written
 from kalda.pipelines.direct.upsert_marks import PARTITION_COLUMN
 from kalda.pipelines.engine.planner import TopicPlan
-from kalda.pipelines.engine.targets import upsert_marks
+from kalda.pipelines.engine.table_target import upsert_marks
 from kalda.pipelines.expectations import Expectations
 from kalda.pipelines.spec.cases import Plain
 from kalda.pipelines.spec.model import OnFail, PipelineSpec, TableSpec

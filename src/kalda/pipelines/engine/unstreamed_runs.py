@@ -13,8 +13,8 @@ from typing import Final
 import pyarrow as pa
 
 from kalda.pipelines.engine.errors import NotThereYetError
+from kalda.pipelines.engine.table_target import source_table
 from kalda.pipelines.engine.target_settings import topic_rows
-from kalda.pipelines.engine.targets import source_table
 from kalda.pipelines.mirror.cluster_settings import ClusterSettings
 from kalda.pipelines.mirror.mirror import Mirror, MirrorOptions
 from kalda.pipelines.mirror.policy import MirrorNames, NameFilter, RenameRule

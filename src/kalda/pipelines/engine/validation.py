@@ -15,7 +15,7 @@ from kalda.pipelines.engine.planner import (
 )
 from kalda.pipelines.engine.run_order import writes_for
 from kalda.pipelines.engine.source_settings import quick_discovery
-from kalda.pipelines.engine.targets import source_table
+from kalda.pipelines.engine.table_target import source_table
 from kalda.pipelines.spec.model import (
     MirrorSpec,
     PipelineFile,

@@ -230,12 +230,7 @@ class DeltaLakeTable:
 
     def compact(self, policy: CompactPolicy) -> CompactResult:
         """Join small files; see `Table.compact`. Replaced files stay for the retention, for time travel."""
-        opened = self._existing()
-        if "deletionVectors" in (opened.protocol().reader_features or ()):
-            done = opened.optimize.compact(target_size=policy.file_bytes_target)
-            result = (int(done["numFilesRemoved"]), int(done["numFilesAdded"]), 0)
-        else:
-            result = self._compact_own(opened, policy)
+        result = self._compact(self._existing(), policy)
         fresh = self._open()
         assert fresh is not None
         hours = max(0, -int(-policy.retention_s // 3600))
@@ -243,8 +238,9 @@ class DeltaLakeTable:
         deleted_staged = self._vacuum_staging(policy)
         return CompactResult(int(fresh.version()), *result, len(deleted) + deleted_staged)
 
-    def _compact_own(self, opened: DeltaTable, policy: CompactPolicy) -> tuple[int, int, int]:
-        actions = {row["path"]: row for row in pa.table(opened.get_add_actions()).to_pylist()}
+    def _compact(self, opened: DeltaTable, policy: CompactPolicy) -> tuple[int, int, int]:
+        # Not by `optimize.compact`: two of those commit both, and every row is there twice (ADR 38).
+        actions = _whole_files(opened)
         names = {each.name: physical_name(each) for each in pa.schema(opened.schema())}
         candidates = [
             Candidate(
@@ -285,9 +281,8 @@ class DeltaLakeTable:
         ]
         for _ in range(ATTEMPTS_MAX):
             current = self._existing()
-            live = {row["path"] for row in pa.table(current.get_add_actions()).to_pylist()}
             version = int(current.version())
-            if not {file.path for file in inputs} <= live:
+            if not {file.path for file in inputs} <= _whole_files(current).keys():
                 logger.info(
                     "table %s: another writer replaced files; this compaction is dropped", self.spec.table
                 )
@@ -549,6 +544,20 @@ class DeltaLakeTable:
 def app_id(query_id: str) -> str:
     """Return the application id of a query's `txn` actions; Delta's own sink uses the query id alone."""
     return f"kalda-{query_id}"
+
+
+def _whole_files(opened: DeltaTable) -> dict[str, dict[str, Any]]:
+    """Return the add actions by path, without files some of whose rows a deletion vector deletes."""
+    actions = {row["path"]: row for row in pa.table(opened.get_add_actions()).to_pylist()}
+    if "deletionVectors" not in (opened.protocol().reader_features or ()):
+        return actions
+    vectors = pa.table(opened.deletion_vectors())["filepath"].to_pylist()
+    partial = {_name(uri) for uri in vectors}
+    return {path: row for path, row in actions.items() if _name(path) not in partial}
+
+
+def _name(path: str) -> str:
+    return unquote(path).rpartition("/")[2]
 
 
 def _partition_key(row: dict[str, Any], names: Mapping[str, str]) -> tuple[tuple[str, str | None], ...]:

@@ -23,6 +23,7 @@ from kalda.security.tls.stores import (
 )
 
 ReadFile = Callable[[str], bytes]
+StoreFingerprint = tuple[tuple[int, int, int] | None, ...]
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -171,3 +172,18 @@ def _file_of(data: bytes) -> Iterator[str]:
         yield path
     finally:
         os.unlink(path)
+
+
+def store_fingerprint(settings: TlsSettings) -> StoreFingerprint:
+    """Return what changes with the stores' files: inode, size and time of the last write."""
+    return tuple(_file_state(store.location) for store in (settings.key_store, settings.trust_store))
+
+
+def _file_state(path: str | None) -> tuple[int, int, int] | None:
+    if path is None:
+        return None
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns

@@ -14,7 +14,7 @@ What a maintainer must not break: a task never raises the epoch of the barrier, 
 
 from typing import Final, Protocol
 
-from kalda.spark.sink.transaction_control import TransactionHandle
+from kalda.clients.transaction_control import TransactionHandle
 
 ATTEMPTS_MAX: Final = 5
 """An epoch that ends between the look-up and the write is that of the previous batch; once is usual."""

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from kalda.clients.producer.producer import Producer
+from kalda.clients.transaction_control import TransactionControl, TransactionHandle
 from kalda.spark.sink.barrier import barrier_id
 from kalda.spark.sink.decisions import CommitPlan, Decision, TaskResult, plan_abort, plan_commit
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.prepared import transaction_prefix
 from kalda.spark.sink.state_topic import COMMITS, StateTopic
 from kalda.spark.sink.task_output import open_producer
-from kalda.spark.sink.transaction_control import TransactionControl, TransactionHandle
 
 
 def read_decision(options: SinkOptions, scope: str) -> Decision | None:

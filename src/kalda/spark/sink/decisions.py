@@ -15,9 +15,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from kalda.clients.transaction_control import TransactionHandle
 from kalda.spark.sink.markers import VERSION, StateFormatError
 from kalda.spark.sink.prepared import PreparedHandle
-from kalda.spark.sink.transaction_control import TransactionHandle
 
 
 class BarrierLostError(RuntimeError):

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from kalda.clients.config.common_config import CommonClientConfig
 from kalda.clients.errors import ClientConfigError
 from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.spark.source.option_names import check_names
@@ -102,12 +101,6 @@ def parse_sink_options(options: Mapping[str, str], *, is_stream: bool) -> SinkOp
         txn_version=txn_version,
         checkpoint=lowered.get("checkpointlocation"),
     )
-
-
-def settings_of(config_class: type[CommonClientConfig], properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those settings of a producer that another client has as well."""
-    known = {key.name for key in config_class.definitions().values()}
-    return {name: value for name, value in properties.items() if name in known}
 
 
 def _parse_delivery(lowered: Mapping[str, str]) -> Delivery:

@@ -17,10 +17,10 @@ from typing import Final
 
 import pyarrow as pa
 
+from kalda.clients.transaction_control import TransactionHandle
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.rows import TopicRows
 from kalda.spark.sink.task_output import TaskOutput, open_producer
-from kalda.spark.sink.transaction_control import TransactionHandle
 
 _TWO_PHASE: Final = {"transaction.two.phase.commit.enable": "true"}
 

@@ -10,13 +10,13 @@ from typing import Final
 
 import pyarrow as pa
 
+from kalda.clients.transaction_control import TransactionControl
 from kalda.spark.sink.barrier import Barrier
 from kalda.spark.sink.batch_commit import read_decision
 from kalda.spark.sink.decisions import TaskResult
 from kalda.spark.sink.options import SinkOptions
 from kalda.spark.sink.prepared import PreparedHandle, write_transaction
 from kalda.spark.sink.task_identity import TaskIdentity
-from kalda.spark.sink.transaction_control import TransactionControl
 
 
 @dataclass(frozen=True, slots=True)

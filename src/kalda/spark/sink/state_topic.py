@@ -17,9 +17,9 @@ from kalda.clients.admin.topics import NewTopic
 from kalda.clients.producer.murmur2 import partition_for_key
 from kalda.clients.range_reader.log_reader import LogReader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.shared_properties import known_settings
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
-from kalda.spark.sink.options import settings_of
 from kalda.spark.sink.state_replay import StateReplay
 from kalda.spark.worker import pooled_reader
 
@@ -49,7 +49,7 @@ class StateTopic:
         self._scope: Final = scope
         self._properties: Final = properties
         self._config: Final = LogReaderConfig.from_properties(
-            settings_of(LogReaderConfig, properties) | {"isolation.level": "read_uncommitted"}
+            known_settings(LogReaderConfig, properties) | {"isolation.level": "read_uncommitted"}
         )
 
     def read(self, key: str) -> bytes | None:
@@ -107,7 +107,7 @@ class StateTopic:
         if replicas == REPLICAS_MAX:
             config["min.insync.replicas"] = "2"
         topic = NewTopic(self._name, partitions=PARTITIONS, replication_factor=replicas, config=config)
-        with Admin.from_config(settings_of(AdminConfig, self._properties)) as admin:
+        with Admin.from_config(known_settings(AdminConfig, self._properties)) as admin:
             for error in admin.create_topics([topic], outcomes=True).errors.values():
                 # Tasks create it at the same time.
                 if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:

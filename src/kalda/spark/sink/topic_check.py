@@ -13,8 +13,9 @@ from kalda.clients.errors import RequestTimedOutError
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.producer_config import ProducerConfig
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.shared_properties import known_settings
 from kalda.common.errors import ErrorCode
-from kalda.spark.sink.options import SinkOptions, settings_of
+from kalda.spark.sink.options import SinkOptions
 from kalda.spark.source.option_values import OptionError
 from kalda.spark.worker import pooled_reader
 
@@ -50,7 +51,7 @@ def check_topic(options: SinkOptions) -> None:
 
 def _is_missing(options: SinkOptions, topic: str) -> bool:
     """Return whether a broker answers that there is no such topic."""
-    properties = settings_of(LogReaderConfig, dict(options.producer))
+    properties = known_settings(LogReaderConfig, dict(options.producer))
     properties["default.api.timeout.ms"] = str(LOOKUP_TIMEOUT_MS)
     with pooled_reader(LogReaderConfig.from_properties(properties)) as reader:
         try:

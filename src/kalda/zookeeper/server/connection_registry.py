@@ -8,7 +8,7 @@ Invariant: a session has at most one connection, the newest one that resumed it.
 import logging
 import math
 from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 from kalda.common import invariants
 from kalda.common.log_limiter import LogLimiter
@@ -45,39 +45,28 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-class RegisteredConnection(Protocol):
-    """What the registry, the listener and the four-letter commands use of a connection."""
+class RegisteredConnection:
+    """What the registry and the four-letter commands use of a connection."""
 
-    state: ConnectionState
-    session_id: int
-    """The session, or 0 while there is none."""
-    established_ms: int
-    """When its session was opened or resumed, in wall-clock milliseconds."""
-    timeout_ms: int
-    outstanding: int
-    """Requests of this connection in the processor chain."""
-
-    @property
-    def link(self) -> Connection:
-        """The connection itself."""
-        ...
-
-    @property
-    def traffic(self) -> Traffic:
-        """The counters of this connection."""
-        ...
-
-    def check_invariants(self) -> None:
-        """Assert that the connection keeps its bounds and its own counters."""
-        ...
+    def __init__(self, link: Connection) -> None:
+        self.link: Final = link
+        self.state = ConnectionState.NEW
+        self.session_id = 0
+        """The session, or 0 while there is none."""
+        self.established_ms = 0
+        """When its session was opened or resumed, in wall-clock milliseconds."""
+        self.timeout_ms = 0
+        self.outstanding = 0
+        """Requests of this connection in the processor chain."""
+        self.traffic: Final = Traffic()
 
     def close(self, reason: str, level: int = logging.DEBUG) -> None:
         """Send what is queued and close the connection; the session lives on."""
-        ...
+        raise NotImplementedError
 
-    def abort(self, reason: str, level: int = logging.INFO) -> None:
-        """Close the connection at once; the session lives on."""
-        ...
+    def check_invariants(self) -> None:
+        """Assert that the connection keeps its bounds and its own counters."""
+        raise NotImplementedError
 
 
 class ConnectionRegistry:

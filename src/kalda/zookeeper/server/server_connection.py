@@ -31,11 +31,14 @@ from kalda.zookeeper.protocol.requests import (
 )
 from kalda.zookeeper.server.acl import READ, Identity, check_permission
 from kalda.zookeeper.server.authentication import SaslLogin
-from kalda.zookeeper.server.connection_registry import ConnectionRegistry, ConnectionState
+from kalda.zookeeper.server.connection_registry import (
+    ConnectionRegistry,
+    ConnectionState,
+    RegisteredConnection,
+)
 from kalda.zookeeper.server.four_letter_words import answer, is_four_letter_word
 from kalda.zookeeper.server.processor_requests import Multi, Read, Request, Write
 from kalda.zookeeper.server.session_tracker import negotiate_timeout
-from kalda.zookeeper.server.traffic import Traffic
 from kalda.zookeeper.server.txns import OPEN_ACL
 from kalda.zookeeper.server.wire_errors import MarshallingError, UnimplementedError
 from kalda.zookeeper.server.wire_operations import Body, Plan, failed_multi_body, plan, refuse
@@ -83,25 +86,17 @@ _AUTHENTICATING: Final = frozenset((int(OpCode.AUTH), int(OpCode.SASL)))
 """Operations of clients that have not authenticated yet."""
 
 
-class ServerConnection:
-    """One client connection: a `Session`, a `WireClient` and a `RegisteredConnection`."""
+class ServerConnection(RegisteredConnection):
+    """One client connection: a `Session` and a `WireClient`."""
 
     def __init__(self, registry: ConnectionRegistry, link: Connection) -> None:
+        super().__init__(link)
         self._registry: Final = registry
         self._server: Final = registry.server
-        self.link: Final = link
-        self.state = ConnectionState.NEW
-        self.established_ms = 0
-        self.session_id = 0
-        """The session, or 0 while there is none."""
-        self.timeout_ms = 0
         self.identities: tuple[Identity, ...] = ()
         self._authentication: Final = registry.config.authentication
         self._is_admitted = self._authentication.admits(())
         self._sasl: SaslLogin | None = None
-        self.outstanding = 0
-        """Requests in the processor chain."""
-        self.traffic: Final = Traffic()
         self._with_read_only = True
         self._received_at = 0.0
         self._is_held = False

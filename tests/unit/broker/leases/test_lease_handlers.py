@@ -27,15 +27,23 @@ from kalda.storage.file_names import READ_NONCE_FILE
 from kalda.storage.producer_state_manager import AppendOrigin
 from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, batch, leadership
-from tests.unit.broker.partial_services import finished, provide
+from tests.unit.broker.handler_parts import finished
 from tests.unit.storage.log_fixtures import marker
 
 LIMITS = LeaseLimits(leases_max=20, lease_ms=60_000, lifetime_ms=600_000)
 
 
+class Broker(DataPath):
+    """A data path that grants leases."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.grants: LeaseGrants | None = None
+
+
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[DataPath]:
-    path = DataPath(tmp_path / "a")
+def broker(tmp_path: Path) -> Iterator[Broker]:
+    path = Broker(tmp_path / "a")
     provide_leases(path)
     path.host(leadership(0))
     path.configure(segment_bytes=1000, retention_ms=-1)
@@ -43,30 +51,32 @@ def broker(tmp_path: Path) -> Iterator[DataPath]:
     path.close()
 
 
-def provide_leases(path: DataPath, limits: LeaseLimits = LIMITS) -> LeaseGrants:
+def provide_leases(path: Broker, limits: LeaseLimits = LIMITS) -> LeaseGrants:
     grants = LeaseGrants(path.replicas, OsFileSystem(), path.clock, seeded(), limits)
     path.logs.resources.read_leases = grants
-    provide(path.services, lease_grants=grants)
+    path.grants = grants
     return grants
 
 
 def acquire(
-    broker: DataPath, start: int, end: int, isolation: int = 0, topic_id: Any = TOPIC_ID, **fields: Any
+    broker: Broker, start: int, end: int, isolation: int = 0, topic_id: Any = TOPIC_ID, **fields: Any
 ) -> LeasedPartition:
     wanted = LeasePartition(partition=0, start_offset=start, end_offset=end, **fields)
     request = AcquireReadLeaseRequest(
         isolation_level=isolation, topics=[LeaseTopic(topic="orders", topic_id=topic_id, partitions=[wanted])]
     )
-    response = acquire_read_lease.handle(broker.services, request, broker.context(0))
+    response = acquire_read_lease.handle(broker.grants, broker.replicas, request, broker.context(0))
     return response.topics[0].partitions[0]
 
 
-def release(broker: DataPath, lease_id: int, **fields: Any) -> ReleaseResult:
+def release(broker: Broker, lease_id: int, **fields: Any) -> ReleaseResult:
     request = ReleaseReadLeaseRequest(leases=[ReleasedLease(lease_id=lease_id, **fields)])
-    return finished(release_read_lease.handle(broker.services, request, broker.context(0))).leases[0]
+    return finished(
+        release_read_lease.handle(broker.grants, broker.replicas, request, broker.context(0))
+    ).leases[0]
 
 
-def produce(broker: DataPath, batches: int, records: int = 4) -> None:
+def produce(broker: Broker, batches: int, records: int = 4) -> None:
     for number in range(batches):
         broker.produce(batch(*(b"%d-%d" % (number, each) for each in range(records))))
 
@@ -87,9 +97,7 @@ def offsets_in(granted: LeasedPartition) -> list[tuple[int, int]]:
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 200), (0, 4), (3, 5), (17, 100), (90, 91), (199, 200)])
-def test_the_leased_bytes_hold_exactly_the_batches_of_the_range(
-    broker: DataPath, start: int, end: int
-) -> None:
+def test_the_leased_bytes_hold_exactly_the_batches_of_the_range(broker: Broker, start: int, end: int) -> None:
     produce(broker, 50)
     assert len(broker.partition().log.segments) > 3
 
@@ -100,7 +108,7 @@ def test_the_leased_bytes_hold_exactly_the_batches_of_the_range(
     assert expected == offsets_in(granted)
 
 
-def test_the_files_can_be_identified(broker: DataPath) -> None:
+def test_the_files_can_be_identified(broker: Broker) -> None:
     produce(broker, 50)
 
     granted = acquire(broker, 0, 200)
@@ -115,7 +123,7 @@ def test_the_files_can_be_identified(broker: DataPath) -> None:
     assert [True] * (len(granted.segments) - 1) + [False] == [each.is_sealed for each in granted.segments]
 
 
-def test_only_what_was_synced_counts_as_flushed(broker: DataPath) -> None:
+def test_only_what_was_synced_counts_as_flushed(broker: Broker) -> None:
     """A reader on another host sees nothing else for certain."""
     produce(broker, 50)
     broker.partition().log.flush()
@@ -128,7 +136,7 @@ def test_only_what_was_synced_counts_as_flushed(broker: DataPath) -> None:
     assert active.start_position < active.flushed_position < active.end_position
 
 
-def test_a_lease_ends_at_the_high_watermark(broker: DataPath) -> None:
+def test_a_lease_ends_at_the_high_watermark(broker: Broker) -> None:
     broker.host(leadership(0, leader_epoch=4, replicas=(1, 2)))
     produce(broker, 2)
     assert 0 == broker.partition().log.high_watermark
@@ -141,7 +149,7 @@ def test_a_lease_ends_at_the_high_watermark(broker: DataPath) -> None:
 
 
 def test_read_committed_ends_at_the_last_stable_offset_and_lists_aborted_transactions(
-    broker: DataPath,
+    broker: Broker,
 ) -> None:
     log = broker.partition().log
     produce(broker, 2)
@@ -158,7 +166,7 @@ def test_read_committed_ends_at_the_last_stable_offset_and_lists_aborted_transac
     assert (15, []) == (uncommitted.end_offset, uncommitted.aborted_transactions)
 
 
-def test_long_ranges_take_several_leases(broker: DataPath) -> None:
+def test_long_ranges_take_several_leases(broker: Broker) -> None:
     broker.configure(segment_bytes=300)
     produce(broker, 150)
     found, start = [], 0
@@ -182,36 +190,34 @@ def test_long_ranges_take_several_leases(broker: DataPath) -> None:
         ({"topic_id": UUID(int=8)}, ErrorCode.UNKNOWN_TOPIC_ID),
     ],
 )
-def test_what_cannot_be_leased_has_an_error(
-    broker: DataPath, fields: dict[str, Any], code: ErrorCode
-) -> None:
+def test_what_cannot_be_leased_has_an_error(broker: Broker, fields: dict[str, Any], code: ErrorCode) -> None:
     produce(broker, 1)
     start = fields.pop("start", 0)
 
     assert code == acquire(broker, start, 100, **fields).error_code
 
 
-def test_a_request_for_very_many_partitions_is_refused(broker: DataPath) -> None:
+def test_a_request_for_very_many_partitions_is_refused(broker: Broker) -> None:
     """It would hold the event loop, and every other client with it."""
     wanted = [LeasePartition(partition=0, start_offset=0, end_offset=1)] * (
         acquire_read_lease.PARTITIONS_MAX + 1
     )
     topic = LeaseTopic(topic="orders", topic_id=TOPIC_ID, partitions=wanted)
     response = acquire_read_lease.handle(
-        broker.services, AcquireReadLeaseRequest(topics=[topic]), broker.context(0)
+        broker.grants, broker.replicas, AcquireReadLeaseRequest(topics=[topic]), broker.context(0)
     )
 
     assert {ErrorCode.INVALID_REQUEST} == {each.error_code for each in response.topics[0].partitions}
 
 
-def test_a_follower_grants_nothing(broker: DataPath) -> None:
+def test_a_follower_grants_nothing(broker: Broker) -> None:
     broker.host(leadership(0, leader=2, leader_epoch=4, replicas=(1, 2)))
 
     assert ErrorCode.NOT_LEADER_OR_FOLLOWER == acquire(broker, 0, 1).error_code
 
 
-def test_a_broker_that_grants_none_says_why(broker: DataPath) -> None:
-    provide(broker.services, lease_grants=None)
+def test_a_broker_that_grants_none_says_why(broker: Broker) -> None:
+    broker.grants = None
 
     answer = acquire(broker, 0, 1)
 
@@ -220,7 +226,7 @@ def test_a_broker_that_grants_none_says_why(broker: DataPath) -> None:
     assert ErrorCode.INVALID_REQUEST == release(broker, 1).error_code
 
 
-def test_retention_waits_for_the_release(broker: DataPath) -> None:
+def test_retention_waits_for_the_release(broker: Broker) -> None:
     produce(broker, 50)
     granted = acquire(broker, 60, 200)
     broker.configure(retention_bytes=0)
@@ -235,7 +241,7 @@ def test_retention_waits_for_the_release(broker: DataPath) -> None:
     assert 200 == log.log_start_offset
 
 
-def test_delete_records_takes_effect_at_once_and_its_files_wait(broker: DataPath) -> None:
+def test_delete_records_takes_effect_at_once_and_its_files_wait(broker: Broker) -> None:
     """The caller wants the records out of sight; the reader began before."""
     produce(broker, 50)
     granted = acquire(broker, 0, 200)
@@ -251,7 +257,7 @@ def test_delete_records_takes_effect_at_once_and_its_files_wait(broker: DataPath
     assert 100 < log.segments[0].base_offset <= 150
 
 
-def test_a_full_disk_does_not_wait(broker: DataPath) -> None:
+def test_a_full_disk_does_not_wait(broker: Broker) -> None:
     """The broker needs the room; readers keep the files that they have open."""
     produce(broker, 50)
     acquire(broker, 0, 200)
@@ -263,7 +269,7 @@ def test_a_full_disk_does_not_wait(broker: DataPath) -> None:
     assert 200 == broker.partition().log.log_start_offset
 
 
-def test_a_truncation_below_the_leased_end_shows_in_the_release(broker: DataPath) -> None:
+def test_a_truncation_below_the_leased_end_shows_in_the_release(broker: Broker) -> None:
     produce(broker, 50)
     cut, kept = acquire(broker, 0, 200), acquire(broker, 0, 100)
 
@@ -273,7 +279,7 @@ def test_a_truncation_below_the_leased_end_shows_in_the_release(broker: DataPath
     assert [False, True] == [release(broker, each.lease_id).has_held for each in (cut, kept)]
 
 
-def test_a_new_leader_epoch_alone_breaks_no_lease(broker: DataPath) -> None:
+def test_a_new_leader_epoch_alone_breaks_no_lease(broker: Broker) -> None:
     produce(broker, 5)
     granted = acquire(broker, 0, 20)
 
@@ -283,7 +289,7 @@ def test_a_new_leader_epoch_alone_breaks_no_lease(broker: DataPath) -> None:
     assert (True, 4) == (result.has_held, result.leader_epoch)
 
 
-def test_what_readers_report_is_in_the_metrics(broker: DataPath) -> None:
+def test_what_readers_report_is_in_the_metrics(broker: Broker) -> None:
     metrics = Metrics()
     grants = provide_leases(broker)
     grants.register_metrics(metrics)
@@ -305,7 +311,7 @@ def test_what_readers_report_is_in_the_metrics(broker: DataPath) -> None:
     assert {"kalda_broker_readleases", "kalda_broker_readleases_fallbacks"} <= found
 
 
-def test_a_full_table_sends_readers_to_fetch(broker: DataPath) -> None:
+def test_a_full_table_sends_readers_to_fetch(broker: Broker) -> None:
     provide_leases(broker, LeaseLimits(1, 60_000, 60_000))
     produce(broker, 1)
     assert ErrorCode.NONE == acquire(broker, 0, 4).error_code
@@ -316,7 +322,7 @@ def test_a_full_table_sends_readers_to_fetch(broker: DataPath) -> None:
     assert "`kalda.read.lease.max`=1" in str(answer.error_message)
 
 
-def test_a_deleted_partition_ends_its_leases(broker: DataPath) -> None:
+def test_a_deleted_partition_ends_its_leases(broker: Broker) -> None:
     produce(broker, 1)
     granted = acquire(broker, 0, 4)
 

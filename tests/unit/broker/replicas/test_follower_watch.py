@@ -8,14 +8,14 @@ import pytest
 
 from kalda.broker.fetching import follower_watch
 from kalda.broker.fetching.follower_watch import READ_ALL_SECONDS
-from kalda.broker.replicas.replica_manager import LAG_SECONDS_DEFAULT, FetchParams
+from kalda.broker.replicas.replica_manager import FetchParams
 from kalda.broker.requests.api import Pending
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
 from kalda.controller.effects import StopReplica
 from kalda.protocol.fast.fetch import FetchAnswer, FetchEntry
 from kalda.protocol.messages.fetch import FetchResponse, ForgottenTopic
-from tests.unit.broker.data_path_fakes import TOPIC, TOPIC_ID, DataPath, batch, leadership
+from tests.unit.broker.data_path_fakes import LAG_SECONDS, TOPIC, TOPIC_ID, DataPath, batch, leadership
 
 VERSION = 13
 PARTITIONS = 5
@@ -113,7 +113,7 @@ def test_every_partition_is_read_again_after_a_while(broker: DataPath) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds_each", "expected_ms"), [(0.2, 200 * PARTITIONS), (1_000.0, LAG_SECONDS_DEFAULT * 250)]
+    ("seconds_each", "expected_ms"), [(0.2, 200 * PARTITIONS), (1_000.0, LAG_SECONDS * 250)]
 )
 def test_many_partitions_are_read_less_often_but_within_the_lag_that_is_allowed(
     broker: DataPath, monkeypatch: pytest.MonkeyPatch, seconds_each: float, expected_ms: float
@@ -201,7 +201,7 @@ def test_a_partition_that_is_forgotten_ends_no_wait(broker: DataPath) -> None:
 def test_nobody_listens_for_a_session_that_is_gone(broker: DataPath) -> None:
     session = Session(broker)
     session.ask(max_wait_ms=0)
-    purgatory = broker.services.purgatories["fetch"]
+    purgatory = broker.purgatories["fetch"]
     assert 2 * PARTITIONS == purgatory.watched_count
     session._send({}, session_id=session.id, session_epoch=-1, max_wait_ms=0)
     assert 0 == purgatory.watched_count

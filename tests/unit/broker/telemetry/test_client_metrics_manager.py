@@ -8,12 +8,12 @@ import pytest
 from kalda.broker.telemetry.client_instance import attributes_of
 from kalda.broker.telemetry.client_metrics_manager import (
     ClientMetricsManager,
-    InvalidMetricsError,
     Push,
     subscription_id,
 )
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.types import ZERO_UUID
+from kalda.protocol.otlp import InvalidMetricsError
 from kalda.records.compression import Compression
 from kalda.runtime.clock import ManualClock
 

@@ -9,13 +9,18 @@ import pytest
 
 from kalda.broker.telemetry import received_metrics
 from kalda.broker.telemetry.client_instance import attributes_of
-from kalda.broker.telemetry.client_metrics_manager import InvalidMetricsError
-from kalda.broker.telemetry.otlp import FIELDS_MAX, Point, decode_metrics
 from kalda.broker.telemetry.received_metrics import ReceivedMetrics, series_name
-from kalda.clients.telemetry.otlp import DataPoint, encode_metrics
 from kalda.common.metrics import Metrics
 from kalda.common.types import uuid_to_text
 from kalda.net.metrics_text import render
+from kalda.protocol.otlp import (
+    FIELDS_MAX,
+    DataPoint,
+    InvalidMetricsError,
+    Point,
+    decode_metrics,
+    encode_metrics,
+)
 from kalda.records.compression import Compression, compress
 
 ME, OTHER = UUID(int=77), UUID(int=78)

@@ -439,7 +439,7 @@ async def create_by_request(
     harness: AdminHarness, version: int, *topics: CreatableTopic, validate_only: bool = False
 ) -> CreateTopicsResponse:
     request = CreateTopicsRequest(topics=list(topics), timeout_ms=1000, validate_only=validate_only)
-    answer = create_topics.handle(harness.services, request, context(version))
+    answer = create_topics.handle(harness.admin, harness.config, harness.throttle, request, context(version))
     response = answer if isinstance(answer, CreateTopicsResponse) else await answer
     return codec.decode(CreateTopicsResponse, version, codec.encode(response, version))
 
@@ -494,12 +494,20 @@ async def test_only_the_controller_serves() -> None:
     created = await create_by_request(harness, 7, topic("b"), topic("b"))
     assert [ErrorCode.NOT_CONTROLLER] * 2 == [t.error_code for t in created.topics]
     deleted = delete_topics.handle(
-        harness.services, DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000), context(5)
+        harness.admin,
+        harness.config,
+        harness.cache,
+        harness.throttle,
+        DeleteTopicsRequest(topic_names=["a"], timeout_ms=1000),
+        context(5),
     )
     assert isinstance(deleted, DeleteTopicsResponse)
     assert [ErrorCode.NOT_CONTROLLER] == [t.error_code for t in deleted.responses]
     grown = create_partitions.handle(
-        harness.services, CreatePartitionsRequest(topics=[more("a", 2)], timeout_ms=1000), context(3)
+        harness.admin,
+        harness.throttle,
+        CreatePartitionsRequest(topics=[more("a", 2)], timeout_ms=1000),
+        context(3),
     )
     assert isinstance(grown, CreatePartitionsResponse)
     assert [ErrorCode.NOT_CONTROLLER] == [t.error_code for t in grown.results]
@@ -509,7 +517,9 @@ async def delete_by_request(
     harness: AdminHarness, version: int, request: DeleteTopicsRequest
 ) -> DeleteTopicsResponse:
     request.timeout_ms = 1000
-    answer = delete_topics.handle(harness.services, request, context(version))
+    answer = delete_topics.handle(
+        harness.admin, harness.config, harness.cache, harness.throttle, request, context(version)
+    )
     response = answer if isinstance(answer, DeleteTopicsResponse) else await answer
     return codec.decode(DeleteTopicsResponse, version, codec.encode(response, version))
 
@@ -590,7 +600,7 @@ async def test_growing_by_request() -> None:
     )
 
     for version in range(4):
-        answer = create_partitions.handle(harness.services, request, context(version))
+        answer = create_partitions.handle(harness.admin, harness.throttle, request, context(version))
         response = answer if isinstance(answer, CreatePartitionsResponse) else await answer
         codes = {r.name: r.error_code for r in response.results}
         codec.encode(response, version)

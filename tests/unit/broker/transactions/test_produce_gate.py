@@ -16,7 +16,6 @@ from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol import codec
 from kalda.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, batch, leadership
-from tests.unit.broker.partial_services import provide
 
 PARTITION = TopicPartition(TOPIC, 0)
 NONE = ErrorCode.NONE
@@ -53,13 +52,12 @@ class Broker(DataPath):
         self.is_verifying = True
         self.verification = FakeVerification()
         self.later: list[tuple[float, Callable[[], None]]] = []
-        gate = ProduceGate(
+        self.gate = ProduceGate(
             self.replicas,
             cast("Any", self.verification),
             is_verifying=lambda: self.is_verifying,
             later=lambda seconds, call: self.later.append((seconds, call)),
         )
-        provide(self.services, produce_gate=gate)
         self.host(leadership(), leadership(1))
 
     def send(
@@ -81,7 +79,7 @@ class Broker(DataPath):
             ],
         )
         frame = memoryview(bytearray(codec.encode(request, version)))
-        reply = handle_produce(self.services, self.context(version), frame, 0)
+        reply = handle_produce(self.produce_parts, self.context(version), frame, 0)
         # The frame is another request's by the time the batch goes on.
         frame[:] = bytes(len(frame))
         return reply
@@ -111,7 +109,7 @@ def test_the_first_batch_waits_and_the_next_ones_do_not(broker: Broker) -> None:
     assert [NONE] == broker.codes(reply)
     assert [NONE] == broker.codes(broker.send(1))
     assert 1 == len(broker.verification.asked)
-    assert 0 == broker.services.produce_gate.waiting_count
+    assert 0 == broker.gate.waiting_count
 
 
 def test_what_comes_meanwhile_keeps_its_place(broker: Broker) -> None:
@@ -201,7 +199,7 @@ def test_leadership_that_is_lost_meanwhile_is_told(broker: Broker) -> None:
 
 
 def test_offsets_are_verified_like_batches(broker: Broker) -> None:
-    gate, producer = broker.services.produce_gate, Identity(9, 0)
+    gate, producer = broker.gate, Identity(9, 0)
     answer = gate.verify("t", producer, PARTITION, adds=False)
     broker.verification.answer(0)
     assert NONE is answer.value
@@ -230,7 +228,7 @@ def test_the_end_of_the_transaction_before_is_waited_for(broker: Broker) -> None
     assert not behind.is_done, "nothing overtakes"
     broker.verification.answer(3)
     assert [NONE] == broker.codes(reply, 12) == broker.codes(behind, 12)
-    assert 0 == broker.services.produce_gate.waiting_count
+    assert 0 == broker.gate.waiting_count
 
 
 def test_patience_with_the_transaction_before_ends(broker: Broker) -> None:
@@ -263,7 +261,7 @@ def test_a_marker_of_the_transaction_before_costs_one_more_question(broker: Brok
     broker.verification.answer(3)
     broker.verification.answer(4)
     assert [NONE] == broker.codes(reply, 12) == broker.codes(behind, 12)
-    assert 0 == broker.services.produce_gate.waiting_count
+    assert 0 == broker.gate.waiting_count
 
 
 def test_markers_that_void_every_question_are_retried_by_the_producer(broker: Broker) -> None:
@@ -291,7 +289,7 @@ def test_a_marker_that_comes_while_the_batch_stands_in_line_is_retried_by_the_pr
 
 
 def test_offsets_wait_for_the_transaction_before(broker: Broker) -> None:
-    gate, producer = broker.services.produce_gate, Identity(9, 0)
+    gate, producer = broker.gate, Identity(9, 0)
     answer = gate.verify("t", producer, PARTITION, adds=True)
     broker.verification.answer(0, ErrorCode.CONCURRENT_TRANSACTIONS)
     assert NONE is broker.mark(), "the marker of the transaction before"
@@ -304,7 +302,7 @@ def test_offsets_wait_for_the_transaction_before(broker: Broker) -> None:
 
 
 def test_offsets_are_asked_about_again_after_a_marker_of_the_transaction_before(broker: Broker) -> None:
-    answer = broker.services.produce_gate.verify("t", Identity(9, 1), PARTITION, adds=True)
+    answer = broker.gate.verify("t", Identity(9, 1), PARTITION, adds=True)
     assert NONE is broker.mark(epoch=1)
     broker.verification.answer(0)
     assert not answer.is_done
@@ -314,7 +312,7 @@ def test_offsets_are_asked_about_again_after_a_marker_of_the_transaction_before(
 
 
 def test_offsets_whose_every_question_is_voided_get_a_code_that_passes(broker: Broker) -> None:
-    answer = broker.services.produce_gate.verify("t", Identity(9, 0), PARTITION, adds=True)
+    answer = broker.gate.verify("t", Identity(9, 0), PARTITION, adds=True)
     asked = 0
     while not answer.is_done:
         assert NONE is broker.mark()

@@ -14,7 +14,7 @@ from kalda.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
 )
 from tests.unit.broker.data_path_fakes import TOPIC, DataPath, leadership
-from tests.unit.broker.partial_services import finished, provide
+from tests.unit.broker.handler_parts import finished
 
 NONE, INVALID = ErrorCode.NONE, ErrorCode.INVALID_REQUEST
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -23,7 +23,6 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 @pytest.fixture
 def broker(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path)
-    provide(path.services, marker_appends=path.marker_appends())
     path.host(leadership(), leadership(1))
     yield path
     path.close()
@@ -43,7 +42,7 @@ def marker(
 
 def write(broker: DataPath, *markers: WritableTxnMarker) -> list[tuple[int, list[tuple[int, int]]]]:
     """Send one request; return each marker's producer id with the partitions' codes."""
-    answer = handle(broker.services, WriteTxnMarkersRequest(markers=list(markers)), broker.context(1))
+    answer = handle(broker.marker_appends(), WriteTxnMarkersRequest(markers=list(markers)), broker.context(1))
     assert isinstance(answer, Pending)
     return [
         (

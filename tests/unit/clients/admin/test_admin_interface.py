@@ -6,8 +6,7 @@ from typing import get_type_hints
 import pytest
 
 from kalda.clients.admin.admin import Admin
-from kalda.clients.admin.admin_config import AdminConfig
-from kalda.clients.admin.admin_options import AdminOptions
+from kalda.clients.admin.admin_config import AdminConfig, AdminOptions
 from kalda.clients.admin.async_admin import AsyncAdmin
 from kalda.clients.errors import ClientConfigError, IllegalStateError
 

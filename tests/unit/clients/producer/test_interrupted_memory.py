@@ -9,9 +9,9 @@ import pytest
 from kalda.clients.producer.buffer_pool import MemoryWaiter
 from kalda.clients.producer.producer import Producer
 from kalda.clients.producer.record_accumulator import RecordAccumulator
+from kalda.clients.producer.send_waits import BlockingWaiter, drive
 from kalda.records.compression import Compression
 from kalda.records.record import Header
-from kalda.runtime.system.clock import monotonic
 from tests.interrupts import interrupted_at
 from tests.unit.clients.producer.producer_fixtures import TIME_MS, TOPIC, accumulator, snapshot
 
@@ -83,7 +83,8 @@ def test_a_caller_that_is_interrupted_in_its_wait_or_behind_it_keeps_no_memory()
             held = MemoryWaiter(16_384, lambda: None)
             assert records.reserve(held)
             timer = threading.Timer(0.0, records.cancel_reservation, (held,))
-            append = partial(producer._append_reserved, 1_000, monotonic() + 30.0, lambda waiter: None)
+            steps = producer._core.reserved(1_000, BlockingWaiter, lambda waiter: None)
+            append = partial(drive, steps, producer._do, 30.0)
             timer.start()
             is_interrupted = interrupted_at(step, append)
             timer.join()

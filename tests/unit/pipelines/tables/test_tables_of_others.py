@@ -1,7 +1,9 @@
 """Delta and Iceberg tables that another engine made, with features and constraints of its own."""
 
+import base64
 import json
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +27,18 @@ from kalda.pipelines.tables import (
     TableError,
     TableSpecError,
     TaskId,
+    delta_table,
     iceberg_table,
     open_table,
 )
+from kalda.pipelines.tables.compaction import Candidate, plan_bins
 from kalda.pipelines.tables.iceberg_files import table_faults
 from kalda.pipelines.tables.iceberg_table import IcebergTable
 from kalda.pipelines.tables.upsert import DELETE, HIDDEN, OFFSET, PARTITION
 from tests.unit.pipelines.tables.table_cases import QUERY, account, append, rows_of, spec_of
 
+BASE_85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
+Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
 COLUMNS = pa.schema([("id", pa.int64()), ("v", pa.string())])
 
 
@@ -97,6 +103,82 @@ def put(
     fitted = table.fit().fit(batch)
     append(table, batch_id, fitted.rows)
     return [each.message for each in fitted.misfits]
+
+
+def deletion_vector(row: int) -> dict[str, object]:
+    """Return a deletion vector with one row, inside the log: a Roaring bitmap in the text form Z85."""
+    bitmap = struct.pack("<IIHHIH", 12346, 1, 0, 0, 16, row)
+    data = struct.pack("<IQI", 1681511377, 1, 0) + bitmap
+    text = base64.b85encode(data + bytes(-len(data) % 4)).decode()
+    return {
+        "storageType": "i",
+        "pathOrInlineDv": text.translate(str.maketrans(BASE_85, Z85)),
+        "sizeInBytes": len(data),
+        "cardinality": 1,
+    }
+
+
+def delete_by_vector(path: str, row: int) -> None:
+    """Delete a row of the file that came last, as Spark does."""
+    log = Path(path) / "_delta_log"
+    version = DeltaTable(path).version()
+    actions = map(json.loads, (log / f"{version:020d}.json").read_text().splitlines())
+    (add,) = [action["add"] for action in actions if "add" in action]
+    remove = {"path": add["path"], "deletionTimestamp": 0, "dataChange": True}
+    with_vector = {**add, "deletionVector": deletion_vector(row)}
+    lines = (json.dumps({"remove": remove}), json.dumps({"add": with_vector}))
+    (log / f"{version + 1:020d}.json").write_text("\n".join(lines) + "\n")
+
+
+def with_vectors(root: Path) -> str:
+    """Return a table that may have deletion vectors, with three files of four rows."""
+    features = ["deletionVectors"]
+    protocol: dict[str, object] = {"minReaderVersion": 3, "minWriterVersion": 7}
+    protocol |= {"readerFeatures": features, "writerFeatures": features}
+    path = delta_log(
+        root,
+        protocol=protocol,
+        fields=[field("id"), field("v", "string")],
+        configuration={"delta.enableDeletionVectors": "true"},
+    )
+    for batch_id in range(3):
+        rows = [{"id": batch_id * 10 + number} for number in range(4)]
+        put(open_table(spec_of(root, TableFormat.DELTA)), rows, COLUMNS, batch_id)
+    return path
+
+
+def test_a_compaction_leaves_files_with_deletion_vectors_alone(tmp_path: Path) -> None:
+    path = with_vectors(tmp_path)
+    delete_by_vector(path, 2)
+    expected = [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, 23]
+    assert expected == [row["id"] for row in foreign_rows(path)]
+
+    result = open_table(spec_of(tmp_path, TableFormat.DELTA)).compact(CompactPolicy(newest_kept_s=0))
+
+    assert (2, 1) == (result.files_removed, result.files_added)
+    assert expected == [row["id"] for row in foreign_rows(path)]
+
+
+@pytest.mark.parametrize("other", ["compaction", "deletion"])
+def test_a_compaction_gives_way_to_another_writer_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: str
+) -> None:
+    """deltalake's own commits both of two compactions, and each row is there twice."""
+    path, spec = with_vectors(tmp_path), spec_of(tmp_path, TableFormat.DELTA)
+    policy = CompactPolicy(newest_kept_s=0)
+
+    def other_first(files: Iterable[Candidate], chosen: CompactPolicy, now_ms: int) -> object:
+        monkeypatch.undo()
+        if other == "compaction":
+            assert 3 == open_table(spec).compact(policy).files_removed
+        else:
+            delete_by_vector(path, 2)
+        return plan_bins(files, chosen, now_ms)
+
+    monkeypatch.setattr(delta_table, "plan_bins", other_first)
+    assert 0 == open_table(spec).compact(policy).files_removed
+    left = [0, 1, 2, 3, 10, 11, 12, 13, 20, 21, *([22] if other == "compaction" else []), 23]
+    assert left == [row["id"] for row in foreign_rows(path)]
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kalda.clients.transaction_control import TransactionHandle
 from kalda.spark.sink.barrier import Barrier, BarrierEndedError
-from kalda.spark.sink.transaction_control import TransactionHandle
 
 FIRST, SECOND = (TransactionHandle("kalda-q-barrier", 1, epoch) for epoch in (3, 4))
 

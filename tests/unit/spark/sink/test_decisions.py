@@ -2,6 +2,7 @@
 
 import pytest
 
+from kalda.clients.transaction_control import TransactionHandle
 from kalda.spark.sink.decisions import (
     BarrierLostError,
     CommitPlan,
@@ -12,7 +13,6 @@ from kalda.spark.sink.decisions import (
 )
 from kalda.spark.sink.markers import StateFormatError
 from kalda.spark.sink.prepared import PreparedHandle
-from kalda.spark.sink.transaction_control import TransactionHandle
 
 BARRIER = TransactionHandle("kalda-q-barrier", 1, 4)
 NEXT_BARRIER = TransactionHandle("kalda-q-barrier", 1, 5)

@@ -26,7 +26,6 @@ from kalda.spark.source.segment_reader import read_in_place
 from kalda.storage.log_types import FetchIsolation
 from tests.runtimes import seeded
 from tests.unit.broker.data_path_fakes import TOPIC_ID, DataPath, leadership
-from tests.unit.broker.partial_services import provide
 
 T = TypeVar("T")
 ORDERS = TopicPartition("orders", 0)
@@ -40,7 +39,6 @@ class InPlaceBroker(DataPath):
         bounds = {"leases_max": 100, "lease_ms": 60_000, "lifetime_ms": 600_000} | limits
         self.grants = LeaseGrants(self.replicas, OsFileSystem(), self.clock, seeded(), LeaseLimits(**bounds))
         self.logs.resources.read_leases = self.grants
-        provide(self.services, lease_grants=self.grants)
         self.host(leadership(0))
         self.configure(segment_bytes=2000, retention_ms=-1)
         self.is_down = False
@@ -73,7 +71,7 @@ class InPlaceBroker(DataPath):
             raise self.failure
         handler = acquire_read_lease if is_acquire else release_read_lease
         received = codec.decode(type(request), 0, codec.encode(request, 0))
-        response = handler.handle(self.services, cast("Any", received), self.context(0))
+        response = handler.handle(self.grants, self.replicas, cast("Any", received), self.context(0))
         return codec.decode(response_class, 0, codec.encode(response, 0))
 
 

@@ -8,19 +8,21 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import RequestContext
 from kalda.broker.requests.refusals import refused_in_steps
 from kalda.broker.security.authorizer import Authorizer
+from kalda.broker.security.delegation_tokens import DelegationTokens
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
+from kalda.protocol.schema import Message
 from kalda.security.acl.model import CLUSTER_NAME, AclOperation, ResourceType
-
-if TYPE_CHECKING:
-    from kalda.broker.requests.services import BrokerServices
+from kalda.settings import BrokerConfig
 
 T = TypeVar("T")
+Request = TypeVar("Request")
 
 Amend = Callable[[Any], Steps[None] | None]
 """Adds to a response what the handler was not asked for, or takes out what the client must not see.
@@ -28,21 +30,30 @@ Amend = Callable[[Any], Steps[None] | None]
 Returns the steps that are left, if there are any."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckParts:
+    """What checks need of a broker."""
+
+    authorizer: Authorizer
+    cache: MetadataCache
+    config: BrokerConfig
+    tokens: DelegationTokens
+
+
 @dataclass(slots=True)
-class Call:
+class Call(Generic[Request]):
     """One request while it is checked. A check may replace `request` and add to `amends`, or refuse."""
 
-    services: "BrokerServices"
-    authorizer: Authorizer
+    parts: CheckParts
     context: RequestContext
-    request: Any
+    request: Request
     amends: list[Amend]
 
     def allows(
         self, operation: AclOperation, resource_type: ResourceType, name: str, *, is_noted: bool = True
     ) -> bool:
         """Whether the client may do an operation on a resource."""
-        return self.authorizer.allows(
+        return self.parts.authorizer.allows(
             self.context.connection, operation, resource_type, name, is_noted=is_noted
         )
 
@@ -50,7 +61,7 @@ class Call:
         """Whether the client may do an operation on the cluster."""
         return self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME, is_noted=is_noted)
 
-    def refusal(self, code: ErrorCode, request: Any = None) -> Steps[Any]:
+    def refusal(self, code: ErrorCode, request: object = None) -> Steps[Message | None]:
         """Return the response that has `code` for everything in a request, or in this one."""
         context = self.context
         refused = self.request if request is None else request
@@ -61,11 +72,14 @@ class Call:
         self.amends.append(lambda response: first_turn(amend(response)))
 
 
-Check = Callable[[Call], Any]
-"""Returns a response if the whole request is refused, else None; or the steps that are left and return it."""
+Refusal: TypeAlias = Message | Steps[Message | None] | None
+"""The response if the whole request is refused, else None; or the steps that are left and return it."""
+
+Check: TypeAlias = Callable[[Call[Any]], Refusal]
+"""Checks one request."""
 
 
-def in_steps(check: Callable[[Call], Steps[Any]]) -> Check:
+def in_steps(check: Callable[[Call[Request]], Steps[Message | None]]) -> Callable[[Call[Request]], Refusal]:
     """Return a check whose first turn is done at once."""
     return lambda call: first_turn(check(call))
 
@@ -81,7 +95,7 @@ def with_changes(message: T, **changes: object) -> T:
 def cluster(operation: AclOperation, code: ErrorCode = ErrorCode.CLUSTER_AUTHORIZATION_FAILED) -> Check:
     """Return a check that the whole request needs an operation on the cluster."""
 
-    def check(call: Call) -> Any:
+    def check(call: Call[Any]) -> Refusal:
         return None if call.allows_cluster(operation) else first_turn(call.refusal(code))
 
     return check
@@ -95,7 +109,7 @@ def whole(
 ) -> Check:
     """Return a check that the whole request needs an operation on the resource that it names."""
 
-    def check(call: Call) -> Any:
+    def check(call: Call[Any]) -> Refusal:
         if call.allows(operation, resource_type, name_of(call.request)):
             return None
         return first_turn(call.refusal(code))
@@ -123,7 +137,7 @@ def each(
     """
 
     @in_steps
-    def check(call: Call) -> Steps[Any]:
+    def check(call: Call[Any]) -> Steps[Message | None]:
         denied: list[Any] = []
         left: list[Any] = []
         for item in getattr(call.request, items) or ():
@@ -135,8 +149,8 @@ def each(
 
 
 def without(
-    call: Call, items: str, results: str, code: ErrorCode, *, denied: list[Any], left: list[Any]
-) -> Steps[Any]:
+    call: Call[Any], items: str, results: str, code: ErrorCode, *, denied: list[Any], left: list[Any]
+) -> Steps[Message | None]:
     """Take denied items out of a request, and have their results in the response carry `code`.
 
     Returns the response if nothing is left of the request.
@@ -154,7 +168,7 @@ def without(
 def in_turn(*checks: Check) -> Check:
     """Return a check that is several, one after the other."""
 
-    def check(call: Call) -> Any:
+    def check(call: Call[Any]) -> Refusal:
         for done, one in enumerate(checks, 1):
             refused = one(call)
             if isinstance(refused, GeneratorType):
@@ -166,14 +180,16 @@ def in_turn(*checks: Check) -> Check:
     return check
 
 
-def _go_on(call: Call, steps: Steps[Any], checks: Sequence[Check]) -> Steps[Any]:
+def _go_on(call: Call[Any], steps: Steps[Message | None], checks: Sequence[Check]) -> Steps[Message | None]:
     refused = yield from steps
     for one in checks:
         if refused is not None:
             break
-        refused = one(call)
-        if isinstance(refused, GeneratorType):
-            refused = yield from refused
+        result = one(call)
+        if isinstance(result, GeneratorType):
+            result = yield from result
+        assert result is None or isinstance(result, Message), f"a check returned {result!r:.200}"
+        refused = result
     return refused
 
 

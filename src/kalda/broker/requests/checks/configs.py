@@ -5,6 +5,7 @@ from typing import Any, Final
 from kalda.broker.requests.checks.check import Call, Check, in_steps, without
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps
+from kalda.protocol.schema import Message
 from kalda.security.acl.model import CLUSTER_NAME, AclOperation, ResourceType
 
 _TOPIC, _GROUP = 2, 32
@@ -20,7 +21,7 @@ def of_resources(operation: AclOperation, results: str) -> Check:
     """Return a check of each resource whose settings a request reads or changes."""
 
     @in_steps
-    def check(call: Call) -> Steps[Any]:
+    def check(call: Call[Any]) -> Steps[Message | None]:
         denied: dict[ErrorCode, list[Any]] = {}
         left: list[Any] = []
         for resource in call.request.resources:
@@ -30,7 +31,7 @@ def of_resources(operation: AclOperation, results: str) -> Check:
             )
             name = CLUSTER_NAME if kind is ResourceType.CLUSTER else resource.resource_name
             (left if call.allows(operation, kind, name) else denied.setdefault(code, [])).append(resource)
-        refused: Any = None
+        refused: Message | None = None
         for code, resources in denied.items():
             earlier = refused
             refused = yield from without(call, "resources", results, code, denied=resources, left=left)

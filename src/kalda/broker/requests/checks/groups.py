@@ -2,19 +2,29 @@
 
 from typing import Any, Final
 
-from kalda.broker.requests.checks.check import Call, Check, each, in_steps, whole, with_changes
+from kalda.broker.requests.checks.check import Call, Check, Refusal, each, in_steps, whole, with_changes
 from kalda.broker.requests.requested_partitions import PARTITIONS_PER_STEP
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
+from kalda.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from kalda.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kalda.protocol.messages.find_coordinator import FindCoordinatorRequest
+from kalda.protocol.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from kalda.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
     OffsetFetchRequestTopics,
+    OffsetFetchResponse,
     OffsetFetchResponseGroup,
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
+from kalda.protocol.schema import Message
 from kalda.security.acl.model import RESOURCE_OPERATIONS, AclOperation, ResourceType
 
 GROUP: Final = ResourceType.GROUP
@@ -40,24 +50,24 @@ def described(items: str) -> Check:
     """Return a check of each group to describe, which fills in the authorized operations."""
     check_each = named(AclOperation.DESCRIBE, items, "groups")
 
-    def check(call: Call) -> Any:
+    def check(call: Call[Any]) -> Refusal:
         call.amend_in_steps(lambda response: _set_operations(call, response))
         return check_each(call)
 
     return check
 
 
-def _set_operations(call: Call, response: Any) -> Steps[None]:
+def _set_operations(call: Call[Any], response: Any) -> Steps[None]:
     for group in response.groups:
         yield
         if group.authorized_operations != AUTHORIZED_OPERATIONS_UNKNOWN:
-            group.authorized_operations = call.authorizer.operations(
+            group.authorized_operations = call.parts.authorizer.operations(
                 call.context.connection, GROUP, group.group_id, RESOURCE_OPERATIONS[GROUP]
             )
 
 
 @in_steps
-def consumer_group_heartbeat(call: Call) -> Steps[Any]:
+def consumer_group_heartbeat(call: Call[ConsumerGroupHeartbeatRequest]) -> Steps[Message | None]:
     """Demand READ on the group and DESCRIBE on each topic that is named: the assignment shows topics.
 
     Topics that a regular expression finds are filtered where it is resolved.
@@ -75,14 +85,16 @@ def consumer_group_heartbeat(call: Call) -> Steps[Any]:
     return None
 
 
-def consumer_group_describe(call: Call) -> Any:
+def consumer_group_describe(call: Call[ConsumerGroupDescribeRequest]) -> Refusal:
     """Demand DESCRIBE on each group and on every topic that its members have; else the members are hidden."""
     refused = described("group_ids")(call)
     call.amends.insert(0, lambda response: first_turn(_hide_members(call, response)))
     return refused
 
 
-def _hide_members(call: Call, response: Any) -> Steps[None]:
+def _hide_members(
+    call: Call[ConsumerGroupDescribeRequest], response: ConsumerGroupDescribeResponse
+) -> Steps[None]:
     for group in response.groups:
         yield
         topics = {
@@ -97,12 +109,12 @@ def _hide_members(call: Call, response: Any) -> Steps[None]:
             group.error_message = "The group has topics that the client is not authorized to describe."
 
 
-def list_groups(call: Call) -> Any:
+def list_groups(call: Call[ListGroupsRequest]) -> Refusal:
     """Hide groups without DESCRIBE from clients that may not describe the cluster."""
     if call.allows_cluster(AclOperation.DESCRIBE, is_noted=False):
         return None
 
-    def amend(response: Any) -> Steps[None]:
+    def amend(response: ListGroupsResponse) -> Steps[None]:
         visible = []
         for group in response.groups:
             yield
@@ -114,7 +126,7 @@ def list_groups(call: Call) -> Any:
     return None
 
 
-def find_coordinator(call: Call) -> Any:
+def find_coordinator(call: Call[FindCoordinatorRequest]) -> Refusal:
     """Demand DESCRIBE on each group or transactional id."""
     is_transaction = call.request.key_type == _TRANSACTIONS
     kind = ResourceType.TRANSACTIONAL_ID if is_transaction else GROUP
@@ -127,7 +139,7 @@ def find_coordinator(call: Call) -> Any:
 
 
 @in_steps
-def offset_fetch(call: Call) -> Steps[Any]:
+def offset_fetch(call: Call[OffsetFetchRequest]) -> Steps[Message | None]:
     """Demand DESCRIBE on the group and on each topic; topics that were not named are left out."""
     if call.context.api_version < _MANY_GROUPS_FROM:
         return (yield from _offset_fetch_of_one(call))
@@ -143,14 +155,14 @@ def offset_fetch(call: Call) -> Steps[Any]:
             for topic in group.topics:
                 yield
                 # From version 10 on, topics have ids. What has no name stays, and is unknown to the handler.
-                topic.name = topic.name or call.services.metadata_cache.topic_name(topic.topic_id) or ""
+                topic.name = topic.name or call.parts.cache.topic_name(topic.topic_id) or ""
             group, denied[group.group_id] = yield from _without_hidden(
                 call, group, OffsetFetchResponseTopics, OffsetFetchResponsePartitions
             )
         groups.append(group)
     call.request = with_changes(call.request, groups=groups)
 
-    def amend(response: Any) -> Steps[None]:
+    def amend(response: OffsetFetchResponse) -> Steps[None]:
         for group in response.groups:
             # Also where topics were named: a request may name a group twice, once for all of its topics.
             visible = yield from _visible(call, group.topics)
@@ -161,7 +173,7 @@ def offset_fetch(call: Call) -> Steps[Any]:
     return None
 
 
-def _offset_fetch_of_one(call: Call) -> Steps[Any]:
+def _offset_fetch_of_one(call: Call[OffsetFetchRequest]) -> Steps[Message | None]:
     request = call.request
     if not call.allows(AclOperation.DESCRIBE, GROUP, request.group_id):
         return (yield from call.refusal(DENIED))
@@ -176,7 +188,7 @@ def _offset_fetch_of_one(call: Call) -> Steps[Any]:
 
 
 def _without_hidden(
-    call: Call, asked: Any, topic_class: Any, partition_class: Any
+    call: Call[Any], asked: Any, topic_class: Any, partition_class: Any
 ) -> Steps[tuple[Any, list[Any]]]:
     """Return a request, or its part for a group, without topics that are hidden, and the answers of those."""
     visible, denied = [], []
@@ -208,15 +220,15 @@ def _identity(topic: Any) -> dict[str, Any]:
     return {"name": topic.name}
 
 
-def _may_describe(call: Call, topic: str) -> bool:
+def _may_describe(call: Call[Any], topic: str) -> bool:
     return call.allows(AclOperation.DESCRIBE, ResourceType.TOPIC, topic)
 
 
-def _show_visible(call: Call, response: Any) -> Steps[None]:
+def _show_visible(call: Call[OffsetFetchRequest], response: OffsetFetchResponse) -> Steps[None]:
     response.topics = yield from _visible(call, response.topics)
 
 
-def _visible(call: Call, topics: list[Any]) -> Steps[list[Any]]:
+def _visible(call: Call[Any], topics: list[Any]) -> Steps[list[Any]]:
     visible = []
     for topic in topics:
         yield

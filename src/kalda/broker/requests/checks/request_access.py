@@ -1,23 +1,18 @@
 """Checks the requests of a broker by what their handlers declare, as in Kafka's ``KafkaApis``."""
 
 from types import GeneratorType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kalda.broker.requests.api import RequestContext
-from kalda.broker.requests.checks.check import Call
-from kalda.broker.security.authorizer import Authorizer
+from kalda.broker.requests.checks.check import Call, CheckParts
 from kalda.common.turns import Steps, result_of
-
-if TYPE_CHECKING:
-    from kalda.broker.requests.services import BrokerServices
 
 
 class RequestAccess:
     """Checks the requests of one broker."""
 
-    def __init__(self, services: "BrokerServices", authorizer: Authorizer) -> None:
-        self._services: Final = services
-        self._authorizer: Final = authorizer
+    def __init__(self, parts: CheckParts) -> None:
+        self._parts: Final = parts
 
     def before(self, context: RequestContext) -> Any:
         """Check the decoded request of a context; return a response if it is refused, else None.
@@ -28,7 +23,7 @@ class RequestAccess:
         check = context.api.handler.access
         if check is None:
             return None
-        call = Call(self._services, self._authorizer, context, context.message, [])
+        call = Call(self._parts, context, context.message, [])
         refused = check(call)
         if isinstance(refused, GeneratorType):
             return _rest(call, refused)
@@ -50,11 +45,11 @@ class RequestAccess:
                     yield from steps
 
 
-def _rest(call: Call, check: Steps[Any]) -> Steps[Any]:
+def _rest(call: Call[Any], check: Steps[Any]) -> Steps[Any]:
     return _checked(call, (yield from check))
 
 
-def _checked(call: Call, refused: Any) -> Any:
+def _checked(call: Call[Any], refused: Any) -> Any:
     call.context.message = call.request
     call.context.amends = call.amends if refused is None else None
     return refused

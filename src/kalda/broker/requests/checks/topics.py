@@ -2,18 +2,24 @@
 
 from typing import Any, Final
 
-from kalda.broker.requests.checks.check import Call, Check, each, in_steps, with_changes, without
+from kalda.broker.requests.checks.check import Call, Check, Refusal, each, in_steps, with_changes, without
 from kalda.broker.requests.requested_partitions import take_unnamed
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps
 from kalda.common.types import ZERO_UUID
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
-from kalda.protocol.messages.delete_topics import DeletableTopicResult
+from kalda.protocol.messages.acquire_read_lease import AcquireReadLeaseRequest
+from kalda.protocol.messages.create_topics import CreateTopicsRequest, CreateTopicsResponse
+from kalda.protocol.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest
+from kalda.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kalda.protocol.messages.describe_topic_partitions import (
+    DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
     TopicRequest,
 )
-from kalda.protocol.messages.metadata import MetadataResponseTopic
+from kalda.protocol.messages.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
+from kalda.protocol.messages.offset_for_leader_epoch import OffsetForLeaderEpochRequest
+from kalda.protocol.schema import Message
 from kalda.security.acl.model import CLUSTER_NAME, RESOURCE_OPERATIONS, AclOperation, ResourceType
 
 TOPIC: Final = ResourceType.TOPIC
@@ -33,11 +39,11 @@ def named_from(version: int) -> Check:
     """Return a check that names the topics of a commit by id from a version on, and refuses unknown ids."""
 
     @in_steps
-    def check(call: Call) -> Steps[Any]:
+    def check(call: Call[Any]) -> Steps[Message | None]:
         if call.context.api_version < version:
             return None
         topics = list(call.request.topics)
-        unknown = yield from take_unnamed(call.services.metadata_cache, topics)
+        unknown = yield from take_unnamed(call.parts.cache, topics)
         code = ErrorCode.UNKNOWN_TOPIC_ID
         return (yield from without(call, "topics", "topics", code, denied=unknown, left=topics))
 
@@ -45,14 +51,14 @@ def named_from(version: int) -> Check:
 
 
 @in_steps
-def metadata(call: Call) -> Steps[Any]:
+def metadata(call: Call[MetadataRequest]) -> Steps[Message | None]:
     """Hide topics without DESCRIBE, create none without CREATE, and fill in the authorized operations."""
     request = call.request
     call.amend_in_steps(lambda response: _set_operations(call, request, response))
     if request.topics is None or (call.context.api_version == 0 and not request.topics):
         call.amend_in_steps(lambda response: _hide_topics(call, response))
         return None
-    cache = call.services.metadata_cache
+    cache = call.parts.cache
     refused: list[MetadataResponseTopic] = []
     left = []
     for topic in request.topics:
@@ -72,25 +78,26 @@ def metadata(call: Call) -> Steps[Any]:
     return None
 
 
-def _may_see(call: Call, request: Any, name: str) -> bool:
+def _may_see(call: Call[MetadataRequest], request: MetadataRequest, name: str) -> bool:
     """Whether a client may see a topic, and create it if its request would."""
     if not call.allows(AclOperation.DESCRIBE, TOPIC, name):
         return False
-    services = call.services
-    creates = request.allow_auto_topic_creation and services.config.auto_create_topics_enable
-    if not creates or name in services.metadata_cache:
+    creates = request.allow_auto_topic_creation and call.parts.config.auto_create_topics_enable
+    if not creates or name in call.parts.cache:
         return True
     return call.allows_cluster(AclOperation.CREATE, is_noted=False) or call.allows(
         AclOperation.CREATE, TOPIC, name
     )
 
 
-def _add_topics(call: Call, response: Any, refused: list[Any], *, is_alone: bool) -> None:
+def _add_topics(
+    call: Call[MetadataRequest], response: MetadataResponse, refused: list[Any], *, is_alone: bool
+) -> None:
     found = [] if is_alone and call.context.api_version == 0 else response.topics
     response.topics = [*found, *refused]
 
 
-def _hide_topics(call: Call, response: Any) -> Steps[None]:
+def _hide_topics(call: Call[MetadataRequest], response: MetadataResponse) -> Steps[None]:
     visible = []
     for topic in response.topics:
         yield
@@ -99,36 +106,40 @@ def _hide_topics(call: Call, response: Any) -> Steps[None]:
     response.topics = visible
 
 
-def _set_operations(call: Call, request: Any, response: Any) -> Steps[None]:
+def _set_operations(
+    call: Call[MetadataRequest], request: MetadataRequest, response: MetadataResponse
+) -> Steps[None]:
     if request.include_cluster_authorized_operations and call.context.api_version in _CLUSTER_OPERATIONS:
         response.cluster_authorized_operations = cluster_operations(call)
     if request.include_topic_authorized_operations:
         yield from _set_topic_operations(call, response)
 
 
-def _set_topic_operations(call: Call, response: Any) -> Steps[None]:
+def _set_topic_operations(call: Call[Any], response: Any) -> Steps[None]:
     for topic in response.topics:
         yield
         if topic.error_code == DENIED or topic.name is None:
             topic.topic_authorized_operations = AUTHORIZED_OPERATIONS_UNKNOWN
         else:
-            topic.topic_authorized_operations = call.authorizer.operations(
+            topic.topic_authorized_operations = call.parts.authorizer.operations(
                 call.context.connection, TOPIC, topic.name, RESOURCE_OPERATIONS[TOPIC]
             )
 
 
-def cluster_operations(call: Call) -> int:
+def cluster_operations(call: Call[Any]) -> int:
     """Return what a client may do with the cluster; nothing if it may not even see that."""
     if not call.allows_cluster(AclOperation.DESCRIBE, is_noted=False):
         return 0
     kind = ResourceType.CLUSTER
-    return call.authorizer.operations(call.context.connection, kind, CLUSTER_NAME, RESOURCE_OPERATIONS[kind])
+    return call.parts.authorizer.operations(
+        call.context.connection, kind, CLUSTER_NAME, RESOURCE_OPERATIONS[kind]
+    )
 
 
-def describe_cluster(call: Call) -> Any:
+def describe_cluster(call: Call[DescribeClusterRequest]) -> Refusal:
     """Fill in the authorized operations."""
 
-    def amend(response: Any) -> None:
+    def amend(response: DescribeClusterResponse) -> None:
         if response.cluster_authorized_operations != AUTHORIZED_OPERATIONS_UNKNOWN:
             response.cluster_authorized_operations = cluster_operations(call)
 
@@ -136,7 +147,7 @@ def describe_cluster(call: Call) -> Any:
     return None
 
 
-def describe_topic_partitions(call: Call) -> Any:
+def describe_topic_partitions(call: Call[DescribeTopicPartitionsRequest]) -> Refusal:
     """Hide topics without DESCRIBE: named ones have an error, others are left out."""
     call.amend_in_steps(lambda response: _set_topic_operations(call, response))
     if call.request.topics:
@@ -145,12 +156,12 @@ def describe_topic_partitions(call: Call) -> Any:
 
 
 @in_steps
-def _visible_topics(call: Call) -> Steps[Any]:
+def _visible_topics(call: Call[DescribeTopicPartitionsRequest]) -> Steps[Message | None]:
     """Name the topics that a client may see, where it names none."""
     # Before paging, so that neither a cursor nor a short page shows that a hidden topic exists.
     cursor = call.request.cursor
     visible = []
-    for name in call.services.metadata_cache.topic_names:
+    for name in call.parts.cache.topic_names:
         yield
         if (cursor is None or name >= cursor.topic_name) and call.allows(
             AclOperation.DESCRIBE, TOPIC, name, is_noted=False
@@ -165,7 +176,7 @@ def _visible_topics(call: Call) -> Steps[Any]:
     return None
 
 
-def create_topics(call: Call) -> Any:
+def create_topics(call: Call[CreateTopicsRequest]) -> Refusal:
     """Demand CREATE on the cluster or on each topic; hide the settings of topics without DESCRIBE_CONFIGS."""
     if call.context.api_version >= _CONFIGS_IN_ANSWER_FROM:
         call.amend_in_steps(lambda response: _hide_configs(call, response))
@@ -174,7 +185,7 @@ def create_topics(call: Call) -> Any:
     return by_name(AclOperation.CREATE)(call)
 
 
-def _hide_configs(call: Call, response: Any) -> Steps[None]:
+def _hide_configs(call: Call[CreateTopicsRequest], response: CreateTopicsResponse) -> Steps[None]:
     for topic in response.topics:
         yield
         if not topic.error_code and not call.allows(
@@ -186,9 +197,9 @@ def _hide_configs(call: Call, response: Any) -> Steps[None]:
 
 
 @in_steps
-def delete_topics(call: Call) -> Steps[Any]:
+def delete_topics(call: Call[DeleteTopicsRequest]) -> Steps[Message | None]:
     """Demand DELETE on each topic, and DESCRIBE too on one that is named by its id, which shows its name."""
-    request, cache = call.request, call.services.metadata_cache
+    request, cache = call.request, call.parts.cache
     refused = []
     states, names = [], []
     for state in request.topics:
@@ -219,7 +230,7 @@ def delete_topics(call: Call) -> Steps[Any]:
     return None
 
 
-def offset_for_leader_epoch(call: Call) -> Any:
+def offset_for_leader_epoch(call: Call[OffsetForLeaderEpochRequest]) -> Refusal:
     """Let brokers ask about everything, and others about topics with DESCRIBE."""
     if call.allows_cluster(AclOperation.CLUSTER_ACTION, is_noted=False):
         return None
@@ -227,9 +238,9 @@ def offset_for_leader_epoch(call: Call) -> Any:
 
 
 @in_steps
-def read_leases(call: Call) -> Steps[Any]:
+def read_leases(call: Call[AcquireReadLeaseRequest]) -> Steps[Message | None]:
     """Demand READ on each topic, which a request names or gives the id of."""
-    cache = call.services.metadata_cache
+    cache = call.parts.cache
     denied: list[Any] = []
     left: list[Any] = []
     for topic in call.request.topics:

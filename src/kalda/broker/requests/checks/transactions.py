@@ -1,12 +1,24 @@
 """Checks of requests about transactions and producer ids."""
 
-from typing import Any, Final
+from typing import Final
 
-from kalda.broker.requests.checks.check import Call, Check, each, in_steps, whole
+from kalda.broker.requests.checks.check import Call, Check, Refusal, each, in_steps, whole
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
+from kalda.protocol.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from kalda.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+)
+from kalda.protocol.messages.init_producer_id import InitProducerIdRequest
+from kalda.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+from kalda.protocol.messages.write_txn_markers import WriteTxnMarkersRequest
+from kalda.protocol.schema import Message
 from kalda.security.acl.model import AclOperation, ResourceType
 
 TRANSACTIONAL_ID: Final = ResourceType.TRANSACTIONAL_ID
@@ -19,7 +31,7 @@ def of_request() -> Check:
     return whole(AclOperation.WRITE, TRANSACTIONAL_ID, lambda request: request.transactional_id, DENIED)
 
 
-def init_producer_id(call: Call) -> Any:
+def init_producer_id(call: Call[InitProducerIdRequest]) -> Refusal:
     """Demand WRITE on the transactional id; without one, IDEMPOTENT_WRITE or WRITE on any topic (KIP-679).
 
     A transaction without a time-out, or one that is kept open, also needs TWO_PHASE_COMMIT (KIP-939): it
@@ -35,14 +47,14 @@ def init_producer_id(call: Call) -> Any:
         return first_turn(call.refusal(DENIED))
     is_allowed = call.allows_cluster(
         AclOperation.IDEMPOTENT_WRITE, is_noted=False
-    ) or call.authorizer.allows_any(call.context.connection, AclOperation.WRITE, ResourceType.TOPIC)
+    ) or call.parts.authorizer.allows_any(call.context.connection, AclOperation.WRITE, ResourceType.TOPIC)
     # Asked once more, so that the denial is noted.
     if is_allowed or call.allows_cluster(AclOperation.IDEMPOTENT_WRITE):
         return None
     return first_turn(call.refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED))
 
 
-def write_txn_markers(call: Call) -> Any:
+def write_txn_markers(call: Call[WriteTxnMarkersRequest]) -> Refusal:
     """Demand ALTER or CLUSTER_ACTION on the cluster: administrators abort transactions by it (KIP-664)."""
     if call.allows_cluster(AclOperation.ALTER, is_noted=False) or call.allows_cluster(
         AclOperation.CLUSTER_ACTION
@@ -52,7 +64,7 @@ def write_txn_markers(call: Call) -> Any:
 
 
 @in_steps
-def add_partitions_to_txn(call: Call) -> Steps[Any]:
+def add_partitions_to_txn(call: Call[AddPartitionsToTxnRequest]) -> Steps[Message | None]:
     """Demand WRITE on the transactional id and every topic, of clients; CLUSTER_ACTION of brokers.
 
     One topic that is denied keeps all others away: they get OPERATION_NOT_ATTEMPTED, or the error of a
@@ -75,23 +87,21 @@ def add_partitions_to_txn(call: Call) -> Steps[Any]:
     if not denied:
         return None
     response = yield from call.refusal(ErrorCode.OPERATION_NOT_ATTEMPTED)
-    for topic in response.results_by_topic_v3_and_below:
-        for partition in topic.results_by_partition:
+    assert isinstance(response, AddPartitionsToTxnResponse), "the refusal is a response of the same API"
+    for refused in response.results_by_topic_v3_and_below:
+        for partition in refused.results_by_partition:
             yield
-            if topic.name in denied:
+            if refused.name in denied:
                 partition.partition_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-            elif (
-                call.services.metadata_cache.partition(TopicPartition(topic.name, partition.partition_index))
-                is None
-            ):
+            elif call.parts.cache.partition(TopicPartition(refused.name, partition.partition_index)) is None:
                 partition.partition_error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return response
 
 
-def describe_transactions(call: Call) -> Any:
+def describe_transactions(call: Call[DescribeTransactionsRequest]) -> Refusal:
     """Demand DESCRIBE on each transactional id; hide their topics without DESCRIBE."""
 
-    def amend(response: Any) -> Steps[None]:
+    def amend(response: DescribeTransactionsResponse) -> Steps[None]:
         for state in response.transaction_states:
             yield
             state.topics = [
@@ -111,10 +121,10 @@ def describe_transactions(call: Call) -> Any:
     )(call)
 
 
-def list_transactions(call: Call) -> Any:
+def list_transactions(call: Call[ListTransactionsRequest]) -> Refusal:
     """Hide transactional ids without DESCRIBE."""
 
-    def amend(response: Any) -> Steps[None]:
+    def amend(response: ListTransactionsResponse) -> Steps[None]:
         visible = []
         for state in response.transaction_states:
             yield

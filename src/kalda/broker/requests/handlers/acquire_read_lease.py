@@ -5,12 +5,13 @@ Fetch would not give: `_acquire` is the place of the check of READ on the topic,
 fetches, and the file system decides whether the client can open the files at all.
 """
 
+from functools import partial
 from typing import Final
 
-from kalda.broker.leases.lease_grants import LEASE_ERRORS, FoundSegment, Grant
+from kalda.broker.leases.lease_grants import LEASE_ERRORS, FoundSegment, Grant, LeaseGrants
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.host_identity import host_id
@@ -34,7 +35,10 @@ PARTITIONS_MAX: Final = 100
 
 
 def handle(
-    services: BrokerServices, request: AcquireReadLeaseRequest, context: RequestContext
+    lease_grants: LeaseGrants | None,
+    replicas: ReplicaManager,
+    request: AcquireReadLeaseRequest,
+    context: RequestContext,
 ) -> AcquireReadLeaseResponse:
     """Grant or extend each lease, or return the error for its partition."""
     if sum(len(topic.partitions) for topic in request.topics) > PARTITIONS_MAX:
@@ -46,7 +50,9 @@ def handle(
             LeasedTopic(
                 topic=topic.topic,
                 topic_id=topic.topic_id,
-                partitions=[_acquire(services, topic, wanted, isolation) for wanted in topic.partitions],
+                partitions=[
+                    _acquire(lease_grants, replicas, topic, wanted, isolation) for wanted in topic.partitions
+                ],
             )
             for topic in request.topics
         ]
@@ -54,17 +60,20 @@ def handle(
 
 
 def _acquire(
-    services: BrokerServices, topic: LeaseTopic, wanted: LeasePartition, isolation: FetchIsolation
+    grants: LeaseGrants | None,
+    replicas: ReplicaManager,
+    topic: LeaseTopic,
+    wanted: LeasePartition,
+    isolation: FetchIsolation,
 ) -> LeasedPartition:
     topic_partition = TopicPartition(topic.topic, wanted.partition)
-    grants = services.lease_grants
     try:
         if grants is None:
             raise ApiError(
                 ErrorCode.POLICY_VIOLATION,
                 "`kalda.read.lease.enable`=false: this broker grants no read leases.",
             )
-        partition = services.replica_manager.partition(topic_partition)
+        partition = replicas.partition(topic_partition)
         if is_other_topic(topic.topic_id, partition.topic_id):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID)
         if wanted.lease_id != NO_LEASE:
@@ -147,7 +156,7 @@ def error_response(request: AcquireReadLeaseRequest, code: ErrorCode) -> Acquire
 HANDLER: Final = ApiHandler(
     key=ApiKey.ACQUIRE_READ_LEASE,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.lease_grants, services.replica_manager),
     error_response=error_response,
     access=topic_checks.read_leases,
 )

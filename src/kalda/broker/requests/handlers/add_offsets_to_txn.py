@@ -5,16 +5,18 @@ INVALID_PRODUCER_EPOCH for a fenced producer. v3 is flexible. v4 may return TRAN
 which this broker never does.
 """
 
+from functools import partial
 from typing import Final
 
+from kalda.broker.internal_topics.internal_topics import InternalTopics
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.checks import transactions as transaction_checks
 from kalda.broker.requests.checks.check import in_turn
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
@@ -23,7 +25,10 @@ FENCED_FROM: Final = 2
 
 
 def handle(
-    services: BrokerServices, request: AddOffsetsToTxnRequest, context: RequestContext
+    coordinator: TransactionCoordinator,
+    internal_topics: InternalTopics,
+    request: AddOffsetsToTxnRequest,
+    context: RequestContext,
 ) -> Pending[AddOffsetsToTxnResponse]:
     """Add the group's partition to the transaction."""
 
@@ -33,10 +38,10 @@ def handle(
             code = ErrorCode.INVALID_PRODUCER_EPOCH
         return AddOffsetsToTxnResponse(error_code=code)
 
-    decided = services.transaction_coordinator.add_partitions(
+    decided = coordinator.add_partitions(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
-        [services.internal_topics.offsets_partition(request.group_id)],
+        [internal_topics.offsets_partition(request.group_id)],
     )
     return decided.then(answer)
 
@@ -49,7 +54,7 @@ def error_response(request: AddOffsetsToTxnRequest, code: ErrorCode) -> AddOffse
 HANDLER: Final = ApiHandler(
     key=ApiKey.ADD_OFFSETS_TO_TXN,
     versions=(0, 4),
-    handle=handle,
+    build=lambda services: partial(handle, services.transaction_coordinator, services.internal_topics),
     error_response=error_response,
     access=in_turn(transaction_checks.of_request(), group_checks.MEMBERS),
 )

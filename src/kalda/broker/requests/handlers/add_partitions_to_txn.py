@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import INTERNAL_TOPICS
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -19,6 +19,7 @@ from kalda.common.pending import Pending, gather
 from kalda.common.turns import Steps, first_turn, result_of
 from kalda.common.types import TopicPartition
 from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
 from kalda.protocol.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
@@ -40,19 +41,25 @@ Answer = Pending[AddPartitionsToTxnResponse]
 
 
 def handle(
-    services: BrokerServices, request: AddPartitionsToTxnRequest, context: RequestContext
+    coordinator: TransactionCoordinator,
+    cache: MetadataCache,
+    request: AddPartitionsToTxnRequest,
+    context: RequestContext,
 ) -> Answer | Steps[Answer]:
     """Add a client's partitions to its transaction, or add or verify those that another broker sends."""
     if context.api_version >= BATCHED_FROM:
-        return first_turn(_handle_batch(services, request, context.api_version))
-    return first_turn(_handle_client(services, request, context.api_version))
+        return first_turn(_handle_batch(coordinator, cache, request, context.api_version))
+    return first_turn(_handle_client(cache, coordinator, request, context.api_version))
 
 
 def _handle_client(
-    services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
+    cache: MetadataCache,
+    coordinator: TransactionCoordinator,
+    request: AddPartitionsToTxnRequest,
+    version: int,
 ) -> Steps[Answer]:
     partitions = yield from _partitions(request.v3_and_below_topics)
-    codes = yield from _refused(services, partitions, is_client=True)
+    codes = yield from _refused(cache, partitions, is_client=True)
     if codes is not None:
         refused = yield from _results(codes)
         return Pending.of(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=refused))
@@ -64,7 +71,7 @@ def _handle_client(
         results = result_of(_results(dict.fromkeys(partitions, code)))
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results)
 
-    decided = services.transaction_coordinator.add_partitions(
+    decided = coordinator.add_partitions(
         request.v3_and_below_transactional_id,
         Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
         partitions,
@@ -73,13 +80,16 @@ def _handle_client(
 
 
 def _handle_batch(
-    services: BrokerServices, request: AddPartitionsToTxnRequest, version: int
+    coordinator: TransactionCoordinator,
+    cache: MetadataCache,
+    request: AddPartitionsToTxnRequest,
+    version: int,
 ) -> Steps[Answer]:
     """Return a result for each transaction; the slowest one completes the response."""
     results = []
     for transaction in request.transactions:
         yield
-        codes = yield from _ask(services, transaction)
+        codes = yield from _ask(coordinator, cache, transaction)
         if codes.is_done:
             result = yield from _result(transaction.transactional_id, version, codes)
             results.append(Pending.of(result))
@@ -100,12 +110,13 @@ def _whole_result(transactional_id: str, version: int, codes: Pending[Codes]) ->
     return result_of(_result(transactional_id, version, codes))
 
 
-def _ask(services: BrokerServices, transaction: AddPartitionsToTxnTransaction) -> Steps[Pending[Codes]]:
+def _ask(
+    coordinator: TransactionCoordinator, cache: MetadataCache, transaction: AddPartitionsToTxnTransaction
+) -> Steps[Pending[Codes]]:
     """Add or verify the partitions of one transaction."""
     partitions = yield from _partitions(transaction.topics)
     producer = Identity(transaction.producer_id, transaction.producer_epoch)
-    coordinator = services.transaction_coordinator
-    codes = yield from _refused(services, partitions, is_client=False)
+    codes = yield from _refused(cache, partitions, is_client=False)
     if codes is not None:
         return Pending.of(codes)
     if transaction.verify_only:
@@ -127,7 +138,7 @@ def _as_known(codes: Codes, version: int) -> Codes:
 
 
 def _refused(
-    services: BrokerServices, partitions: Sequence[TopicPartition], *, is_client: bool
+    cache: MetadataCache, partitions: Sequence[TopicPartition], *, is_client: bool
 ) -> Steps[Codes | None]:
     """Return an error for each partition if one of them cannot be part of a transaction; else None."""
     wrong: Codes = {}
@@ -136,7 +147,7 @@ def _refused(
         if is_client and each.topic in INTERNAL_TOPICS:
             # Only AddOffsetsToTxn adds the partition of a group's offsets.
             wrong[each] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-        elif services.metadata_cache.partition(each) is None:
+        elif cache.partition(each) is None:
             wrong[each] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if not wrong:
         return None
@@ -181,7 +192,7 @@ def error_response(request: AddPartitionsToTxnRequest, code: ErrorCode) -> AddPa
 HANDLER: Final = ApiHandler(
     key=ApiKey.ADD_PARTITIONS_TO_TXN,
     versions=(0, 5),
-    handle=handle,
+    build=lambda services: partial(handle, services.transaction_coordinator, services.metadata_cache),
     error_response=error_response,
     access=transaction_checks.add_partitions_to_txn,
 )

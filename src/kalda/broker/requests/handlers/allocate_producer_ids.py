@@ -3,13 +3,15 @@
 Only the controller serves it. Without it no producer that is idempotent could begin at such a broker.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import CLUSTER_ACTION
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.transactions.producer_ids import ProducerIds
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.controller.driver import ControllerDriver
 from kalda.protocol.messages.allocate_producer_ids import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -18,12 +20,15 @@ from kalda.zookeeper.errors import ZooKeeperError
 
 
 async def handle(
-    services: BrokerServices, request: AllocateProducerIdsRequest, context: RequestContext
+    controller: ControllerDriver,
+    producer_ids: ProducerIds,
+    request: AllocateProducerIdsRequest,
+    context: RequestContext,
 ) -> AllocateProducerIdsResponse:
     """Allocate a block for the broker."""
-    await services.controller.check_registration(request.broker_id, request.broker_epoch)
+    await controller.check_registration(request.broker_id, request.broker_epoch)
     try:
-        block = await services.producer_ids.block_for(request.broker_id)
+        block = await producer_ids.block_for(request.broker_id)
     except ZooKeeperError:
         # The broker asks again.
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -40,7 +45,7 @@ def error_response(request: AllocateProducerIdsRequest, code: ErrorCode) -> Allo
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALLOCATE_PRODUCER_IDS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller, services.producer_ids),
     error_response=error_response,
     access=CLUSTER_ACTION,
     is_of_brokers=True,

@@ -5,11 +5,13 @@ An entity with an impossible change keeps all its quotas; the changes of other e
 """
 
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.client_throttle import ClientThrottle
+from kalda.broker.security.stored_quotas import StoredQuotas
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
@@ -21,7 +23,7 @@ from kalda.protocol.messages.alter_client_quotas import (
 )
 from kalda.security.acl.model import AclOperation
 from kalda.security.quota.connection_rates import plain_address
-from kalda.security.quota.entity import IP, QuotaEntity
+from kalda.security.quota.entity import DEFAULT, IP, QuotaEntity
 from kalda.security.quota.settings import quota_text
 
 Names = tuple[tuple[str, str | None], ...]
@@ -29,7 +31,7 @@ Names = tuple[tuple[str, str | None], ...]
 
 
 async def handle(
-    services: BrokerServices, request: AlterClientQuotasRequest, context: RequestContext
+    quotas: StoredQuotas, throttle: ClientThrottle, request: AlterClientQuotasRequest, context: RequestContext
 ) -> AlterClientQuotasResponse:
     """Check and make the changes."""
     counts = Counter(map(_names, request.entries))
@@ -41,14 +43,16 @@ async def handle(
         try:
             if counts[names] > 1:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "The entity is named twice in one request.")
-            await _alter(services, entry, names, validate_only=request.validate_only)
+            await _alter(quotas, throttle, entry, names, validate_only=request.validate_only)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return AlterClientQuotasResponse(entries=results)
 
 
-async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, validate_only: bool) -> None:
+async def _alter(
+    quotas: StoredQuotas, throttle: ClientThrottle, entry: EntryData, names: Names, *, validate_only: bool
+) -> None:
     """Make the changes of one entity.
 
     Raises:
@@ -59,7 +63,7 @@ async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, va
     try:
         entity = QuotaEntity.of(dict(names))
         if entity.ip is not None:
-            await _require_address(services, dict(names)[IP])
+            await _require_address(throttle, dict(names)[IP])
         changes: dict[str, str | None] = {}
         for op in entry.ops:
             if op.key in changes:
@@ -69,10 +73,10 @@ async def _alter(services: BrokerServices, entry: EntryData, names: Names, *, va
     except ValueError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if not validate_only:
-        await services.access.stored_quotas.alter(entity, changes)
+        await quotas.alter(entity, changes)
 
 
-async def _require_address(services: BrokerServices, name: str | None) -> None:
+async def _require_address(throttle: ClientThrottle, name: str | None) -> None:
     """Check that a host has an address; None is the default of all. The quota keeps the name, as in Kafka.
 
     Raises:
@@ -83,12 +87,19 @@ async def _require_address(services: BrokerServices, name: str | None) -> None:
     try:
         plain_address(name)
     except ValueError:
-        if await services.access.throttle.address_of(name) is None:
+        if await throttle.address_of(name) is None:
             raise ValueError(f"{name} is not a valid IP or resolvable host.") from None
 
 
 def _names(entry: EntryData) -> Names:
     return tuple((part.entity_type, part.entity_name) for part in entry.entity)
+
+
+def _audited(entry: EntryData) -> str:
+    return ",".join(
+        f"{part.entity_type}:{DEFAULT if part.entity_name is None else part.entity_name}"
+        for part in entry.entity
+    )
 
 
 def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterClientQuotasResponse:
@@ -104,8 +115,8 @@ def error_response(request: AlterClientQuotasRequest, code: ErrorCode) -> AlterC
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_CLIENT_QUOTAS,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.access.stored_quotas, services.access.throttle),
     error_response=error_response,
     access=cluster(AclOperation.ALTER_CONFIGS),
-    is_audited=True,
+    audit=lambda request: map(_audited, request.entries),
 )

@@ -4,12 +4,13 @@ A resource keeps only the settings that the request names; all others go back to
 IncrementalAlterConfigs replaces this API (KIP-339). v1 throttles after the response, v2 is flexible.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.config.config_admin import alter_each, resource_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import configs as config_checks
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
@@ -24,12 +25,12 @@ from kalda.settings.change_rules import ConfigChangeRequest
 
 
 async def handle(
-    services: BrokerServices, request: AlterConfigsRequest, context: RequestContext
+    topic_admin: TopicAdmin, request: AlterConfigsRequest, context: RequestContext
 ) -> AlterConfigsResponse:
     """Replace the settings of each resource; one that fails does not affect the others."""
 
     async def alter(resource: AlterConfigsResource) -> None:
-        await services.topic_admin.configs.alter(
+        await topic_admin.configs.alter(
             resource.resource_type,
             resource.resource_name,
             [ConfigChangeRequest(each.name, AlterConfigOpType.SET, each.value) for each in resource.configs],
@@ -52,8 +53,8 @@ def error_response(request: AlterConfigsRequest, code: ErrorCode) -> AlterConfig
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_CONFIGS,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.topic_admin),
     error_response=error_response,
     access=config_checks.of_resources(AclOperation.ALTER_CONFIGS, "responses"),
-    is_audited=True,
+    audit=lambda request: (each.resource_name for each in request.resources),
 )

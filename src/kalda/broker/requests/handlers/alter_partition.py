@@ -4,15 +4,17 @@ Only the controller serves it. Other brokers must answer too: to a broker that d
 leader of Apache Kafka sends it again and again, and does not look for the controller that was elected since.
 """
 
+from functools import partial
 from typing import Final
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import CLUSTER_ACTION
-from kalda.broker.requests.services import BrokerServices
 from kalda.cluster.schema import PartitionState
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import TopicPartition
+from kalda.controller.driver import ControllerDriver
 from kalda.controller.isr_requests import IsrRequest
 from kalda.protocol.messages.alter_partition import (
     AlteredPartition,
@@ -30,18 +32,21 @@ _INELIGIBLE_REPLICA_FROM: Final = 2
 
 
 async def handle(
-    services: BrokerServices, request: AlterPartitionRequest, context: RequestContext
+    cache: MetadataCache,
+    controller: ControllerDriver,
+    request: AlterPartitionRequest,
+    context: RequestContext,
 ) -> AlterPartitionResponse:
     """Change the in-sync replicas; return the states that are stored now."""
     version = context.api_version
-    names = [_name(services, topic, version) for topic in request.topics]
+    names = [_name(cache, topic, version) for topic in request.topics]
     wanted = {
         TopicPartition(name, each.partition_index): _wanted(each, version)
         for name, topic in zip(names, request.topics, strict=True)
         if name is not None
         for each in topic.partitions
     }
-    found = await services.controller.alter_in_sync_replicas(request.broker_id, request.broker_epoch, wanted)
+    found = await controller.alter_in_sync_replicas(request.broker_id, request.broker_epoch, wanted)
     return AlterPartitionResponse(
         topics=[
             AlteredTopic(
@@ -68,10 +73,10 @@ def error_response(request: AlterPartitionRequest, code: ErrorCode) -> AlterPart
     return AlterPartitionResponse(error_code=code)
 
 
-def _name(services: BrokerServices, topic: TopicData, version: int) -> str | None:
+def _name(cache: MetadataCache, topic: TopicData, version: int) -> str | None:
     if version < _TOPIC_IDS_FROM:
         return topic.topic_name
-    return services.metadata_cache.topic_name(topic.topic_id)
+    return cache.topic_name(topic.topic_id)
 
 
 def _wanted(each: PartitionData, version: int) -> IsrRequest:
@@ -106,7 +111,7 @@ def _result(index: int, outcome: PartitionState | ErrorCode, version: int) -> Al
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_PARTITION,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.metadata_cache, services.controller),
     error_response=error_response,
     access=CLUSTER_ACTION,
     is_of_brokers=True,

@@ -6,15 +6,16 @@ ListPartitionReassignments returns those in progress. v1 can refuse to change re
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import ALTER_CLUSTER
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
 from kalda.common.types import TopicPartition, by_topic
+from kalda.controller.driver import ControllerDriver
 from kalda.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -24,12 +25,12 @@ from kalda.protocol.messages.alter_partition_reassignments import (
 
 
 def handle(
-    services: BrokerServices, request: AlterPartitionReassignmentsRequest, context: RequestContext
+    controller: ControllerDriver, request: AlterPartitionReassignmentsRequest, context: RequestContext
 ) -> AlterPartitionReassignmentsResponse | Coroutine[None, None, AlterPartitionReassignmentsResponse]:
     """Return NOT_CONTROLLER if this broker is not the controller; else start the reassignments."""
-    if not services.controller.is_active:
+    if not controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
-    return _alter(services, request)
+    return _alter(controller, request)
 
 
 def error_response(
@@ -44,7 +45,7 @@ def error_response(
 
 
 async def _alter(
-    services: BrokerServices, request: AlterPartitionReassignmentsRequest
+    controller: ControllerDriver, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     targets = {
         TopicPartition(topic.name, each.partition_index): (
@@ -56,7 +57,7 @@ async def _alter(
     try:
         # A client without a time-out does not wait for long, but the response must follow the start.
         async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
-            outcomes = await services.controller.alter_reassignments(
+            outcomes = await controller.alter_reassignments(
                 targets, may_change_factor=request.allow_replication_factor_change
             )
     except TimeoutError:
@@ -86,8 +87,8 @@ def _result(partition: TopicPartition, error: ApiError | None) -> ReassignablePa
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller),
     error_response=error_response,
     access=ALTER_CLUSTER,
-    is_audited=True,
+    audit=lambda request: (topic.name for topic in request.topics),
 )

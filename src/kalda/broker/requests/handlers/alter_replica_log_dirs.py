@@ -5,12 +5,13 @@ shows it as a future replica. A partition that is named twice moves to the last 
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
+from kalda.broker.replicas.replica_alter_log_dirs import ReplicaAlterLogDirs
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import ALTER_CLUSTER
 from kalda.broker.requests.request_slices import in_slices
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, Turns, result_of
@@ -24,12 +25,11 @@ from kalda.protocol.messages.alter_replica_log_dirs import (
 
 
 async def handle(
-    services: BrokerServices, request: AlterReplicaLogDirsRequest, _: RequestContext
+    moves: ReplicaAlterLogDirs, request: AlterReplicaLogDirsRequest, _: RequestContext
 ) -> AlterReplicaLogDirsResponse:
     """Begin the moves, some at a time: each creates a log."""
     turns = Turns.of_running_loop()
     directories = await turns.result(_directories(request))
-    moves = services.replica_alter_log_dirs
     results = await in_slices(
         list(directories),
         lambda names: list(moves.alter({name: directories[name] for name in names}).items()),
@@ -71,8 +71,8 @@ def error_response(request: AlterReplicaLogDirsRequest, code: ErrorCode) -> Alte
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_REPLICA_LOG_DIRS,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.replica_alter_log_dirs),
     error_response=error_response,
     access=ALTER_CLUSTER,
-    is_audited=True,
+    audit=lambda request: (topic.name for each in request.dirs for topic in each.topics),
 )

@@ -7,14 +7,17 @@ controller serves it.
 from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import ALTER_CLUSTER
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.scram_credentials import ScramCredentials
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
+from kalda.controller.driver import ControllerDriver
 from kalda.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -39,12 +42,15 @@ class _Changes:
 
 
 def handle(
-    services: BrokerServices, request: AlterUserScramCredentialsRequest, context: RequestContext
+    controller: ControllerDriver,
+    scram_credentials: ScramCredentials,
+    request: AlterUserScramCredentialsRequest,
+    context: RequestContext,
 ) -> AlterUserScramCredentialsResponse | Coroutine[None, None, AlterUserScramCredentialsResponse]:
     """Return NOT_CONTROLLER if this broker is not the controller; else change the credentials."""
-    if not services.controller.is_active:
+    if not controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
-    return _alter(services, request)
+    return _alter(scram_credentials, request)
 
 
 def error_response(
@@ -60,7 +66,7 @@ def error_response(
 
 
 async def _alter(
-    services: BrokerServices, request: AlterUserScramCredentialsRequest
+    scram_credentials: ScramCredentials, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
     results = []
     changes: dict[str, _Changes] = {}
@@ -74,14 +80,14 @@ async def _alter(
         await between(count)
         result = AlterUserScramCredentialsResult(user=user)
         try:
-            await _alter_user(services, user, changed)
+            await _alter_user(scram_credentials, user, changed)
         except ApiError as error:
             result.error_code, result.error_message = error.code, error.message
         results.append(result)
     return AlterUserScramCredentialsResponse(results=results)
 
 
-async def _alter_user(services: BrokerServices, user: str, changes: _Changes) -> None:
+async def _alter_user(scram_credentials: ScramCredentials, user: str, changes: _Changes) -> None:
     """Make all changes of one user.
 
     Raises:
@@ -113,14 +119,12 @@ async def _alter_user(services: BrokerServices, user: str, changes: _Changes) ->
         credentials[mechanism] = ScramCredential.of_salted_password(
             mechanism, each.salted_password, each.salt, each.iterations
         )
-    existing = services.access.scram_credentials.mechanisms(user)
+    existing = scram_credentials.mechanisms(user)
     if any(MECHANISM_NAMES[number] not in existing for number in deletions):
         raise ApiError(
             ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
         )
-    await services.access.scram_credentials.alter(
-        user, [MECHANISM_NAMES[number] for number in deletions], credentials
-    )
+    await scram_credentials.alter(user, [MECHANISM_NAMES[number] for number in deletions], credentials)
 
 
 def _users(request: AlterUserScramCredentialsRequest) -> list[str]:
@@ -132,8 +136,8 @@ def _users(request: AlterUserScramCredentialsRequest) -> list[str]:
 HANDLER: Final = ApiHandler(
     key=ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller, services.access.scram_credentials),
     error_response=error_response,
     access=ALTER_CLUSTER,
-    is_audited=True,
+    audit=lambda request: (each.name for each in chain(request.deletions, request.upsertions)),
 )

@@ -12,17 +12,18 @@ and tools would print them as unknown.
 
 import re
 from bisect import bisect_left
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from kalda.broker.metadata.features import SUPPORTED
+from kalda.broker.metadata.features import SUPPORTED, Features
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.listener_releases import has_versions_in_refusal, restricted
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.listener_releases import ListenerReleases, has_versions_in_refusal, restricted
 from kalda.common.api_keys import KALDA_KEYS_FROM, ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.net.client.api_versions import BROKER_SOFTWARE_NAME
 from kalda.protocol.messages.api_versions import (
+    ApiVersion,
     ApiVersionsRequest,
     ApiVersionsResponse,
     FinalizedFeatureKey,
@@ -42,23 +43,29 @@ _LEVEL_0_FROM_VERSION: Final = 4
 
 
 def handle(
-    services: BrokerServices, request: ApiVersionsRequest, context: RequestContext
+    releases: ListenerReleases,
+    api_versions: tuple[ApiVersion, ...],
+    cluster_id: str,
+    broker_id: int,
+    features: Features,
+    request: ApiVersionsRequest,
+    context: RequestContext,
 ) -> ApiVersionsResponse | None:
     """Return every API with its versions, and the features; None if the listener's release has no answer."""
     connection = context.connection
     if request.client_software_name == BROKER_SOFTWARE_NAME:
-        services.releases.add_broker(connection)
-    release = services.releases.of(connection)
+        releases.add_broker(connection)
+    release = releases.of(connection)
     if release is not None and context.api_version > versions_of(release).get(ApiKey.API_VERSIONS, -1):
-        return _refusal(services, context, release)
+        return _refusal(api_versions, context, release)
     if context.api_version >= _SOFTWARE_FROM_VERSION and not (
         _SOFTWARE.fullmatch(request.client_software_name)
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return error_response(request, ErrorCode.INVALID_REQUEST)
     if request.cluster_id is not None and (request.cluster_id, request.node_id) != (
-        services.cluster_id,
-        services.broker_id,
+        cluster_id,
+        broker_id,
     ):
         return error_response(request, ErrorCode.REBOOTSTRAP_REQUIRED)
     if context.api_version >= _SOFTWARE_FROM_VERSION:
@@ -68,9 +75,8 @@ def handle(
         )
     if release is not None:
         # The features that Kalda finalizes came after the last of these releases.
-        return ApiVersionsResponse(api_keys=restricted(services.api_versions, release))
-    features = services.features
-    api_versions = services.api_versions
+        return ApiVersionsResponse(api_keys=restricted(api_versions, release))
+    api_versions = api_versions
     if request.client_software_name != _KALDA_SOFTWARE:
         # Ours are behind all others.
         api_versions = api_versions[: bisect_left(api_versions, KALDA_KEYS_FROM, key=_KEY)]
@@ -89,13 +95,15 @@ def handle(
     )
 
 
-def _refusal(services: BrokerServices, context: RequestContext, release: str) -> ApiVersionsResponse | None:
+def _refusal(
+    api_versions: tuple[ApiVersion, ...], context: RequestContext, release: str
+) -> ApiVersionsResponse | None:
     """Answer an unknown version of the request as the release did: in version 0, or by closing."""
     if ApiKey.API_VERSIONS not in versions_of(release):
         context.connection.close(f"Kafka {release}, as which this listener answers, has no ApiVersions")
         return None
     context.api_version = 0
-    keys = restricted(services.api_versions, release) if has_versions_in_refusal(release) else []
+    keys = restricted(api_versions, release) if has_versions_in_refusal(release) else []
     return ApiVersionsResponse(
         error_code=ErrorCode.UNSUPPORTED_VERSION,
         api_keys=[each for each in keys if each.api_key == ApiKey.API_VERSIONS],
@@ -110,7 +118,14 @@ def error_response(request: ApiVersionsRequest, code: ErrorCode) -> ApiVersionsR
 HANDLER: Final = ApiHandler(
     key=ApiKey.API_VERSIONS,
     versions=(0, 5),
-    handle=handle,
+    build=lambda services: partial(
+        handle,
+        services.releases,
+        services.api_versions,
+        services.cluster_id,
+        services.broker_id,
+        services.features,
+    ),
     error_response=error_response,
     access=None,
     is_served_early=True,

@@ -5,16 +5,17 @@ v1 adds the protocol that each member uses (KIP-1099).
 """
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import set_group_operations
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import answer_in_slices
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.group.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
 from kalda.protocol.messages.consumer_group_describe import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -23,7 +24,7 @@ from kalda.protocol.messages.consumer_group_describe import (
 
 
 def handle(
-    services: BrokerServices, request: ConsumerGroupDescribeRequest, context: RequestContext
+    coordinator: ConsumerGroupCoordinator, request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> Pending[ConsumerGroupDescribeResponse] | Coroutine[Any, Any, ConsumerGroupDescribeResponse]:
     """Answer when everything in the response is committed."""
 
@@ -32,7 +33,7 @@ def handle(
             set_group_operations(groups)
         return ConsumerGroupDescribeResponse(groups=groups)
 
-    return answer_in_slices(request.group_ids, services.consumer_groups.describe, respond)
+    return answer_in_slices(request.group_ids, coordinator.describe, respond)
 
 
 def error_response(request: ConsumerGroupDescribeRequest, code: ErrorCode) -> ConsumerGroupDescribeResponse:
@@ -45,7 +46,7 @@ def error_response(request: ConsumerGroupDescribeRequest, code: ErrorCode) -> Co
 HANDLER: Final = ApiHandler(
     key=ApiKey.CONSUMER_GROUP_DESCRIBE,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.consumer_groups),
     error_response=error_response,
     access=group_checks.consumer_group_describe,
 )

@@ -4,13 +4,14 @@ Only the controller serves it. v0 has a request header without a client id. From
 request from before the broker's restart. v3 is flexible.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import CLUSTER_ACTION
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.controller.driver import ControllerDriver
 from kalda.protocol.messages.controlled_shutdown import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -19,10 +20,10 @@ from kalda.protocol.messages.controlled_shutdown import (
 
 
 async def handle(
-    services: BrokerServices, request: ControlledShutdownRequest, context: RequestContext
+    controller: ControllerDriver, request: ControlledShutdownRequest, context: RequestContext
 ) -> ControlledShutdownResponse:
     """Move the leaderships; return the partitions that the broker still leads."""
-    remaining = await services.controller.controlled_shutdown(request.broker_id, request.broker_epoch)
+    remaining = await controller.controlled_shutdown(request.broker_id, request.broker_epoch)
     return ControlledShutdownResponse(
         remaining_partitions=[
             RemainingPartition(topic_name=each.topic, partition_index=each.partition) for each in remaining
@@ -38,7 +39,7 @@ def error_response(request: ControlledShutdownRequest, code: ErrorCode) -> Contr
 HANDLER: Final = ApiHandler(
     key=ApiKey.CONTROLLED_SHUTDOWN,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller),
     error_response=error_response,
     access=CLUSTER_ACTION,
     is_of_brokers=True,

@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.acl_bindings import DISABLED, read_binding, write_error
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import ALTER_CLUSTER
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.authorizer import Authorizer
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -20,12 +20,12 @@ logger: Final = logging.getLogger(__name__)
 
 
 def handle(
-    services: BrokerServices, request: CreateAclsRequest, context: RequestContext
+    authorizer: Authorizer | None, request: CreateAclsRequest, context: RequestContext
 ) -> CreateAclsResponse | Steps[CreateAclsResponse] | Coroutine[None, None, CreateAclsResponse]:
     """Add the ACLs; those of one pattern are added together."""
-    if services.access.authorizer is None:
+    if authorizer is None:
         return first_turn(_answer(request, ErrorCode.SECURITY_DISABLED, DISABLED))
-    return _create(services.access.authorizer, request, context)
+    return _create(authorizer, request, context)
 
 
 async def _create(
@@ -78,8 +78,8 @@ def _answer(request: CreateAclsRequest, code: ErrorCode, message: str) -> Steps[
 HANDLER: Final = ApiHandler(
     key=ApiKey.CREATE_ACLS,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.access.authorizer),
     error_response=error_response,
     access=ALTER_CLUSTER,
-    is_audited=True,
+    audit=lambda request: (each.resource_name for each in request.creations),
 )

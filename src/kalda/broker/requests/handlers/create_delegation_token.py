@@ -4,12 +4,13 @@ From v3 a user may ask for a token of another, and the response names who asked 
 """
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
-from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.requests.api import ApiHandler, RequestContext, nothing_named
 from kalda.broker.requests.checks import delegation_tokens as token_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
+from kalda.broker.security.delegation_tokens import DelegationTokens
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.create_delegation_token import (
@@ -17,16 +18,16 @@ from kalda.protocol.messages.create_delegation_token import (
     CreateDelegationTokenResponse,
 )
 from kalda.security.principal import USER, KafkaPrincipal
+from kalda.settings import BrokerConfig
 
 _NEVER: Final = -1
 
 
 async def _create(
-    services: BrokerServices, request: CreateDelegationTokenRequest, requester: KafkaPrincipal, version: int
+    tokens: DelegationTokens, request: CreateDelegationTokenRequest, requester: KafkaPrincipal, version: int
 ) -> CreateDelegationTokenResponse:
     owner = _owner(request, requester)
     renewers = tuple(KafkaPrincipal(each.principal_type, each.principal_name) for each in request.renewers)
-    tokens = services.access.delegation_tokens
     token = await tokens.create(owner, requester, renewers, request.max_lifetime_ms)
     names_requester = version >= REQUESTER_FROM
     return CreateDelegationTokenResponse(
@@ -49,17 +50,20 @@ def _owner(request: CreateDelegationTokenRequest, requester: KafkaPrincipal) -> 
 
 
 def handle(
-    services: BrokerServices, request: CreateDelegationTokenRequest, context: RequestContext
+    config: BrokerConfig,
+    tokens: DelegationTokens,
+    request: CreateDelegationTokenRequest,
+    context: RequestContext,
 ) -> Coroutine[None, None, CreateDelegationTokenResponse]:
     """Make a token.
 
     Raises:
         ApiError: the client may not ask for tokens, or a renewer is no user.
     """
-    require_token_requests(services, context)
+    require_token_requests(config, context)
     if any(each.principal_type != USER for each in request.renewers):
         raise ApiError(ErrorCode.INVALID_PRINCIPAL_TYPE)
-    return _create(services, request, context.principal, context.api_version)
+    return _create(tokens, request, context.principal, context.api_version)
 
 
 def error_response(request: CreateDelegationTokenRequest, code: ErrorCode) -> CreateDelegationTokenResponse:
@@ -72,8 +76,8 @@ def error_response(request: CreateDelegationTokenRequest, code: ErrorCode) -> Cr
 HANDLER: Final = ApiHandler(
     key=ApiKey.CREATE_DELEGATION_TOKEN,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.config, services.access.delegation_tokens),
     error_response=error_response,
     access=token_checks.create,
-    is_audited=True,
+    audit=nothing_named,
 )

@@ -5,13 +5,14 @@ v1 throttles after the response, v2 is flexible, v3 may return THROTTLING_QUOTA_
 
 from collections import Counter
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
-from kalda.broker.topics.topic_admin import Take
+from kalda.broker.security.client_throttle import ClientThrottle
+from kalda.broker.topics.topic_admin import Take, TopicAdmin
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.protocol.messages.create_partitions import (
@@ -26,12 +27,15 @@ _STRICT_FROM: Final = 3
 
 
 def handle(
-    services: BrokerServices, request: CreatePartitionsRequest, context: RequestContext
+    topic_admin: TopicAdmin,
+    throttle: ClientThrottle,
+    request: CreatePartitionsRequest,
+    context: RequestContext,
 ) -> CreatePartitionsResponse | Coroutine[None, None, CreatePartitionsResponse]:
     """Return NOT_CONTROLLER if this broker is not the controller; else add the partitions."""
-    if not services.topic_admin.is_controller:
+    if not topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
-    return _grow(services, request, mutation_budget(services, context, strict_from=_STRICT_FROM))
+    return _grow(topic_admin, request, mutation_budget(throttle, context, strict_from=_STRICT_FROM))
 
 
 def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreatePartitionsResponse:
@@ -41,10 +45,10 @@ def error_response(request: CreatePartitionsRequest, code: ErrorCode) -> CreateP
 
 
 async def _grow(
-    services: BrokerServices, request: CreatePartitionsRequest, take: Take
+    topic_admin: TopicAdmin, request: CreatePartitionsRequest, take: Take
 ) -> CreatePartitionsResponse:
     counts = Counter(topic.name for topic in request.topics)
-    outcomes = await services.topic_admin.create_partitions(
+    outcomes = await topic_admin.create_partitions(
         [topic for topic in request.topics if counts[topic.name] == 1],
         request.timeout_ms,
         validate_only=request.validate_only,
@@ -65,8 +69,8 @@ def _result(name: str, error: ApiError | None) -> CreatePartitionsTopicResult:
 HANDLER: Final = ApiHandler(
     key=ApiKey.CREATE_PARTITIONS,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.topic_admin, services.access.throttle),
     error_response=error_response,
     access=topic_checks.by_name(AclOperation.ALTER, results="results"),
-    is_audited=True,
+    audit=lambda request: (topic.name for topic in request.topics),
 )

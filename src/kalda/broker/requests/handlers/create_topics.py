@@ -7,14 +7,15 @@ the controller in the metadata.
 
 from collections import Counter
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from kalda.broker.config.describe import describe_topic
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
-from kalda.broker.topics.topic_admin import Outcome, Take
+from kalda.broker.security.client_throttle import ClientThrottle
+from kalda.broker.topics.topic_admin import Outcome, Take, TopicAdmin
 from kalda.broker.topics.topic_names import CLUSTER_METADATA_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -26,18 +27,23 @@ from kalda.protocol.messages.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
+from kalda.settings import BrokerConfig
 
 _STRICT_FROM: Final = 6
 """The first version whose clients know THROTTLING_QUOTA_EXCEEDED (KIP-599)."""
 
 
 def handle(
-    services: BrokerServices, request: CreateTopicsRequest, context: RequestContext
+    topic_admin: TopicAdmin,
+    config: BrokerConfig,
+    throttle: ClientThrottle,
+    request: CreateTopicsRequest,
+    context: RequestContext,
 ) -> CreateTopicsResponse | Coroutine[None, None, CreateTopicsResponse]:
     """Return NOT_CONTROLLER if this broker is not the controller; else create the topics."""
-    if not services.topic_admin.is_controller:
+    if not topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
-    return _create(services, request, mutation_budget(services, context, strict_from=_STRICT_FROM))
+    return _create(topic_admin, config, request, mutation_budget(throttle, context, strict_from=_STRICT_FROM))
 
 
 def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopicsResponse:
@@ -45,7 +51,9 @@ def error_response(request: CreateTopicsRequest, code: ErrorCode) -> CreateTopic
     return CreateTopicsResponse(topics=[_failed(topic.name, ApiError(code)) for topic in request.topics])
 
 
-async def _create(services: BrokerServices, request: CreateTopicsRequest, take: Take) -> CreateTopicsResponse:
+async def _create(
+    topic_admin: TopicAdmin, config: BrokerConfig, request: CreateTopicsRequest, take: Take
+) -> CreateTopicsResponse:
     counts = Counter(topic.name for topic in request.topics)
     refused: dict[str, ApiError] = {}
     wanted: list[CreatableTopic] = []
@@ -59,18 +67,18 @@ async def _create(services: BrokerServices, request: CreateTopicsRequest, take: 
             refused[topic.name] = ApiError(ErrorCode.INVALID_REQUEST, message)
         else:
             wanted.append(topic)
-    outcomes = await services.topic_admin.create_topics(
+    outcomes = await topic_admin.create_topics(
         wanted, request.timeout_ms, validate_only=request.validate_only, take=take
     )
     outcomes.update(refused)
     response = CreateTopicsResponse()
     for index, topic in enumerate(request.topics):
         await between(index)
-        response.topics.append(_result(services, topic.name, outcomes[topic.name]))
+        response.topics.append(_result(config, topic.name, outcomes[topic.name]))
     return response
 
 
-def _result(services: BrokerServices, name: str, outcome: Outcome) -> CreatableTopicResult:
+def _result(config: BrokerConfig, name: str, outcome: Outcome) -> CreatableTopicResult:
     if isinstance(outcome, ApiError):
         return _failed(name, outcome)
     return CreatableTopicResult(
@@ -87,7 +95,7 @@ def _result(services: BrokerServices, name: str, outcome: Outcome) -> CreatableT
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
             )
-            for entry in describe_topic(services.config, outcome.config)
+            for entry in describe_topic(config, outcome.config)
         ],
     )
 
@@ -99,8 +107,8 @@ def _failed(name: str, error: ApiError) -> CreatableTopicResult:
 HANDLER: Final = ApiHandler(
     key=ApiKey.CREATE_TOPICS,
     versions=(0, 7),
-    handle=handle,
+    build=lambda services: partial(handle, services.topic_admin, services.config, services.access.throttle),
     error_response=error_response,
     access=topic_checks.create_topics,
-    is_audited=True,
+    audit=lambda request: (topic.name for topic in request.topics),
 )

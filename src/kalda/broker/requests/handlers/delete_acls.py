@@ -2,12 +2,12 @@
 
 import logging
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.acl_bindings import DISABLED, read_filter, write_error
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import ALTER_CLUSTER
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.security.authorizer import Authorizer
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -26,12 +26,12 @@ logger: Final = logging.getLogger(__name__)
 
 
 def handle(
-    services: BrokerServices, request: DeleteAclsRequest, context: RequestContext
+    authorizer: Authorizer | None, request: DeleteAclsRequest, context: RequestContext
 ) -> DeleteAclsResponse | Steps[DeleteAclsResponse] | Coroutine[None, None, DeleteAclsResponse]:
     """Delete what each filter matches."""
-    if services.access.authorizer is None:
+    if authorizer is None:
         return first_turn(_answer(request, ErrorCode.SECURITY_DISABLED, DISABLED))
-    return _delete(services.access.authorizer, request, context)
+    return _delete(authorizer, request, context)
 
 
 async def _delete(
@@ -114,8 +114,8 @@ def _answer(request: DeleteAclsRequest, code: ErrorCode, message: str) -> Steps[
 HANDLER: Final = ApiHandler(
     key=ApiKey.DELETE_ACLS,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.access.authorizer),
     error_response=error_response,
     access=ALTER_CLUSTER,
-    is_audited=True,
+    audit=lambda request: (each.resource_name_filter for each in request.filters),
 )

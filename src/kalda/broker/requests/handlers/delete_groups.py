@@ -4,16 +4,17 @@ v1 throttles after the response, v2 is flexible, v3 adds messages.
 """
 
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from itertools import starmap
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import answer_in_slices
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -23,12 +24,12 @@ from kalda.security.acl.model import AclOperation
 
 
 def handle(
-    services: BrokerServices, request: DeleteGroupsRequest, context: RequestContext
+    coordinator: GroupCoordinator, request: DeleteGroupsRequest, context: RequestContext
 ) -> Pending[DeleteGroupsResponse] | Coroutine[Any, Any, DeleteGroupsResponse]:
     """Answer when each deletion is committed or refused."""
 
     def delete(names: Sequence[str]) -> Pending[list[DeletableGroupResult]]:
-        deleted = services.group_coordinator.delete_groups(names)
+        deleted = coordinator.delete_groups(names)
         return deleted.then(lambda done: list(starmap(_result, done.value.items())))
 
     return answer_in_slices(list(dict.fromkeys(request.groups_names)), delete, _response)
@@ -54,8 +55,8 @@ def error_response(request: DeleteGroupsRequest, code: ErrorCode) -> DeleteGroup
 HANDLER: Final = ApiHandler(
     key=ApiKey.DELETE_GROUPS,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.group_coordinator),
     error_response=error_response,
     access=group_checks.named(AclOperation.DELETE, "groups_names", "results"),
-    is_audited=True,
+    audit=lambda request: request.groups_names,
 )

@@ -4,14 +4,16 @@ The next retention check deletes the files below the new start. The response wai
 have raised their log start too; a partition with one replica is done at once.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.replicas.delayed_delete_records import DelayedDeleteRecords, DeleteWait
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition
 from kalda.protocol.messages.delete_records import (
@@ -28,14 +30,17 @@ _NO_LOW_WATERMARK: Final = -1
 
 
 def handle(
-    services: BrokerServices, request: DeleteRecordsRequest, _: RequestContext
+    replicas: ReplicaManager,
+    purgatory: DelayedOperationPurgatory,
+    request: DeleteRecordsRequest,
+    _: RequestContext,
 ) -> Pending[DeleteRecordsResponse] | Steps[Pending[DeleteRecordsResponse]]:
     """Raise the log start of each partition; errors are returned by partition."""
-    return first_turn(_delete_each(services, request))
+    return first_turn(_delete_each(replicas, purgatory, request))
 
 
 def _delete_each(
-    services: BrokerServices, request: DeleteRecordsRequest
+    replicas: ReplicaManager, purgatory: DelayedOperationPurgatory, request: DeleteRecordsRequest
 ) -> Steps[Pending[DeleteRecordsResponse]]:
     topics: list[DeleteRecordsTopicResult] = []
     waits: list[tuple[DeleteWait, DeleteRecordsPartitionResult]] = []
@@ -44,7 +49,7 @@ def _delete_each(
         for wanted in topic.partitions:
             yield
             try:
-                wait = _delete(services, topic.name, wanted)
+                wait = _delete(replicas, topic.name, wanted)
             except (ApiError, *LOG_ERRORS) as error:
                 results.append(_failure(wanted.partition_index, error.code))
                 continue
@@ -61,12 +66,12 @@ def _delete_each(
         pending.complete(response)
 
     operation = DelayedDeleteRecords(request.timeout_ms, [wait for wait, _ in waits], respond)
-    services.purgatories["delete_records"].try_complete_else_watch(operation, operation.keys)
+    purgatory.try_complete_else_watch(operation, operation.keys)
     return pending
 
 
-def _delete(services: BrokerServices, topic: str, wanted: DeleteRecordsPartition) -> DeleteWait:
-    partition = services.replica_manager.partition(TopicPartition(topic, wanted.partition_index))
+def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPartition) -> DeleteWait:
+    partition = replicas.partition(TopicPartition(topic, wanted.partition_index))
     if partition.is_internal:
         raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     if not partition.is_leader:
@@ -100,8 +105,8 @@ def error_response(request: DeleteRecordsRequest, code: ErrorCode) -> DeleteReco
 HANDLER: Final = ApiHandler(
     key=ApiKey.DELETE_RECORDS,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.replica_manager, services.purgatories["delete_records"]),
     error_response=error_response,
     access=topic_checks.by_name(AclOperation.DELETE),
-    is_audited=True,
+    audit=lambda request: (topic.name for topic in request.topics),
 )

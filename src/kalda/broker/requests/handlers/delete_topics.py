@@ -5,13 +5,16 @@ controller serves it.
 """
 
 from collections.abc import Coroutine
+from functools import partial
+from itertools import chain
 from typing import Final
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
-from kalda.broker.topics.topic_admin import Take
+from kalda.broker.security.client_throttle import ClientThrottle
+from kalda.broker.topics.topic_admin import Take, TopicAdmin
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import between
@@ -22,6 +25,7 @@ from kalda.protocol.messages.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
+from kalda.settings import BrokerConfig
 
 _DISABLED_FROM: Final = 3
 _STRICT_FROM: Final = 5
@@ -29,17 +33,22 @@ _STRICT_FROM: Final = 5
 
 
 def handle(
-    services: BrokerServices, request: DeleteTopicsRequest, context: RequestContext
+    topic_admin: TopicAdmin,
+    config: BrokerConfig,
+    cache: MetadataCache,
+    throttle: ClientThrottle,
+    request: DeleteTopicsRequest,
+    context: RequestContext,
 ) -> DeleteTopicsResponse | Coroutine[None, None, DeleteTopicsResponse]:
     """Return an error if this broker cannot delete topics; else delete them."""
-    if not services.topic_admin.is_controller:
+    if not topic_admin.is_controller:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
-    if not services.config.delete_topic_enable:
+    if not config.delete_topic_enable:
         has_code = context.api_version >= _DISABLED_FROM
         return error_response(
             request, ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
         )
-    return _delete(services, request, mutation_budget(services, context, strict_from=_STRICT_FROM))
+    return _delete(cache, topic_admin, request, mutation_budget(throttle, context, strict_from=_STRICT_FROM))
 
 
 def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopicsResponse:
@@ -54,8 +63,9 @@ def error_response(request: DeleteTopicsRequest, code: ErrorCode) -> DeleteTopic
     )
 
 
-async def _delete(services: BrokerServices, request: DeleteTopicsRequest, take: Take) -> DeleteTopicsResponse:
-    cache = services.metadata_cache
+async def _delete(
+    cache: MetadataCache, topic_admin: TopicAdmin, request: DeleteTopicsRequest, take: Take
+) -> DeleteTopicsResponse:
     results: list[DeletableTopicResult] = []
     for index, topic in enumerate(_topics(request)):
         await between(index)
@@ -74,7 +84,7 @@ async def _delete(services: BrokerServices, request: DeleteTopicsRequest, take: 
         )
     deletable = [result for result in results if result.error_code == ErrorCode.NONE]
     names = dict.fromkeys(result.name for result in deletable if result.name is not None)
-    codes = await services.topic_admin.delete_topics(names, request.timeout_ms, take=take)
+    codes = await topic_admin.delete_topics(names, request.timeout_ms, take=take)
     for result in deletable:
         code = codes[result.name or ""]
         result.error_code = code
@@ -94,8 +104,12 @@ def _message(code: ErrorCode) -> str | None:
 HANDLER: Final = ApiHandler(
     key=ApiKey.DELETE_TOPICS,
     versions=(0, 6),
-    handle=handle,
+    build=lambda services: partial(
+        handle, services.topic_admin, services.config, services.metadata_cache, services.access.throttle
+    ),
     error_response=error_response,
     access=topic_checks.delete_topics,
-    is_audited=True,
+    audit=lambda request: chain(
+        (topic.name or topic.topic_id for topic in request.topics), request.topic_names
+    ),
 )

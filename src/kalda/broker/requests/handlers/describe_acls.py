@@ -1,11 +1,12 @@
 """DescribeAcls (key 29), versions 0-3: lists the ACLs that match a filter (KIP-140, KIP-290)."""
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.acl_bindings import DISABLED, read_filter
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import DESCRIBE_CLUSTER
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.authorizer import Authorizer
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.describe_acls import (
@@ -18,14 +19,13 @@ from kalda.security.acl.model import PatternType, ResourcePattern
 
 
 def handle(
-    services: BrokerServices, request: DescribeAclsRequest, context: RequestContext
+    authorizer: Authorizer | None, request: DescribeAclsRequest, context: RequestContext
 ) -> DescribeAclsResponse:
     """Return the patterns with matching entries.
 
     Raises:
         ApiError: INVALID_REQUEST, the filter has an unknown number.
     """
-    authorizer = services.access.authorizer
     if authorizer is None:
         return DescribeAclsResponse(error_code=ErrorCode.SECURITY_DISABLED, error_message=DISABLED)
     wanted = read_filter(
@@ -69,7 +69,7 @@ def error_response(request: DescribeAclsRequest, code: ErrorCode) -> DescribeAcl
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_ACLS,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.access.authorizer),
     error_response=error_response,
     access=DESCRIBE_CLUSTER,
 )

@@ -3,11 +3,12 @@
 v1 is flexible. The response lists what ZooKeeper has.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.stored_quotas import StoredQuotas
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.describe_client_quotas import (
@@ -23,7 +24,7 @@ from kalda.security.quota.filter import FilterPart, QuotaFilter, UnknownEntityTy
 
 
 async def handle(
-    services: BrokerServices, request: DescribeClientQuotasRequest, context: RequestContext
+    stored_quotas: StoredQuotas, request: DescribeClientQuotasRequest, context: RequestContext
 ) -> DescribeClientQuotasResponse:
     """Return the entities that the request asks for."""
     parts = [FilterPart(each.entity_type, each.match_type, each.match) for each in request.components]
@@ -33,7 +34,7 @@ async def handle(
         return _failed(ErrorCode.UNSUPPORTED_VERSION, str(error))
     except ValueError as error:
         return _failed(ErrorCode.INVALID_REQUEST, str(error))
-    found = await services.access.stored_quotas.read()
+    found = await stored_quotas.read()
     return DescribeClientQuotasResponse(
         entries=[_entry(entity, quotas) for entity, quotas in found.items() if wanted.accepts(entity)]
     )
@@ -58,7 +59,7 @@ def error_response(request: DescribeClientQuotasRequest, code: ErrorCode) -> Des
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_CLIENT_QUOTAS,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.access.stored_quotas),
     error_response=error_response,
     access=cluster(AclOperation.DESCRIBE_CONFIGS),
 )

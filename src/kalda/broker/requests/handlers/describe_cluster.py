@@ -4,12 +4,13 @@ v1 adds the endpoint type (KIP-919); a broker rejects the type of controllers. v
 for fenced brokers (KIP-1073); with ZooKeeper a broker is registered and alive, or unknown, so none is fenced.
 """
 
+from functools import partial
 from typing import Final
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages import AUTHORIZED_OPERATIONS_UNKNOWN
@@ -24,7 +25,7 @@ _CONTROLLERS: Final = 2
 
 
 def handle(
-    services: BrokerServices, request: DescribeClusterRequest, context: RequestContext
+    cache: MetadataCache, cluster_id: str, request: DescribeClusterRequest, context: RequestContext
 ) -> DescribeClusterResponse:
     """Return the live brokers that have the client's listener."""
     if request.endpoint_type != _BROKERS:
@@ -32,7 +33,6 @@ def handle(
             error_code=_wrong_endpoint(request.endpoint_type),
             error_message=f"This is a broker; endpoint type {request.endpoint_type} is not served here.",
         )
-    cache = services.metadata_cache
     brokers = [
         DescribeClusterBroker(broker_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
         for broker in cache.endpoints(context.listener)
@@ -40,7 +40,7 @@ def handle(
     # A controller without the client's listener is not in the list, so the client could not connect to it.
     known = any(broker.broker_id == cache.controller_id for broker in brokers)
     return DescribeClusterResponse(
-        cluster_id=services.cluster_id,
+        cluster_id=cluster_id,
         controller_id=cache.controller_id if known else -1,
         brokers=brokers,
         cluster_authorized_operations=(
@@ -65,7 +65,7 @@ def _wrong_endpoint(endpoint_type: int) -> ErrorCode:
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_CLUSTER,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.metadata_cache, services.cluster_id),
     error_response=error_response,
     access=topic_checks.describe_cluster,
 )

@@ -6,8 +6,11 @@ request, its documentation. Resources are topics, this broker (by its id), the d
 those that do not exist have no settings, and groups, whether they exist or not.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
+from kalda.broker.config import ConfigStore
 from kalda.broker.config.broker_loggers import describe_loggers
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
 from kalda.broker.config.config_admin import GROUPS, ResourceType, require_this_broker
@@ -19,9 +22,9 @@ from kalda.broker.config.describe import (
     describe_group,
     describe_topic,
 )
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import configs as config_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import ConfigSource
@@ -37,25 +40,37 @@ from kalda.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 from kalda.security.acl.model import AclOperation
+from kalda.settings import BrokerConfig
 
 _ENTRIES_PER_STEP: Final = 8
 
 
 def handle(
-    services: BrokerServices, request: DescribeConfigsRequest, context: RequestContext
+    cache: MetadataCache,
+    config: BrokerConfig,
+    config_store: ConfigStore,
+    broker_id: int,
+    request: DescribeConfigsRequest,
+    context: RequestContext,
 ) -> DescribeConfigsResponse | Steps[DescribeConfigsResponse]:
     """Describe each resource; one that fails does not affect the others."""
-    return first_turn(_describe_each(services, request, context.api_version))
+    return first_turn(
+        _describe_each(
+            partial(_describe, cache, config, config_store, broker_id), request, context.api_version
+        )
+    )
 
 
 def _describe_each(
-    services: BrokerServices, request: DescribeConfigsRequest, version: int
+    describe: Callable[[DescribeConfigsResource], list[ConfigEntry]],
+    request: DescribeConfigsRequest,
+    version: int,
 ) -> Steps[DescribeConfigsResponse]:
     results = []
     for resource in request.resources:
         yield
         try:
-            entries = _describe(services, resource)
+            entries = describe(resource)
         except ApiError as error:
             results.append(_failed(resource, error))
             continue
@@ -80,29 +95,35 @@ def error_response(request: DescribeConfigsRequest, code: ErrorCode) -> Describe
     )
 
 
-def _describe(services: BrokerServices, resource: DescribeConfigsResource) -> list[ConfigEntry]:
+def _describe(
+    cache: MetadataCache,
+    config: BrokerConfig,
+    config_store: ConfigStore,
+    broker_id: int,
+    resource: DescribeConfigsResource,
+) -> list[ConfigEntry]:
     name, wanted = resource.resource_name, resource.configuration_keys
     if resource.resource_type == ResourceType.TOPIC:
         validate_topic_name(name)
-        if name not in services.metadata_cache:
+        if name not in cache:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return describe_topic(services.config, services.config_store.topic_overrides(name), wanted)
+        return describe_topic(config, config_store.topic_overrides(name), wanted)
     if resource.resource_type == ResourceType.BROKER:
         if not name:
-            return describe_broker_default(services.config, wanted)
-        require_this_broker(name, services.broker_id)
-        return describe_broker(services.config, wanted)
+            return describe_broker_default(config, wanted)
+        require_this_broker(name, broker_id)
+        return describe_broker(config, wanted)
     if resource.resource_type == ResourceType.BROKER_LOGGER:
-        require_this_broker(name, services.broker_id)
+        require_this_broker(name, broker_id)
         return describe_loggers(wanted)
     if resource.resource_type == ResourceType.CLIENT_METRICS:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty")
-        return describe_client_metrics(services.config_store.entity(CLIENT_METRICS, sanitize(name)), wanted)
+        return describe_client_metrics(config_store.entity(CLIENT_METRICS, sanitize(name)), wanted)
     if resource.resource_type == ResourceType.GROUP:
         if not name:
             raise ApiError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
-        return describe_group(services.config, services.config_store.entity(GROUPS, sanitize(name)), wanted)
+        return describe_group(config, config_store.entity(GROUPS, sanitize(name)), wanted)
     raise ApiError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {resource.resource_type}")
 
 
@@ -140,7 +161,9 @@ def _failed(resource: DescribeConfigsResource, error: ApiError) -> DescribeConfi
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_CONFIGS,
     versions=(0, 4),
-    handle=handle,
+    build=lambda services: partial(
+        handle, services.metadata_cache, services.config, services.config_store, services.broker_id
+    ),
     error_response=error_response,
     access=config_checks.of_resources(AclOperation.DESCRIBE_CONFIGS, "results"),
 )

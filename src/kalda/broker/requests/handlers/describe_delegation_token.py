@@ -3,12 +3,13 @@
 From v3 the response names who asked for a token (KIP-373).
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import delegation_tokens as token_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.token_requests import REQUESTER_FROM, require_token_requests
+from kalda.broker.security.delegation_tokens import DelegationTokens
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.describe_delegation_token import (
@@ -18,18 +19,21 @@ from kalda.protocol.messages.describe_delegation_token import (
     DescribeDelegationTokenResponse,
 )
 from kalda.security.principal import KafkaPrincipal
+from kalda.settings import BrokerConfig
 
 
 def handle(
-    services: BrokerServices, request: DescribeDelegationTokenRequest, context: RequestContext
+    config: BrokerConfig,
+    tokens: DelegationTokens,
+    request: DescribeDelegationTokenRequest,
+    context: RequestContext,
 ) -> DescribeDelegationTokenResponse:
     """Return the tokens of the owners, with their secrets.
 
     Raises:
         ApiError: the client may not ask for tokens, or there are none in this cluster.
     """
-    require_token_requests(services, context)
-    tokens = services.access.delegation_tokens
+    require_token_requests(config, context)
     owners = None
     if request.owners is not None:
         owners = frozenset(
@@ -68,7 +72,7 @@ def error_response(
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_DELEGATION_TOKEN,
     versions=(0, 3),
-    handle=handle,
+    build=lambda services: partial(handle, services.config, services.access.delegation_tokens),
     error_response=error_response,
     access=token_checks.describe,
 )

@@ -5,16 +5,17 @@ does not exist, or uses another protocol, is GROUP_ID_NOT_FOUND from v6 (KIP-104
 """
 
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import set_group_operations
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import answer_in_slices
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.protocol.messages.describe_groups import (
     DescribedGroup,
     DescribeGroupsRequest,
@@ -23,7 +24,7 @@ from kalda.protocol.messages.describe_groups import (
 
 
 def handle(
-    services: BrokerServices, request: DescribeGroupsRequest, context: RequestContext
+    coordinator: GroupCoordinator, request: DescribeGroupsRequest, context: RequestContext
 ) -> Pending[DescribeGroupsResponse] | Coroutine[Any, Any, DescribeGroupsResponse]:
     """Answer when everything in the response is committed."""
 
@@ -33,7 +34,7 @@ def handle(
         return DescribeGroupsResponse(groups=groups)
 
     def describe(group_ids: Sequence[str]) -> Pending[list[DescribedGroup]]:
-        return services.group_coordinator.describe_groups(group_ids, context.api_version)
+        return coordinator.describe_groups(group_ids, context.api_version)
 
     return answer_in_slices(request.groups, describe, respond)
 
@@ -48,7 +49,7 @@ def error_response(request: DescribeGroupsRequest, code: ErrorCode) -> DescribeG
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_GROUPS,
     versions=(0, 6),
-    handle=handle,
+    build=lambda services: partial(handle, services.group_coordinator),
     error_response=error_response,
     access=group_checks.described("groups"),
 )

@@ -6,11 +6,11 @@ moved is a future log; its lag is what it lacks of the current log.
 """
 
 import os
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import DESCRIBE_CLUSTER
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
@@ -22,6 +22,7 @@ from kalda.protocol.messages.describe_log_dirs import (
     DescribeLogDirsResult,
     DescribeLogDirsTopic,
 )
+from kalda.storage.log_manager import LogManager
 from kalda.storage.unified_log import UnifiedLog
 from kalda.storage.volume import volume_bytes
 
@@ -33,16 +34,13 @@ DescribedLog = tuple[UnifiedLog, int, bool]
 
 
 def handle(
-    services: BrokerServices, request: DescribeLogDirsRequest, _: RequestContext
+    log_manager: LogManager, request: DescribeLogDirsRequest, _: RequestContext
 ) -> DescribeLogDirsResponse | Steps[DescribeLogDirsResponse]:
     """Describe every directory with those of its logs that the request names."""
-    return first_turn(_describe_each(services, request))
+    return first_turn(_describe_each(log_manager, request))
 
 
-def _describe_each(
-    services: BrokerServices, request: DescribeLogDirsRequest
-) -> Steps[DescribeLogDirsResponse]:
-    manager = services.log_manager
+def _describe_each(manager: LogManager, request: DescribeLogDirsRequest) -> Steps[DescribeLogDirsResponse]:
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:
         wanted = set()
@@ -108,7 +106,7 @@ def error_response(_: DescribeLogDirsRequest, code: ErrorCode) -> DescribeLogDir
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_LOG_DIRS,
     versions=(0, 5),
-    handle=handle,
+    build=lambda services: partial(handle, services.log_manager),
     error_response=error_response,
     access=DESCRIBE_CLUSTER,
 )

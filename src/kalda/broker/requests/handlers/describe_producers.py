@@ -4,11 +4,12 @@ Each replica answers from its own log, which shows a replica that lacks a marker
 transactions with it, and `kafka-transactions.sh abort` takes its arguments from it.
 """
 
+from functools import partial
 from typing import Final
 
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import validate_topic_name
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -25,30 +26,30 @@ from kalda.security.acl.model import AclOperation
 
 
 def handle(
-    services: BrokerServices, request: DescribeProducersRequest, context: RequestContext
+    replicas: ReplicaManager, request: DescribeProducersRequest, context: RequestContext
 ) -> DescribeProducersResponse | Steps[DescribeProducersResponse]:
     """Return the producers of each partition."""
-    return first_turn(_describe_each(services, request))
+    return first_turn(_describe_each(replicas, request))
 
 
 def _describe_each(
-    services: BrokerServices, request: DescribeProducersRequest
+    replicas: ReplicaManager, request: DescribeProducersRequest
 ) -> Steps[DescribeProducersResponse]:
     response = DescribeProducersResponse()
     for topic in request.topics:
         described = TopicResponse(name=topic.name)
         response.topics.append(described)
         for index in topic.partition_indexes:
-            described.partitions.append(_describe(services, TopicPartition(topic.name, index)))
+            described.partitions.append(_describe(replicas, TopicPartition(topic.name, index)))
             yield
     return response
 
 
-def _describe(services: BrokerServices, topic_partition: TopicPartition) -> PartitionResponse:
+def _describe(replicas: ReplicaManager, topic_partition: TopicPartition) -> PartitionResponse:
     index = topic_partition.partition
     try:
         validate_topic_name(topic_partition.topic)
-        partition = services.replica_manager.partition(topic_partition)
+        partition = replicas.partition(topic_partition)
     except ApiError as error:
         return PartitionResponse(partition_index=index, error_code=error.code, error_message=error.message)
     return PartitionResponse(
@@ -86,7 +87,7 @@ def error_response(request: DescribeProducersRequest, code: ErrorCode) -> Descri
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_PRODUCERS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.replica_manager),
     error_response=error_response,
     access=topic_checks.by_name(AclOperation.READ),
 )

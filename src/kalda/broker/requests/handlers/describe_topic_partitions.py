@@ -6,6 +6,7 @@ first partition of the next page. Eligible leader replicas are not implemented, 
 """
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Final
 
 from kalda.broker.metadata.metadata_cache import MetadataCache, TopicMetadata
@@ -13,7 +14,6 @@ from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_TOPIC_OPERATIONS
 from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.partition_metadata import partition_metadata
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -25,19 +25,23 @@ from kalda.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from kalda.settings import BrokerConfig
 
 
 def handle(
-    services: BrokerServices, request: DescribeTopicPartitionsRequest, context: RequestContext
+    cache: MetadataCache,
+    config: BrokerConfig,
+    request: DescribeTopicPartitionsRequest,
+    context: RequestContext,
 ) -> DescribeTopicPartitionsResponse | Steps[DescribeTopicPartitionsResponse]:
     """Return one page.
 
     Raises:
         ApiError: INVALID_REQUEST, the cursor names a topic that was not requested or a negative partition.
     """
-    names = _names_from_cursor(services.metadata_cache, request)
-    limit = max(1, min(request.response_partition_limit, services.config.max_request_partition_size_limit))
-    return first_turn(_page(services.metadata_cache, names, request, limit, context.listener))
+    names = _names_from_cursor(cache, request)
+    limit = max(1, min(request.response_partition_limit, config.max_request_partition_size_limit))
+    return first_turn(_page(cache, names, request, limit, context.listener))
 
 
 def error_response(
@@ -129,7 +133,7 @@ def _unknown_topic(name: str) -> DescribeTopicPartitionsResponseTopic:
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_TOPIC_PARTITIONS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.metadata_cache, services.config),
     error_response=error_response,
     access=topic_checks.describe_topic_partitions,
 )

@@ -5,12 +5,12 @@ from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.turns import Steps, first_turn
 from kalda.common.types import by_topic
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 from kalda.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -23,32 +23,36 @@ Found = tuple[ErrorCode, TransactionMetadata | None]
 
 
 def handle(
-    services: BrokerServices, request: DescribeTransactionsRequest, context: RequestContext
+    coordinator: TransactionCoordinator, request: DescribeTransactionsRequest, context: RequestContext
 ) -> Pending[DescribeTransactionsResponse] | Steps[Pending[DescribeTransactionsResponse]]:
     """Describe each transaction; one that is completing has only its partitions without a marker."""
-    return first_turn(_describe_each(services, request.transactional_ids))
+    return first_turn(_describe_each(coordinator, request.transactional_ids))
 
 
-def _describe_each(services: BrokerServices, ids: list[str]) -> Steps[Pending[DescribeTransactionsResponse]]:
+def _describe_each(
+    coordinator: TransactionCoordinator, ids: list[str]
+) -> Steps[Pending[DescribeTransactionsResponse]]:
     states = []
     for each in ids:
-        found = services.transaction_coordinator.describe(each)
-        states.append(found.then(partial(_state_of, services, each)))
+        found = coordinator.describe(each)
+        states.append(found.then(partial(_state_of, coordinator, each)))
         yield
     return gather(
         states, lambda done: DescribeTransactionsResponse(transaction_states=[each.value for each in done])
     )
 
 
-def _state_of(services: BrokerServices, transactional_id: str, found: Pending[Found]) -> TransactionState:
-    return _state(services, transactional_id, found.value)
+def _state_of(
+    coordinator: TransactionCoordinator, transactional_id: str, found: Pending[Found]
+) -> TransactionState:
+    return _state(coordinator, transactional_id, found.value)
 
 
-def _state(services: BrokerServices, transactional_id: str, found: Found) -> TransactionState:
+def _state(coordinator: TransactionCoordinator, transactional_id: str, found: Found) -> TransactionState:
     code, metadata = found
     if metadata is None:
         return TransactionState(error_code=code, transactional_id=transactional_id)
-    partitions = sorted(services.transaction_coordinator.remaining_partitions(metadata))
+    partitions = sorted(coordinator.remaining_partitions(metadata))
     return TransactionState(
         transactional_id=transactional_id,
         transaction_state=metadata.state.title,
@@ -75,7 +79,7 @@ def error_response(request: DescribeTransactionsRequest, code: ErrorCode) -> Des
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_TRANSACTIONS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.transaction_coordinator),
     error_response=error_response,
     access=transaction_checks.describe_transactions,
 )

@@ -1,11 +1,12 @@
 """DescribeUserScramCredentials (key 50), version 0: the mechanisms by which users can log in (KIP-554)."""
 
 from collections import Counter
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import DESCRIBE_CLUSTER
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.security.scram_credentials import ScramCredentials
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
@@ -19,16 +20,15 @@ from kalda.security.sasl.scram import MECHANISM_NUMBERS
 
 
 def handle(
-    services: BrokerServices, request: DescribeUserScramCredentialsRequest, context: RequestContext
+    scram_credentials: ScramCredentials, request: DescribeUserScramCredentialsRequest, context: RequestContext
 ) -> DescribeUserScramCredentialsResponse | Steps[DescribeUserScramCredentialsResponse]:
     """Return the mechanisms of the named users, or of all."""
-    return first_turn(_describe_each(services, request))
+    return first_turn(_describe_each(scram_credentials, request))
 
 
 def _describe_each(
-    services: BrokerServices, request: DescribeUserScramCredentialsRequest
+    credentials: ScramCredentials, request: DescribeUserScramCredentialsRequest
 ) -> Steps[DescribeUserScramCredentialsResponse]:
-    credentials = services.access.scram_credentials
     counts = Counter(user.name for user in request.users or ())
     names = list(counts) or credentials.users()
     results = []
@@ -61,7 +61,7 @@ def error_response(
 HANDLER: Final = ApiHandler(
     key=ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.access.scram_credentials),
     error_response=error_response,
     access=DESCRIBE_CLUSTER,
 )

@@ -5,14 +5,15 @@ INVALID_PRODUCER_EPOCH for a fenced producer. v3 is flexible. v4 may return TRAN
 end of a transaction raises the producer's epoch, which the response carries (KIP-890).
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import EPOCH_BUMP_FROM, Identity
 from kalda.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 
@@ -22,7 +23,7 @@ RAISES_EPOCH_FROM: Final = 5
 
 
 def handle(
-    services: BrokerServices, request: EndTxnRequest, context: RequestContext
+    coordinator: TransactionCoordinator, request: EndTxnRequest, context: RequestContext
 ) -> Pending[EndTxnResponse]:
     """Commit or abort the transaction."""
     version = context.api_version
@@ -37,7 +38,7 @@ def handle(
             return EndTxnResponse(producer_id=identity.producer_id, producer_epoch=identity.epoch)
         return EndTxnResponse(error_code=code)
 
-    decided = services.transaction_coordinator.end(
+    decided = coordinator.end(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
         is_commit=request.committed,
@@ -54,7 +55,7 @@ def error_response(request: EndTxnRequest, code: ErrorCode) -> EndTxnResponse:
 HANDLER: Final = ApiHandler(
     key=ApiKey.END_TXN,
     versions=(0, 5),
-    handle=handle,
+    build=lambda services: partial(handle, services.transaction_coordinator),
     error_response=error_response,
     access=transaction_checks.of_request(),
 )

@@ -1,11 +1,12 @@
 """ExpireDelegationToken (key 40), versions 0-2: let a token end sooner, or at once (KIP-48)."""
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
-from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.requests.api import ApiHandler, RequestContext, nothing_named
 from kalda.broker.requests.token_requests import require_token_requests
+from kalda.broker.security.delegation_tokens import DelegationTokens
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.expire_delegation_token import (
@@ -13,28 +14,31 @@ from kalda.protocol.messages.expire_delegation_token import (
     ExpireDelegationTokenResponse,
 )
 from kalda.security.principal import KafkaPrincipal
+from kalda.settings import BrokerConfig
 
 _NEVER: Final = -1
 
 
 async def _expire(
-    services: BrokerServices, request: ExpireDelegationTokenRequest, principal: KafkaPrincipal
+    tokens: DelegationTokens, request: ExpireDelegationTokenRequest, principal: KafkaPrincipal
 ) -> ExpireDelegationTokenResponse:
-    tokens = services.access.delegation_tokens
     end_ms = await tokens.expire(principal, request.hmac, request.expiry_time_period_ms)
     return ExpireDelegationTokenResponse(expiry_timestamp_ms=end_ms)
 
 
 def handle(
-    services: BrokerServices, request: ExpireDelegationTokenRequest, context: RequestContext
+    config: BrokerConfig,
+    tokens: DelegationTokens,
+    request: ExpireDelegationTokenRequest,
+    context: RequestContext,
 ) -> Coroutine[None, None, ExpireDelegationTokenResponse]:
     """Move the end of a token, as its owner or a renewer may.
 
     Raises:
         ApiError: the client may not ask for tokens.
     """
-    require_token_requests(services, context)
-    return _expire(services, request, context.principal)
+    require_token_requests(config, context)
+    return _expire(tokens, request, context.principal)
 
 
 def error_response(request: ExpireDelegationTokenRequest, code: ErrorCode) -> ExpireDelegationTokenResponse:
@@ -45,8 +49,8 @@ def error_response(request: ExpireDelegationTokenRequest, code: ErrorCode) -> Ex
 HANDLER: Final = ApiHandler(
     key=ApiKey.EXPIRE_DELEGATION_TOKEN,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.config, services.access.delegation_tokens),
     error_response=error_response,
     access=None,
-    is_audited=True,
+    audit=nothing_named,
 )

@@ -10,18 +10,23 @@ unless the topic has ``message.downconversion.enable=false``: then they get UNSU
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast
 
 from kalda.broker.fetching.delayed_fetch import DelayedFetch
 from kalda.broker.fetching.down_conversion import DownConvertedRecords, prepare_all
-from kalda.broker.fetching.fetch_session import FetchContext, IncrementalContext
+from kalda.broker.fetching.fetch_session import FetchContext, FetchSessionCache, IncrementalContext
 from kalda.broker.fetching.follower_watch import DelayedFollowerFetch, FollowerWatch
-from kalda.broker.replicas.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams
-from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.replicas.replica_manager import CONSUMER_ID, ConsumerPlace, FetchParams, ReplicaManager
+from kalda.broker.requests.api import ApiHandler, Pending, RawHandle, RawReply, RawResult, RequestContext
 from kalda.broker.requests.handlers.produce import node_endpoints
 from kalda.broker.requests.throttling import throttle_ms
+from kalda.broker.security.client_throttle import ClientThrottle
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
+from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.types import UUID
 from kalda.protocol.fast.fetch import (
     FetchAnswer,
@@ -39,8 +44,11 @@ from kalda.protocol.messages.fetch import (
 )
 from kalda.protocol.protocol_errors import ProtocolError
 from kalda.records.errors import RecordsError
+from kalda.runtime.clock import Clock
 from kalda.security.acl.model import AclOperation
+from kalda.settings import BrokerConfig
 from kalda.storage.file_records import FileSlice
+from kalda.storage.log_resources import LogResources
 from kalda.storage.unified_log import FetchIsolation
 
 if TYPE_CHECKING:
@@ -82,35 +90,51 @@ _STORAGE_ERROR: Final = int(ErrorCode.KAFKA_STORAGE_ERROR)
 _NOT_LEADER: Final = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchParts:
+    """What Fetch requests need of a broker."""
+
+    authorizer: "Authorizer | None"
+    throttle: ClientThrottle
+    cache: MetadataCache
+    clock: Clock
+    config: BrokerConfig
+    purgatory: DelayedOperationPurgatory
+    """Of the requests that wait for more records."""
+    replicas: ReplicaManager
+    resources: LogResources
+    sessions: FetchSessionCache
+
+
 def handle_fetch(
-    services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int
+    parts: "FetchParts", context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
     """Read what a request asks for, or let it wait for more."""
     version = context.api_version
     fields = parse_fetch_request(frame, body_position, version)
     if len(frame) > LARGE_BYTES:
         _refuse_too_many(fields)
-    session = services.fetch_sessions.context(version, fields)
-    params = _params(services, context, version, fields)
-    if services.access.authorizer is not None:
-        denied = _denied(services, services.access.authorizer, context, session, params)
+    session = parts.sessions.context(version, fields)
+    params = _params(parts, context, version, fields)
+    if parts.authorizer is not None:
+        denied = _denied(parts, parts.authorizer, context, session, params)
         if denied:
-            return _fetch_allowed(services, context, session, params, denied)
+            return _fetch_allowed(parts, context, session, params, denied)
     if params.is_follower and isinstance(session, IncrementalContext):
-        return _fetch_in_follower_session(services, context, session, params, fields)
-    entries, replica_manager = session.entries, services.replica_manager
-    answers, size, urgent = replica_manager.read(params, entries)
+        return _fetch_in_follower_session(parts, context, session, params, fields)
+    entries, replicas = session.entries, parts.replicas
+    answers, size, urgent = replicas.read(params, entries)
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0 or not entries:
-        return _result(services, context, session, params, answers, size)
+        return _result(parts, context, session, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
     operation = DelayedFetch(
-        replica_manager,
+        replicas,
         params,
         entries,
-        lambda *read: _complete(pending, _result(services, context, session, params, *read)),
+        lambda *read: _complete(pending, _result(parts, context, session, params, *read)),
     )
     pending.on_abandoned = operation.cancel
-    services.purgatories["fetch"].try_complete_else_watch(operation, operation.keys)
+    parts.purgatory.try_complete_else_watch(operation, operation.keys)
     return pending
 
 
@@ -122,7 +146,7 @@ def _refuse_too_many(fields: FetchRequestFields) -> None:
 
 
 def _denied(
-    services: "BrokerServices",
+    parts: "FetchParts",
     authorizer: "Authorizer",
     context: RequestContext,
     session: FetchContext,
@@ -141,11 +165,7 @@ def _denied(
     denied: dict[bytes, ErrorCode] = {}
     are_known = True
     for key in {key for key, _ in session.entries}:
-        name = (
-            services.metadata_cache.topic_name(UUID(bytes=key))
-            if params.by_id
-            else key.decode(errors="replace")
-        )
+        name = parts.cache.topic_name(UUID(bytes=key)) if params.by_id else key.decode(errors="replace")
         if name is None:
             are_known = False
         elif not authorizer.allows_read(connection, key, name, by_id=params.by_id):
@@ -156,7 +176,7 @@ def _denied(
 
 
 def _fetch_allowed(
-    services: "BrokerServices",
+    parts: "FetchParts",
     context: RequestContext,
     session: FetchContext,
     params: FetchParams,
@@ -164,40 +184,40 @@ def _fetch_allowed(
 ) -> RawResult:
     """Read what a client may read, and respond at once with the errors of the rest."""
     allowed = [entry for entry in session.entries if entry[0] not in denied]
-    answers, size, _ = services.replica_manager.read(params, allowed) if allowed else ([], 0, True)
+    answers, size, _ = parts.replicas.read(params, allowed) if allowed else ([], 0, True)
     refused = [
         (key, PartitionFetchResult(fields.partition, int(denied[key])))
         for key, fields in session.entries
         if key in denied
     ]
-    return _result(services, context, session, params, [*answers, *refused], size)
+    return _result(parts, context, session, params, [*answers, *refused], size)
 
 
 def _fetch_in_follower_session(
-    services: "BrokerServices",
+    parts: "FetchParts",
     context: RequestContext,
     incremental: IncrementalContext,
     params: FetchParams,
     fields: FetchRequestFields,
 ) -> RawResult:
     """Serve a follower's incremental fetch; see `kalda.broker.fetching.follower_watch`."""
-    session, purgatory = incremental.session, services.purgatories["fetch"]
-    replica_manager = services.replica_manager
+    session, purgatory = incremental.session, parts.purgatory
+    replicas = parts.replicas
     watch = session.watch
     if not isinstance(watch, FollowerWatch):
-        watch = session.watch = FollowerWatch(session, purgatory, replica_manager)
-    entries = watch.entries(params, fields, services.clock.monotonic())
-    answers, size, urgent = replica_manager.read(params, entries)
+        watch = session.watch = FollowerWatch(session, purgatory, replicas)
+    entries = watch.entries(params, fields, parts.clock.monotonic())
+    answers, size, urgent = replicas.read(params, entries)
     if size >= params.min_bytes or urgent or params.max_wait_ms <= 0:
         watch.settle(answers)
-        return _reply(services, context, incremental, params, answers, size)
+        return _reply(parts, context, incremental, params, answers, size)
     pending: Pending[RawReply | None] = Pending()
     operation = DelayedFollowerFetch(
-        replica_manager,
+        replicas,
         watch,
         params,
         answers,
-        lambda *read: pending.complete(_reply(services, context, incremental, params, *read)),
+        lambda *read: pending.complete(_reply(parts, context, incremental, params, *read)),
     )
     pending.on_abandoned = operation.cancel
     purgatory.try_complete_else_watch(operation, ())
@@ -205,12 +225,12 @@ def _fetch_in_follower_session(
 
 
 def _params(
-    services: "BrokerServices", context: RequestContext, version: int, fields: FetchRequestFields
+    parts: "FetchParts", context: RequestContext, version: int, fields: FetchRequestFields
 ) -> FetchParams:
-    max_bytes = services.config.fetch_max_bytes
+    max_bytes = parts.config.fetch_max_bytes
     if fields.max_bytes < max_bytes:
         max_bytes = fields.max_bytes
-    throttle = services.access.throttle
+    throttle = parts.throttle
     if throttle.is_active and fields.replica_id < 0:
         max_bytes = int(min(max_bytes, throttle.fetch_bytes_max(context.connection, context.client_id)))
     if fields.replica_id >= 0:
@@ -238,7 +258,7 @@ def _params(
 
 
 def _result(
-    services: "BrokerServices",
+    parts: "FetchParts",
     context: RequestContext,
     session: FetchContext,
     params: FetchParams,
@@ -247,8 +267,8 @@ def _result(
 ) -> RawResult:
     """Respond at once, or when the first records are converted for a client of an old version."""
     if context.api_version >= RECORD_BATCHES_FROM:
-        return _reply(services, context, session, params, answers, size)
-    answers = [_for_old_version(services, context.api_version, answer) for answer in answers]
+        return _reply(parts, context, session, params, answers, size)
+    answers = [_for_old_version(parts, context.api_version, answer) for answer in answers]
     magic = 1 if context.api_version >= MAGIC_1_FROM else 0
     offsets = {(key, fields.partition): fields.fetch_offset for key, fields in session.entries}
     converted = {
@@ -256,9 +276,9 @@ def _result(
             cast("FileSlice", result.records),
             magic,
             offsets[key, result.partition],
-            services.log_manager.resources.conversions,
+            parts.resources.conversions,
             context.connection,
-            services.replica_manager.topic_stats.of(key.decode()),
+            parts.replicas.topic_stats.of(key.decode()),
             context.api.metrics,
         )
         for index, (key, result) in enumerate(answers)
@@ -270,7 +290,7 @@ def _result(
         for (index, records), error in zip(converted.items(), errors, strict=True):
             key, result = answers[index]
             answers[index] = key, _converted(result, records, error)
-        pending.complete(_reply(services, context, session, params, answers, size))
+        pending.complete(_reply(parts, context, session, params, answers, size))
 
     prepare_all(tuple(converted.values()), respond)
     return pending
@@ -295,7 +315,7 @@ def _complete(pending: "Pending[RawReply | None]", result: RawResult) -> None:
 
 
 def _reply(
-    services: "BrokerServices",
+    parts: "FetchParts",
     context: RequestContext,
     session: FetchContext,
     params: FetchParams,
@@ -303,21 +323,21 @@ def _reply(
     size: int,
 ) -> "list[Chunk]":
     version = context.api_version
-    throttle = services.access.throttle
+    throttle = parts.throttle
     is_bounded, wait_ms = throttle.is_active and not params.is_follower, 0
     if is_bounded:
         context.throttle_seconds = throttle.fetched(context.connection, context.client_id, size)
         wait_ms = throttle_ms(throttle, context)
     leaders: set[int] = set()
     if RECORD_BATCHES_FROM <= version < ZSTD_FROM:
-        answers = [_for_old_version(services, version, answer) for answer in answers]
+        answers = [_for_old_version(parts, version, answer) for answer in answers]
     for _, result in answers:
         if result.error_code != 0:
             context.count_error(result.error_code)
             if result.current_leader is not None:
                 leaders.add(result.current_leader[0])
     if size:
-        services.replica_manager.count_sent(params, answers, size)
+        parts.replicas.count_sent(params, answers, size)
     error_code, session_id, topics = session.answer(answers)
     if error_code != 0:
         context.count_error(error_code)
@@ -328,7 +348,7 @@ def _reply(
         session_id,
         topics,
         throttle_time_ms=wait_ms,
-        node_endpoints=node_endpoints(services, context, leaders) if leaders else (),
+        node_endpoints=node_endpoints(parts.cache, context, leaders) if leaders else (),
     )
     if is_bounded:
         # The records were counted before; the client waits for the rest after its next request.
@@ -337,7 +357,7 @@ def _reply(
     return cast("list[Chunk]", chunks)
 
 
-def _for_old_version(services: "BrokerServices", version: int, answer: FetchAnswer) -> FetchAnswer:
+def _for_old_version(parts: "FetchParts", version: int, answer: FetchAnswer) -> FetchAnswer:
     """Return the answer of a partition in a form that a client of an old version can handle."""
     key, result = answer
     code = result.error_code
@@ -346,7 +366,7 @@ def _for_old_version(services: "BrokerServices", version: int, answer: FetchAnsw
         return key, PartitionFetchResult(result.partition, _NOT_LEADER)
     if code != 0:
         return answer
-    partition = services.replica_manager.find(key, result.partition)
+    partition = parts.replicas.find(key, result.partition)
     if partition is not None and partition.log.config.compression_type == "zstd":
         return key, PartitionFetchResult(result.partition, int(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE))
     if version < RECORD_BATCHES_FROM and not (
@@ -376,10 +396,27 @@ def error_response(request: FetchRequest, code: ErrorCode) -> FetchResponse:
     )
 
 
+def _build(services: "BrokerServices") -> RawHandle:
+    return partial(
+        handle_fetch,
+        FetchParts(
+            authorizer=services.access.authorizer,
+            throttle=services.access.throttle,
+            cache=services.metadata_cache,
+            clock=services.clock,
+            config=services.config,
+            purgatory=services.purgatories["fetch"],
+            replicas=services.replica_manager,
+            resources=services.log_manager.resources,
+            sessions=services.fetch_sessions,
+        ),
+    )
+
+
 HANDLER: Final = ApiHandler(
     key=ApiKey.FETCH,
     versions=(0, 18),
-    handle_raw=handle_fetch,
+    build_raw=_build,
     error_response=error_response,
     access=None,
 )

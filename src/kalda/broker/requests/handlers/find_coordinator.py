@@ -11,9 +11,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
 
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.topics.topic_names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
@@ -35,7 +36,10 @@ _NO_PORT: Final = -1
 
 
 def handle(
-    services: BrokerServices, request: FindCoordinatorRequest, context: RequestContext
+    internal_topics: InternalTopics,
+    cache: MetadataCache,
+    request: FindCoordinatorRequest,
+    context: RequestContext,
 ) -> FindCoordinatorResponse | Steps[FindCoordinatorResponse] | Coroutine[Any, Any, FindCoordinatorResponse]:
     """Return the coordinator of each key."""
     many = context.api_version >= MANY_KEYS_FROM
@@ -44,14 +48,14 @@ def handle(
     if topic is None:
         message = f"There is no coordinator for key type {request.key_type}."
         return _answer_each(keys, lambda key: _failure(key, ErrorCode.INVALID_REQUEST, message), many)
-    if not services.internal_topics.is_served(topic):
+    if not internal_topics.is_served(topic):
         # Producers do not ask again after this one.
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         message = "This version of the broker does not serve transactions."
         return _answer_each(keys, lambda key: _failure(key, code, message), many)
-    if topic not in services.metadata_cache:
-        return _create(services, topic, keys, many)
-    return _answer_each(keys, partial(_find, services, topic, context.listener), many)
+    if topic not in cache:
+        return _create(internal_topics, topic, keys, many)
+    return _answer_each(keys, partial(_find, internal_topics, topic, context.listener), many)
 
 
 def _answer_each(
@@ -68,14 +72,14 @@ def _answer_each(
 
 
 async def _create(
-    services: BrokerServices, topic: str, keys: list[str], many: bool
+    internal_topics: InternalTopics, topic: str, keys: list[str], many: bool
 ) -> FindCoordinatorResponse:
-    await services.internal_topics.create_topic(topic)
+    await internal_topics.create_topic(topic)
     return _response([_failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE) for key in keys], many)
 
 
-def _find(services: BrokerServices, topic: str, listener: str, key: str) -> Coordinator:
-    endpoint = services.internal_topics.coordinator(topic, key, listener)
+def _find(internal_topics: InternalTopics, topic: str, listener: str, key: str) -> Coordinator:
+    endpoint = internal_topics.coordinator(topic, key, listener)
     if endpoint is None:
         return _failure(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return Coordinator(
@@ -117,7 +121,7 @@ def error_response(request: FindCoordinatorRequest, code: ErrorCode) -> FindCoor
 HANDLER: Final = ApiHandler(
     key=ApiKey.FIND_COORDINATOR,
     versions=(0, 6),
-    handle=handle,
+    build=lambda services: partial(handle, services.internal_topics, services.metadata_cache),
     error_response=error_response,
     access=group_checks.find_coordinator,
 )

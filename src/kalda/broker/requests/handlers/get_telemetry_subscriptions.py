@@ -4,12 +4,12 @@ Every client may ask. Apache Kafka serves this in KRaft mode only, and only with
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.services import BrokerServices
 from kalda.broker.telemetry.client_instance import attributes_of
-from kalda.broker.telemetry.client_metrics_manager import ACCEPTED_COMPRESSION
+from kalda.broker.telemetry.client_metrics_manager import ACCEPTED_COMPRESSION, ClientMetricsManager
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.types import UUID
@@ -20,10 +20,9 @@ from kalda.protocol.messages.get_telemetry_subscriptions import (
 
 
 def handle(
-    services: BrokerServices, request: GetTelemetrySubscriptionsRequest, context: RequestContext
+    manager: ClientMetricsManager, request: GetTelemetrySubscriptionsRequest, context: RequestContext
 ) -> GetTelemetrySubscriptionsResponse:
     """Return the subscription of a client; one that comes without an id gets one."""
-    manager = services.client_metrics
     client_instance_id, instance = manager.subscription(request.client_instance_id, client_of(context))
     return GetTelemetrySubscriptionsResponse(
         client_instance_id=client_instance_id,
@@ -58,7 +57,8 @@ def error_response(
 HANDLER: Final = ApiHandler(
     key=ApiKey.GET_TELEMETRY_SUBSCRIPTIONS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.client_metrics),
     error_response=error_response,
     access=None,
+    is_telemetry=True,
 )

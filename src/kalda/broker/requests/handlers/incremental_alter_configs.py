@@ -5,12 +5,13 @@ A setting is set, deleted, or, if it is a list, appended to or subtracted from. 
 to client metrics (KIP-714), which end with their last setting. v1 is flexible.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.config.config_admin import alter_each, resource_response
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import configs as config_checks
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import AlterConfigOpType
 from kalda.common.errors import ApiError, ErrorCode
@@ -28,12 +29,12 @@ _OPERATIONS: Final = frozenset(AlterConfigOpType)
 
 
 async def handle(
-    services: BrokerServices, request: IncrementalAlterConfigsRequest, context: RequestContext
+    topic_admin: TopicAdmin, request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> IncrementalAlterConfigsResponse:
     """Change the settings of each resource; one that fails does not affect the others."""
 
     async def alter(resource: AlterConfigsResource) -> None:
-        await services.topic_admin.configs.alter(
+        await topic_admin.configs.alter(
             resource.resource_type,
             resource.resource_name,
             [_change(config) for config in resource.configs],
@@ -64,8 +65,8 @@ def error_response(
 HANDLER: Final = ApiHandler(
     key=ApiKey.INCREMENTAL_ALTER_CONFIGS,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.topic_admin),
     error_response=error_response,
     access=config_checks.of_resources(AclOperation.ALTER_CONFIGS, "responses"),
-    is_audited=True,
+    audit=lambda request: (each.resource_name for each in request.resources),
 )

@@ -7,14 +7,16 @@ transaction open (KIP-939).
 """
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.transactions.producer_ids import ProducerIds
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.coordinator.transaction.decisions import Decision
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from kalda.records.batch import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -25,21 +27,24 @@ FENCED_FROM: Final = 4
 
 
 def handle(
-    services: BrokerServices, request: InitProducerIdRequest, context: RequestContext
+    coordinator: TransactionCoordinator,
+    producer_ids: ProducerIds,
+    request: InitProducerIdRequest,
+    context: RequestContext,
 ) -> InitProducerIdResponse | Pending[InitProducerIdResponse] | Coroutine[Any, Any, InitProducerIdResponse]:
     """Return a producer id: at once if a new one is requested and this broker's block has one."""
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         return error_response(request, ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
-        return _begin(services, request, request.transactional_id, context.api_version)
-    producer_id = services.producer_ids.take_nowait()
+        return _begin(coordinator, request, request.transactional_id, context.api_version)
+    producer_id = producer_ids.take_nowait()
     if producer_id is None:
-        return _take(services, request)
+        return _take(producer_ids, request)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 
 def _begin(
-    services: BrokerServices, request: InitProducerIdRequest, transactional_id: str, version: int
+    coordinator: TransactionCoordinator, request: InitProducerIdRequest, transactional_id: str, version: int
 ) -> Pending[InitProducerIdResponse]:
     """Initialize a transactional producer."""
     expected = None
@@ -60,7 +65,7 @@ def _begin(
             ongoing_txn_producer_epoch=decision.ongoing.epoch,
         )
 
-    decided = services.transaction_coordinator.begin(
+    decided = coordinator.begin(
         transactional_id,
         request.transaction_timeout_ms,
         expected=expected,
@@ -70,9 +75,9 @@ def _begin(
     return decided.then(answer)
 
 
-async def _take(services: BrokerServices, request: InitProducerIdRequest) -> InitProducerIdResponse:
+async def _take(producer_ids: ProducerIds, request: InitProducerIdRequest) -> InitProducerIdResponse:
     try:
-        producer_id = await services.producer_ids.take()
+        producer_id = await producer_ids.take()
     except ZooKeeperError:
         # A retriable code: ZooKeeper may be available at the next attempt.
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
@@ -87,7 +92,7 @@ def error_response(request: InitProducerIdRequest, code: ErrorCode) -> InitProdu
 HANDLER: Final = ApiHandler(
     key=ApiKey.INIT_PRODUCER_ID,
     versions=(0, 6),
-    handle=handle,
+    build=lambda services: partial(handle, services.transaction_coordinator, services.producer_ids),
     error_response=error_response,
     access=transaction_checks.init_producer_id,
 )

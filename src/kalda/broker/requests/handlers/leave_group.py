@@ -6,16 +6,17 @@ v3 takes many members, static ones by their instance id alone (KIP-345). v5 adds
 
 import copy
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import value_of
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.turns import Turns
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 
 _MANY_FROM: Final = 3
@@ -25,7 +26,7 @@ _LEAVE_AT_ONCE: Final = 500
 
 
 def handle(
-    services: BrokerServices, request: LeaveGroupRequest, context: RequestContext
+    coordinator: GroupCoordinator, request: LeaveGroupRequest, context: RequestContext
 ) -> LeaveGroupResponse | Pending[LeaveGroupResponse] | Coroutine[Any, Any, LeaveGroupResponse]:
     """Remove the members; if the group becomes empty, answer when its record is replicated."""
     if context.api_version < _MANY_FROM:
@@ -33,8 +34,8 @@ def handle(
             group_id=request.group_id, members=[MemberIdentity(member_id=request.member_id)]
         )
     if len(request.members) > _LEAVE_AT_ONCE:
-        return _leave_in_turns(services, request)
-    response = services.group_coordinator.leave_group(request)
+        return _leave_in_turns(coordinator, request)
+    response = coordinator.leave_group(request)
     if context.api_version >= _MANY_FROM or not isinstance(response, Pending):
         return response
 
@@ -46,13 +47,13 @@ def handle(
     return response.then(flatten)
 
 
-async def _leave_in_turns(services: BrokerServices, request: LeaveGroupRequest) -> LeaveGroupResponse:
+async def _leave_in_turns(coordinator: GroupCoordinator, request: LeaveGroupRequest) -> LeaveGroupResponse:
     """Remove some members after the other, as several requests would."""
     response = LeaveGroupResponse()
     for start in range(0, len(request.members), _LEAVE_AT_ONCE):
         part = copy.copy(request)
         part.members = request.members[start : start + _LEAVE_AT_ONCE]
-        left = services.group_coordinator.leave_group(part)
+        left = coordinator.leave_group(part)
         done = await value_of(left) if isinstance(left, Pending) else left
         await Turns.of_running_loop().wait()
         if done.error_code != ErrorCode.NONE:
@@ -69,7 +70,7 @@ def error_response(request: LeaveGroupRequest, code: ErrorCode) -> LeaveGroupRes
 HANDLER: Final = ApiHandler(
     key=ApiKey.LEAVE_GROUP,
     versions=(0, 5),
-    handle=handle,
+    build=lambda services: partial(handle, services.group_coordinator),
     error_response=error_response,
     access=group_checks.MEMBERS,
 )

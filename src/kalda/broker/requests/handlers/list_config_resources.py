@@ -5,13 +5,15 @@ resources, all that are supported if it names none; of groups, those that have s
 """
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Final
 
 from kalda.broker.config.client_metrics import ENTITY_TYPE as CLIENT_METRICS
 from kalda.broker.config.config_admin import GROUPS
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import cluster
-from kalda.broker.requests.services import BrokerServices
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.api_keys import ApiKey
 from kalda.common.config_values import ConfigResourceType
 from kalda.common.errors import ErrorCode
@@ -38,15 +40,18 @@ _STORED: Final = {ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS, ConfigResou
 
 
 def handle(
-    services: BrokerServices, request: ListConfigResourcesRequest, context: RequestContext
+    cache: MetadataCache,
+    cluster_store: ClusterStore,
+    request: ListConfigResourcesRequest,
+    context: RequestContext,
 ) -> ListConfigResourcesResponse | Coroutine[None, None, ListConfigResourcesResponse]:
     """Return UNSUPPORTED_VERSION for an unknown type; else read what the cluster has."""
     if context.api_version == 0:
-        return _list(services, frozenset({ConfigResourceType.CLIENT_METRICS}))
+        return _list(cache, cluster_store, frozenset({ConfigResourceType.CLIENT_METRICS}))
     wanted = frozenset(request.resource_types) or _SUPPORTED
     if not wanted <= _SUPPORTED:
         return error_response(request, ErrorCode.UNSUPPORTED_VERSION)
-    return _list(services, wanted)
+    return _list(cache, cluster_store, wanted)
 
 
 def error_response(_: ListConfigResourcesRequest, code: ErrorCode) -> ListConfigResourcesResponse:
@@ -54,8 +59,9 @@ def error_response(_: ListConfigResourcesRequest, code: ErrorCode) -> ListConfig
     return ListConfigResourcesResponse(error_code=code)
 
 
-async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigResourcesResponse:
-    cache = services.metadata_cache
+async def _list(
+    cache: MetadataCache, cluster_store: ClusterStore, wanted: frozenset[int]
+) -> ListConfigResourcesResponse:
     brokers = [str(broker_id) for broker_id in cache.brokers]
     names: dict[ConfigResourceType, list[str]] = {
         ConfigResourceType.TOPIC: list(cache.topic_names),
@@ -64,7 +70,7 @@ async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigR
     }
     for kind, entity_type in _STORED.items():
         if kind in wanted:
-            found = await services.cluster_store.configs(entity_type)
+            found = await cluster_store.configs(entity_type)
             # A subscription that was deleted, and a group without settings, leave their empty znodes.
             names[kind] = sorted(desanitize(name) for name, settings in found.items() if settings)
     return ListConfigResourcesResponse(
@@ -80,7 +86,7 @@ async def _list(services: BrokerServices, wanted: frozenset[int]) -> ListConfigR
 HANDLER: Final = ApiHandler(
     key=ApiKey.LIST_CONFIG_RESOURCES,
     versions=(0, 1),
-    handle=handle,
+    build=lambda services: partial(handle, services.metadata_cache, services.cluster_store),
     error_response=error_response,
     access=cluster(AclOperation.DESCRIBE_CONFIGS),
 )

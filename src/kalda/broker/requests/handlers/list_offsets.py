@@ -13,9 +13,9 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from kalda.broker.replicas.partition import DEBUGGING_REPLICA_ID, Partition
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, first_turn
@@ -27,8 +27,10 @@ from kalda.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kalda.runtime.clock import Clock
 from kalda.security.acl.model import AclOperation
 from kalda.storage.errors import LOG_ERRORS, HeavyBatchError
+from kalda.storage.log_manager import LogManager
 from kalda.storage.log_types import TimestampAndOffset
 from kalda.storage.offsets_for_times import (
     TimestampSearch,
@@ -65,17 +67,25 @@ Answer = ListOffsetsResponse | Pending[ListOffsetsResponse]
 
 
 def handle(
-    services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
+    replicas: ReplicaManager,
+    clock: Clock,
+    log_manager: LogManager,
+    request: ListOffsetsRequest,
+    context: RequestContext,
 ) -> Answer | Steps[Answer]:
     """Look up each partition; errors are returned by partition.
 
     A batch that takes long to search is searched by the conversion pool.
     """
-    return first_turn(_look_up_each(services, request, context))
+    return first_turn(_look_up_each(replicas, clock, log_manager, request, context))
 
 
 def _look_up_each(
-    services: BrokerServices, request: ListOffsetsRequest, context: RequestContext
+    replicas: ReplicaManager,
+    clock: Clock,
+    log_manager: LogManager,
+    request: ListOffsetsRequest,
+    context: RequestContext,
 ) -> Steps[Answer]:
     named: Counter[TopicPartition] = Counter()
     for topic in request.topics:
@@ -90,7 +100,9 @@ def _look_up_each(
         for wanted in topic.partitions:
             yield
             topic_partition = TopicPartition(topic.name, wanted.partition_index)
-            look_up = partial(_look_up, services, request, wanted, topic_partition, context.api_version)
+            look_up = partial(
+                _look_up, replicas, clock, request, wanted, topic_partition, context.api_version
+            )
             try:
                 if context.api_version >= 1 and named[topic_partition] > 1:
                     raise ApiError(ErrorCode.INVALID_REQUEST)
@@ -108,7 +120,7 @@ def _look_up_each(
     if not put_off:
         return response
     pending: Pending[ListOffsetsResponse] = Pending()
-    _go_on(services, context, put_off, lambda: pending.complete(response))
+    _go_on(log_manager, context, put_off, lambda: pending.complete(response))
     return pending
 
 
@@ -122,7 +134,7 @@ class _PutOff(NamedTuple):
 
 
 def _go_on(
-    services: BrokerServices, context: RequestContext, put_off: list[_PutOff], done: Callable[[], None]
+    log_manager: LogManager, context: RequestContext, put_off: list[_PutOff], done: Callable[[], None]
 ) -> None:
     """Finish the look-ups that were put off, one after the other, then call `done`."""
 
@@ -134,7 +146,7 @@ def _go_on(
     def searched(error: BaseException | None) -> None:
         if error is not None:
             fail(error)
-        _go_on(services, context, put_off, done)
+        _go_on(log_manager, context, put_off, done)
 
     while put_off:
         each = put_off[-1]
@@ -142,7 +154,7 @@ def _go_on(
             each.answers[each.place] = each.look_up(each.search)
             put_off.pop()
         except HeavyBatchError:
-            conversions = services.log_manager.resources.conversions
+            conversions = log_manager.resources.conversions
             conversions.submit(context.connection, each.search.heavy_bytes, each.search.run, searched)
             return
         except (ApiError, *LOG_ERRORS) as error:
@@ -151,20 +163,19 @@ def _go_on(
 
 
 def _look_up(
-    services: BrokerServices,
+    replicas: ReplicaManager,
+    clock: Clock,
     request: ListOffsetsRequest,
     wanted: ListOffsetsPartition,
     topic_partition: TopicPartition,
     version: int,
     search: TimestampSearch,
 ) -> ListOffsetsPartitionResponse:
-    partition = services.replica_manager.partition(topic_partition)
+    partition = replicas.partition(topic_partition)
     partition.check_leader_epoch(wanted.current_leader_epoch, request.replica_id != DEBUGGING_REPLICA_ID)
     end = _end_offset(partition, request)
     if version == 0:
-        offsets = offsets_before(
-            partition.log, wanted.timestamp, services.clock.time_ms(), wanted.max_num_offsets
-        )
+        offsets = offsets_before(partition.log, wanted.timestamp, clock.time_ms(), wanted.max_num_offsets)
         return ListOffsetsPartitionResponse(
             partition_index=wanted.partition_index,
             # An offset above the end that this reader may see is returned as that end.
@@ -244,7 +255,7 @@ def error_response(request: ListOffsetsRequest, code: ErrorCode) -> ListOffsetsR
 HANDLER: Final = ApiHandler(
     key=ApiKey.LIST_OFFSETS,
     versions=(0, 11),
-    handle=handle,
+    build=lambda services: partial(handle, services.replica_manager, services.clock, services.log_manager),
     error_response=error_response,
     access=topic_checks.by_name(AclOperation.DESCRIBE),
 )

@@ -3,15 +3,16 @@
 Only the controller serves it. A requested partition without a reassignment is left out.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import DESCRIBE_CLUSTER
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn
 from kalda.common.types import TopicPartition, by_topic
+from kalda.controller.driver import ControllerDriver
 from kalda.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -21,14 +22,14 @@ from kalda.protocol.messages.list_partition_reassignments import (
 
 
 def handle(
-    services: BrokerServices, request: ListPartitionReassignmentsRequest, context: RequestContext
+    controller: ControllerDriver, request: ListPartitionReassignmentsRequest, context: RequestContext
 ) -> ListPartitionReassignmentsResponse | Steps[ListPartitionReassignmentsResponse]:
     """Return the reassignments in the controller's memory; NOT_CONTROLLER on another broker."""
-    return first_turn(_list(services, request))
+    return first_turn(_list(controller, request))
 
 
 def _list(
-    services: BrokerServices, request: ListPartitionReassignmentsRequest
+    controller: ControllerDriver, request: ListPartitionReassignmentsRequest
 ) -> Steps[ListPartitionReassignmentsResponse]:
     wanted: set[TopicPartition] | None = None
     if request.topics is not None:
@@ -37,7 +38,7 @@ def _list(
             for index in topic.partition_indexes:
                 wanted.add(TopicPartition(topic.name, index))
                 yield
-    moves = services.controller.list_reassignments(wanted)
+    moves = controller.list_reassignments(wanted)
     return ListPartitionReassignmentsResponse(
         error_message=None,
         topics=[
@@ -68,7 +69,7 @@ def error_response(
 HANDLER: Final = ApiHandler(
     key=ApiKey.LIST_PARTITION_REASSIGNMENTS,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller),
     error_response=error_response,
     access=DESCRIBE_CLUSTER,
 )

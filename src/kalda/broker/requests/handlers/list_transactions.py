@@ -6,14 +6,15 @@ transactional id (KIP-1152). While partitions are loading, the response is COORD
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.regex import Pattern, RegexError, compile_regex
+from kalda.coordinator.transaction.transaction_coordinator import TransactionCoordinator
 from kalda.coordinator.transaction.transaction_metadata import TransactionMetadata
 from kalda.coordinator.transaction.transaction_state import STATES_BY_TITLE
 from kalda.protocol.messages.list_transactions import (
@@ -21,6 +22,7 @@ from kalda.protocol.messages.list_transactions import (
     ListTransactionsResponse,
     TransactionState,
 )
+from kalda.runtime.clock import Clock
 
 SLICE: Final = 100
 """Ids matched in one turn of the loop. An id usually takes a microsecond, and a millisecond with some rare
@@ -28,16 +30,19 @@ expressions."""
 
 
 def handle(
-    services: BrokerServices, request: ListTransactionsRequest, context: RequestContext
+    coordinator: TransactionCoordinator,
+    clock: Clock,
+    request: ListTransactionsRequest,
+    context: RequestContext,
 ) -> ListTransactionsResponse | Coroutine[Any, Any, ListTransactionsResponse]:
     """Return the transactions that pass every filter."""
-    if services.transaction_coordinator.is_loading:
+    if coordinator.is_loading:
         return error_response(request, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-    now_ms = services.clock.time_ms()
+    now_ms = clock.time_ms()
     producer_ids, states = frozenset(request.producer_id_filters), frozenset(request.state_filters)
     found = [
         each
-        for each in services.transaction_coordinator.transactions()
+        for each in coordinator.transactions()
         if (not producer_ids or each.producer_id in producer_ids)
         and (not states or each.state.title in states)
         and (request.duration_filter < 0 or now_ms - each.start_ms > request.duration_filter)
@@ -87,7 +92,7 @@ def error_response(request: ListTransactionsRequest, code: ErrorCode) -> ListTra
 HANDLER: Final = ApiHandler(
     key=ApiKey.LIST_TRANSACTIONS,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.transaction_coordinator, services.clock),
     error_response=error_response,
     access=transaction_checks.list_transactions,
 )

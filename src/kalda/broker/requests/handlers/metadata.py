@@ -10,13 +10,19 @@ LEADER_NOT_AVAILABLE and asks again.
 """
 
 from collections.abc import Coroutine
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from kalda.broker.requests.api import ApiHandler, RequestContext
+from kalda.broker.metadata.metadata_cache import MetadataCache
+from kalda.broker.requests.api import ApiHandler, Handle, RequestContext
 from kalda.broker.requests.authorized_operations import ALL_CLUSTER_OPERATIONS, ALL_TOPIC_OPERATIONS
 from kalda.broker.requests.checks import topics as topic_checks
 from kalda.broker.requests.services import BrokerServices
 from kalda.broker.requests.throttling import mutation_budget
+from kalda.broker.requests.topic_responses import TopicResponses
+from kalda.broker.security.client_throttle import ClientThrottle
+from kalda.broker.topics.topic_admin import TopicAdmin
 from kalda.broker.topics.topic_names import is_internal_topic, unknown_topic_error
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
@@ -29,6 +35,7 @@ from kalda.protocol.messages.metadata import (
     MetadataResponseBroker,
     MetadataResponseTopic,
 )
+from kalda.settings import BrokerConfig
 
 _CLUSTER_OPERATIONS_VERSIONS: Final = range(8, 11)
 _REQUEST_BY_ID_FROM: Final = 12
@@ -40,41 +47,51 @@ _TOPICS_PER_STEP: Final = 32
 Answer = MetadataResponse | Coroutine[Any, Any, MetadataResponse]
 
 
-def handle(
-    services: BrokerServices, request: MetadataRequest, context: RequestContext
-) -> Answer | Steps[Answer]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataParts:
+    """What Metadata requests need of a broker."""
+
+    cache: MetadataCache
+    cluster_id: str
+    config: BrokerConfig
+    responses: TopicResponses
+    throttle: ClientThrottle
+    topic_admin: TopicAdmin
+
+
+def handle(parts: MetadataParts, request: MetadataRequest, context: RequestContext) -> Answer | Steps[Answer]:
     """Answer at once, unless topics have to be created or are many."""
     version = context.api_version
     if request.topics is None or (version == 0 and not request.topics):
-        return first_turn(_respond_to_all(services, request, context))
-    return first_turn(_respond_to_named(services, request, request.topics, context))
+        return first_turn(_respond_to_all(parts, request, context))
+    return first_turn(_respond_to_named(parts, request, request.topics, context))
 
 
 def _respond_to_all(
-    services: BrokerServices, request: MetadataRequest, context: RequestContext
+    parts: MetadataParts, request: MetadataRequest, context: RequestContext
 ) -> Steps[MetadataResponse]:
-    get, listener = services.topic_responses.get, context.listener
+    get, listener = parts.responses.get, context.listener
     topics: list[MetadataResponseTopic] = []
-    for number, topic in enumerate(list(services.metadata_cache.all_topics())):
+    for number, topic in enumerate(list(parts.cache.all_topics())):
         if number % _TOPICS_PER_STEP == _TOPICS_PER_STEP - 1:
             yield
         topics.append(get(topic, listener, context.api_version))
-    return (yield from _response(services, request, context, topics))
+    return (yield from _response(parts, request, context, topics))
 
 
 def _respond_to_named(
-    services: BrokerServices,
+    parts: MetadataParts,
     request: MetadataRequest,
     requested: list[MetadataRequestTopic],
     context: RequestContext,
 ) -> Steps[Answer]:
-    topics, missing = yield from _requested_topics(services, requested, context)
-    if missing and request.allow_auto_topic_creation and services.config.auto_create_topics_enable:
-        return _create_and_respond(services, request, context, topics, missing)
+    topics, missing = yield from _requested_topics(parts, requested, context)
+    if missing and request.allow_auto_topic_creation and parts.config.auto_create_topics_enable:
+        return _create_and_respond(parts, request, context, topics, missing)
     for name in missing:
         topics.append(_error_topic(name, unknown_topic_error(name)))
         yield
-    return (yield from _response(services, request, context, topics))
+    return (yield from _response(parts, request, context, topics))
 
 
 def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataResponse:
@@ -89,7 +106,7 @@ def error_response(request: MetadataRequest, code: ErrorCode) -> MetadataRespons
 
 
 def _requested_topics(
-    services: BrokerServices, requested: list[MetadataRequestTopic], context: RequestContext
+    parts: MetadataParts, requested: list[MetadataRequestTopic], context: RequestContext
 ) -> Steps[tuple[list[MetadataResponseTopic], list[str]]]:
     """Return the requested topics that exist, each once, and the names of those that do not.
 
@@ -97,7 +114,7 @@ def _requested_topics(
         ApiError: INVALID_REQUEST, a topic has no name, or has an id where the version takes none.
     """
     version, listener = context.api_version, context.listener
-    cache, responses = services.metadata_cache, services.topic_responses
+    cache, responses = parts.cache, parts.responses
     found: list[MetadataResponseTopic] = []
     missing: list[str] = []
     ids: dict[UUID, None] = {}
@@ -134,33 +151,33 @@ def _error_topic(name: str, code: ErrorCode) -> MetadataResponseTopic:
 
 
 async def _create_and_respond(
-    services: BrokerServices,
+    parts: MetadataParts,
     request: MetadataRequest,
     context: RequestContext,
     topics: list[MetadataResponseTopic],
     missing: list[str],
 ) -> MetadataResponse:
-    outcomes = await services.topic_admin.auto_create(missing, mutation_budget(services, context))
+    outcomes = await parts.topic_admin.auto_create(missing, mutation_budget(parts.throttle, context))
     for index, (name, code) in enumerate(outcomes.items()):
         await between(index)
         topics.append(_error_topic(name, code))
-    return await Turns.of_running_loop().result(_response(services, request, context, topics))
+    return await Turns.of_running_loop().result(_response(parts, request, context, topics))
 
 
 def _response(
-    services: BrokerServices,
+    parts: MetadataParts,
     request: MetadataRequest,
     context: RequestContext,
     topics: list[MetadataResponseTopic],
 ) -> Steps[MetadataResponse]:
-    cache = services.metadata_cache
+    cache = parts.cache
     brokers = [
         MetadataResponseBroker(node_id=broker.id, host=broker.host, port=broker.port, rack=broker.rack)
         for broker in cache.endpoints(context.listener)
     ]
     response = MetadataResponse(
         brokers=brokers,
-        cluster_id=services.cluster_id,
+        cluster_id=parts.cluster_id,
         controller_id=cache.controller_id,
         topics=topics,
     )
@@ -186,10 +203,24 @@ def _with_operations(topic: MetadataResponseTopic) -> MetadataResponseTopic:
     )
 
 
+def _build(services: BrokerServices) -> Handle:
+    return partial(
+        handle,
+        MetadataParts(
+            cache=services.metadata_cache,
+            cluster_id=services.cluster_id,
+            config=services.config,
+            responses=services.topic_responses,
+            throttle=services.access.throttle,
+            topic_admin=services.topic_admin,
+        ),
+    )
+
+
 HANDLER: Final = ApiHandler(
     key=ApiKey.METADATA,
     versions=(0, 13),
-    handle=handle,
+    build=_build,
     error_response=error_response,
     access=topic_checks.metadata,
 )

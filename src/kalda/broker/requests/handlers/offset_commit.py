@@ -8,8 +8,10 @@ topic that was deleted since is refused, also where another one has its name.
 """
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.checks import topics as topic_checks
@@ -21,13 +23,13 @@ from kalda.broker.requests.requested_partitions import (
     topic_errors,
     with_ids,
 )
-from kalda.broker.requests.services import BrokerServices
 from kalda.cluster.consumer_offsets import write_offset
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.pending import Pending
 from kalda.common.turns import Steps, first_turn, result_of
 from kalda.common.types import TopicPartition
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -37,6 +39,7 @@ from kalda.protocol.messages.offset_commit import (
 )
 from kalda.security.acl.model import AclOperation
 from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
+from kalda.zookeeper.port import ZooKeeperClient
 
 _TOPIC_IDS_FROM: Final = 10
 
@@ -44,34 +47,50 @@ Answer = OffsetCommitResponse | Pending[OffsetCommitResponse] | Coroutine[Any, A
 
 
 def handle(
-    services: BrokerServices, request: OffsetCommitRequest, context: RequestContext
+    cache: MetadataCache,
+    coordinator: GroupCoordinator,
+    zookeeper: ZooKeeperClient,
+    request: OffsetCommitRequest,
+    context: RequestContext,
 ) -> Answer | Steps[Answer]:
     """Commit offsets; respond when they are committed. Each unknown partition gets its own error."""
     commit = _commit if context.api_version < _TOPIC_IDS_FROM else _commit_by_id
-    return first_turn(commit(services, request, context.api_version))
+    return first_turn(commit(cache, coordinator, zookeeper, request, context.api_version))
 
 
-def _commit_by_id(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
-    unnamed = yield from take_unnamed(services.metadata_cache, request.topics)
+def _commit_by_id(
+    cache: MetadataCache,
+    coordinator: GroupCoordinator,
+    zookeeper: ZooKeeperClient,
+    request: OffsetCommitRequest,
+    version: int,
+) -> Steps[Answer]:
+    unnamed = yield from take_unnamed(cache, request.topics)
     unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return OffsetCommitResponse(topics=unknown)
     identified = with_ids(request.topics, unknown)
-    answer = yield from _commit(services, request, version)
+    answer = yield from _commit(cache, coordinator, zookeeper, request, version)
     if isinstance(answer, Pending):
         return answer.then(lambda done: identified(_value(request, done)))
     assert isinstance(answer, OffsetCommitResponse), "only version 0 uses ZooKeeper"
     return identified(answer)
 
 
-def _commit(services: BrokerServices, request: OffsetCommitRequest, version: int) -> Steps[Answer]:
-    unknown = yield from take_unknown(services.metadata_cache, request.topics)
+def _commit(
+    cache: MetadataCache,
+    coordinator: GroupCoordinator,
+    zookeeper: ZooKeeperClient,
+    request: OffsetCommitRequest,
+    version: int,
+) -> Steps[Answer]:
+    unknown = yield from take_unknown(cache, request.topics)
     refused = yield from _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return OffsetCommitResponse(topics=refused)
     if version == 0:
-        return _commit_to_zookeeper(services, request, refused)
-    answer = services.group_coordinator.commit_offsets(request, version)
+        return _commit_to_zookeeper(coordinator, zookeeper, request, refused)
+    answer = coordinator.commit_offsets(request, version)
     if not refused:
         return answer
 
@@ -89,10 +108,13 @@ def _value(request: OffsetCommitRequest, done: Pending[OffsetCommitResponse]) ->
 
 
 async def _commit_to_zookeeper(
-    services: BrokerServices, request: OffsetCommitRequest, refused: list[OffsetCommitResponseTopic]
+    coordinator: GroupCoordinator,
+    zookeeper: ZooKeeperClient,
+    request: OffsetCommitRequest,
+    refused: list[OffsetCommitResponseTopic],
 ) -> OffsetCommitResponse:
     """Write each offset to its znode, one after the other. A znode has no room for metadata."""
-    metadata_max = services.group_coordinator.config.offset_metadata_max_bytes
+    metadata_max = coordinator.config.offset_metadata_max_bytes
     topics = []
     for topic in request.topics:
         results = []
@@ -104,7 +126,7 @@ async def _commit_to_zookeeper(
                 partition = TopicPartition(topic.name, each.partition_index)
                 try:
                     await write_offset(
-                        services.cluster_store.zookeeper,
+                        zookeeper,
                         request.group_id,
                         partition,
                         each.committed_offset,
@@ -138,7 +160,9 @@ def error_response(request: OffsetCommitRequest, code: ErrorCode) -> OffsetCommi
 HANDLER: Final = ApiHandler(
     key=ApiKey.OFFSET_COMMIT,
     versions=(0, 10),
-    handle=handle,
+    build=lambda services: partial(
+        handle, services.metadata_cache, services.group_coordinator, services.cluster_store.zookeeper
+    ),
     error_response=error_response,
     access=in_turn(
         group_checks.MEMBERS, topic_checks.named_from(10), topic_checks.by_name(AclOperation.READ)

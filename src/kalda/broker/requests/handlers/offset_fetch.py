@@ -7,20 +7,22 @@ with a pending transactional commit (KIP-447). v8 takes many groups (KIP-709). v
 """
 
 import copy
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.request_slices import answer_in_slices, value_of
 from kalda.broker.requests.requested_partitions import take_unnamed
-from kalda.broker.requests.services import BrokerServices
 from kalda.cluster.consumer_offsets import read_offset
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.pending import Pending, gather
 from kalda.common.turns import Steps, Turns, first_turn, result_of
 from kalda.common.types import ZERO_UUID, TopicPartition
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.group.offset_operations import FetchedOffset, FetchedOffsets
 from kalda.coordinator.group.offset_records import NO_LEADER_EPOCH
 from kalda.protocol.messages.offset_fetch import (
@@ -36,6 +38,7 @@ from kalda.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from kalda.zookeeper.errors import BadArgumentsError, ZooKeeperError
+from kalda.zookeeper.port import ZooKeeperClient
 
 _ERROR_FOR_ALL_FROM: Final = 2
 _MANY_GROUPS_FROM: Final = 8
@@ -53,31 +56,43 @@ Answer = Pending[OffsetFetchResponse] | Pending[OffsetFetchResponse | Steps[Offs
 
 
 def handle(
-    services: BrokerServices, request: OffsetFetchRequest, context: RequestContext
+    cache: MetadataCache,
+    zookeeper: ZooKeeperClient,
+    coordinator: GroupCoordinator,
+    request: OffsetFetchRequest,
+    context: RequestContext,
 ) -> Answer | Coroutine[Any, Any, OffsetFetchResponse]:
     """Answer when everything in the response is committed."""
     if context.api_version == 0:
-        return _fetch_from_zookeeper(services, request)
+        return _fetch_from_zookeeper(cache, zookeeper, request)
     if context.large is not None:
-        return _fetch_in_turns(services, request, context.api_version)
+        return _fetch_in_turns(cache, coordinator, request, context.api_version)
     if context.api_version >= _MANY_GROUPS_FROM:
-        fetch = _fetch_groups if context.api_version < _TOPIC_IDS_FROM else _fetch_groups_by_id
         return answer_in_slices(
             request.groups,
-            lambda groups: fetch(services, groups, require_stable=request.require_stable),
+            _fetch_of(cache, coordinator, request, context.api_version),
             lambda groups: OffsetFetchResponse(groups=groups),
         )
-    fetched = services.group_coordinator.fetch_offsets(
+    fetched = coordinator.fetch_offsets(
         request.group_id, _wanted(request.topics), require_stable=request.require_stable
     )
     return fetched.then(lambda done: first_turn(_single(request, done.value, context.api_version)))
 
 
+def _fetch_of(
+    cache: MetadataCache, coordinator: GroupCoordinator, request: OffsetFetchRequest, version: int
+) -> Callable[[Sequence[OffsetFetchRequestGroup]], Pending[list[OffsetFetchResponseGroup]]]:
+    """Return what fetches the offsets of some groups of a request."""
+    if version < _TOPIC_IDS_FROM:
+        return partial(_fetch_groups, coordinator, require_stable=request.require_stable)
+    return partial(_fetch_groups_by_id, cache, coordinator, require_stable=request.require_stable)
+
+
 def _fetch_groups(
-    services: BrokerServices, groups: Sequence[OffsetFetchRequestGroup], *, require_stable: bool
+    coordinator: GroupCoordinator, groups: Sequence[OffsetFetchRequestGroup], *, require_stable: bool
 ) -> Pending[list[OffsetFetchResponseGroup]]:
     fetches = [
-        services.group_coordinator.fetch_offsets(
+        coordinator.fetch_offsets(
             group.group_id,
             _wanted(group.topics),
             member_id=group.member_id,
@@ -90,10 +105,13 @@ def _fetch_groups(
 
 
 def _fetch_groups_by_id(
-    services: BrokerServices, groups: Sequence[OffsetFetchRequestGroup], *, require_stable: bool
+    cache: MetadataCache,
+    coordinator: GroupCoordinator,
+    groups: Sequence[OffsetFetchRequestGroup],
+    *,
+    require_stable: bool,
 ) -> Pending[list[OffsetFetchResponseGroup]]:
     """Fetch of topics that are named by id; of all topics, those that have none are left out."""
-    cache = services.metadata_cache
     unknown = [_unknown(result_of(take_unnamed(cache, group.topics or []))) for group in groups]
     asked = [{topic.name: topic.topic_id for topic in group.topics or ()} for group in groups]
 
@@ -106,22 +124,22 @@ def _fetch_groups_by_id(
                 group.topics += refused
         return done.value
 
-    return _fetch_groups(services, groups, require_stable=require_stable).then(identified)
+    return _fetch_groups(coordinator, groups, require_stable=require_stable).then(identified)
 
 
 async def _fetch_in_turns(
-    services: BrokerServices, request: OffsetFetchRequest, version: int
+    cache: MetadataCache, coordinator: GroupCoordinator, request: OffsetFetchRequest, version: int
 ) -> OffsetFetchResponse:
     """Fetch the offsets of a large request part by part, which are not of the same moment then."""
     turns, response = Turns.of_running_loop(), OffsetFetchResponse()
-    fetch = _fetch_groups if version < _TOPIC_IDS_FROM else _fetch_groups_by_id
+    fetch = _fetch_of(cache, coordinator, request, version)
     for group in request.groups:
         whole = OffsetFetchResponseGroup(group_id=group.group_id)
         response.groups.append(whole)
         for topics in _parts(group.topics):
             part = copy.copy(group)
             part.topics = topics
-            (found,) = await value_of(fetch(services, [part], require_stable=request.require_stable))
+            (found,) = await value_of(fetch([part]))
             await turns.wait()
             whole.error_code = found.error_code
             if whole.error_code != ErrorCode.NONE:
@@ -129,7 +147,7 @@ async def _fetch_in_turns(
                 break
             _add(whole.topics, found.topics)
     for asked in _parts(request.topics) if version < _MANY_GROUPS_FROM else ():
-        offsets = services.group_coordinator.fetch_offsets(
+        offsets = coordinator.fetch_offsets(
             request.group_id, _wanted(asked), require_stable=request.require_stable
         )
         fetched = await value_of(offsets)
@@ -238,18 +256,20 @@ def _group(found: FetchedOffsets) -> OffsetFetchResponseGroup:
     )
 
 
-async def _fetch_from_zookeeper(services: BrokerServices, request: OffsetFetchRequest) -> OffsetFetchResponse:
+async def _fetch_from_zookeeper(
+    cache: MetadataCache, zookeeper: ZooKeeperClient, request: OffsetFetchRequest
+) -> OffsetFetchResponse:
     """Read each offset from its znode; without a znode the partition is unknown, as in Kafka."""
     topics = []
     for topic in request.topics or ():
-        count = services.metadata_cache.partition_count(topic.name)
+        count = cache.partition_count(topic.name)
         results = []
         for index in topic.partition_indexes:
             offset, code = None, ErrorCode.NONE
             if 0 <= index < count:
                 partition = TopicPartition(topic.name, index)
                 try:
-                    offset = await read_offset(services.cluster_store.zookeeper, request.group_id, partition)
+                    offset = await read_offset(zookeeper, request.group_id, partition)
                 except BadArgumentsError:
                     # A znode cannot have the group's name.
                     code = ErrorCode.INVALID_GROUP_ID
@@ -292,7 +312,9 @@ def error_response(request: OffsetFetchRequest, code: ErrorCode) -> OffsetFetchR
 HANDLER: Final = ApiHandler(
     key=ApiKey.OFFSET_FETCH,
     versions=(0, 10),
-    handle=handle,
+    build=lambda services: partial(
+        handle, services.metadata_cache, services.cluster_store.zookeeper, services.group_coordinator
+    ),
     error_response=error_response,
     access=group_checks.offset_fetch,
 )

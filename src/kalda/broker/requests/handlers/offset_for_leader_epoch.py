@@ -4,11 +4,12 @@ v1 adds the epoch found (KIP-279), v2 fencing by the current epoch (KIP-320), v3
 sender, v4 is flexible. librdkafka uses version 2 only.
 """
 
+from functools import partial
 from typing import Final
 
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks import topics as topic_checks
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, first_turn
@@ -23,28 +24,28 @@ from kalda.protocol.messages.offset_for_leader_epoch import (
 
 
 def handle(
-    services: BrokerServices, request: OffsetForLeaderEpochRequest, context: RequestContext
+    replicas: ReplicaManager, request: OffsetForLeaderEpochRequest, context: RequestContext
 ) -> OffsetForLeaderEpochResponse | Steps[OffsetForLeaderEpochResponse]:
     """Return the end offset of each epoch, or an error for its partition."""
-    return first_turn(_look_up_each(services, request))
+    return first_turn(_look_up_each(replicas, request))
 
 
 def _look_up_each(
-    services: BrokerServices, request: OffsetForLeaderEpochRequest
+    replicas: ReplicaManager, request: OffsetForLeaderEpochRequest
 ) -> Steps[OffsetForLeaderEpochResponse]:
     response = OffsetForLeaderEpochResponse()
     for topic in request.topics:
         result = OffsetForLeaderTopicResult(topic=topic.topic)
         response.topics.append(result)
         for wanted in topic.partitions:
-            result.partitions.append(_look_up(services, topic.topic, wanted))
+            result.partitions.append(_look_up(replicas, topic.topic, wanted))
             yield
     return response
 
 
-def _look_up(services: BrokerServices, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
+def _look_up(replicas: ReplicaManager, topic: str, wanted: OffsetForLeaderPartition) -> EpochEndOffset:
     try:
-        partition = services.replica_manager.partition(TopicPartition(topic, wanted.partition))
+        partition = replicas.partition(TopicPartition(topic, wanted.partition))
         partition.check_leader_epoch(wanted.current_leader_epoch)
     except ApiError as error:
         return EpochEndOffset(partition=wanted.partition, error_code=error.code)
@@ -70,7 +71,7 @@ def error_response(request: OffsetForLeaderEpochRequest, code: ErrorCode) -> Off
 HANDLER: Final = ApiHandler(
     key=ApiKey.OFFSET_FOR_LEADER_EPOCH,
     versions=(0, 4),
-    handle=handle,
+    build=lambda services: partial(handle, services.replica_manager),
     error_response=error_response,
     access=topic_checks.offset_for_leader_epoch,
 )

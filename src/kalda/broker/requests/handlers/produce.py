@@ -15,18 +15,24 @@ batch for a topic that was deleted is not appended to another one of the same na
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.replicas.delayed_produce import DelayedProduce, ProduceWait
 from kalda.broker.replicas.partition import ACKS_ALL, Partition
-from kalda.broker.requests.api import ApiHandler, Pending, RawReply, RawResult, RequestContext
+from kalda.broker.replicas.replica_manager import ReplicaManager
+from kalda.broker.requests.api import ApiHandler, Pending, RawHandle, RawReply, RawResult, RequestContext
 from kalda.broker.requests.produce_preparation import HeavyBatch, prepare_all
+from kalda.broker.requests.refused_batches import RefusedBatches
 from kalda.broker.requests.throttling import throttle_ms
-from kalda.broker.transactions.produce_gate import Refusals
+from kalda.broker.security.client_throttle import ClientThrottle
+from kalda.broker.transactions.produce_gate import ProduceGate, Refusals
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.common.purgatory import DelayedOperationPurgatory
 from kalda.common.turns import Steps, Turns, result_of
 from kalda.common.types import TopicPartition
 from kalda.protocol.fast.produce import (
@@ -58,8 +64,10 @@ from kalda.records.batch import (
 from kalda.records.compression import Compression
 from kalda.records.errors import InvalidRecordError
 from kalda.records.format_conversion import is_message_set
+from kalda.runtime.clock import Clock
 from kalda.security.acl.model import AclOperation, ResourceType
 from kalda.storage.errors import LOG_ERRORS, HeavyBatchError, OutOfOrderSequenceError
+from kalda.storage.log_resources import LogResources
 from kalda.storage.log_validator import PUT_OFF, Prepared
 from kalda.storage.unified_log import LogAppendInfo
 
@@ -113,20 +121,35 @@ _REFUSALS: Final = (_RefusedError, ApiError, *LOG_ERRORS)
 """What a batch may be refused by."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProduceParts:
+    """What Produce requests need of a broker."""
+
+    authorizer: "Authorizer | None"
+    throttle: ClientThrottle
+    cache: MetadataCache
+    clock: Clock
+    gate: ProduceGate
+    purgatory: DelayedOperationPurgatory
+    """Of the requests with acks=all."""
+    refused_batches: RefusedBatches
+    replicas: ReplicaManager
+    resources: LogResources
+
+
 def handle_produce(
-    services: "BrokerServices", context: RequestContext, frame: memoryview, body_position: int
+    parts: "ProduceParts", context: RequestContext, frame: memoryview, body_position: int
 ) -> RawResult:
     """Append the batches of a request and respond as its acks requires."""
     version = context.api_version
-    access = services.access
-    authorizer, throttle = access.authorizer, access.throttle
+    authorizer, throttle = parts.authorizer, parts.throttle
     usual = parse_usual(frame, body_position, version)
     if usual is not None:
         acks, timeout_ms, topic, index, records, is_plain = usual
         if version < TOPIC_IDS_FROM:
-            partition = services.replica_manager.find(topic, index)
+            partition = parts.replicas.find(topic, index)
         else:
-            partition = services.replica_manager.find_by_id(topic, index)
+            partition = parts.replicas.find_by_id(topic, index)
         if (
             partition is not None
             and not partition.is_internal
@@ -136,19 +159,19 @@ def handle_produce(
         ):
             try:
                 checked = records if is_plain else _checked_batch(records, version, None)
-                if services.refused_batches.by_producer:
-                    _check_order(services, partition, checked)
-                info = services.replica_manager.append(partition, checked, acks, PUT_OFF)
+                if parts.refused_batches.by_producer:
+                    _check_order(parts, partition, checked)
+                info = parts.replicas.append(partition, checked, acks, PUT_OFF)
             except HeavyBatchError:
-                return _handle_heavy(services, context, as_fields(usual))
+                return _handle_heavy(parts, context, as_fields(usual))
             except _REFUSALS as error:
-                failure = _refused(services, partition, partition.name_bytes, (index, records), error)
-                return _reply(services, context, [(topic, failure)])
+                failure = _refused(parts, partition, partition.name_bytes, (index, records), error)
+                return _reply(parts, context, [(topic, failure)])
             if info.converted_count:
                 context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
             if acks == ACKS_ALL and partition.log.high_watermark <= info.last_offset:
                 wait = ProduceWait(partition, info.last_offset + 1)
-                return _wait(services, context, timeout_ms, [(topic, _appended(index, info))], [(0, wait)])
+                return _wait(parts, context, timeout_ms, [(topic, _appended(index, info))], [(0, wait)])
             return single_success_response(
                 context.correlation_id,
                 version,
@@ -165,7 +188,7 @@ def handle_produce(
         context.throttle_seconds = throttle.produced(context.connection, context.client_id, len(frame))
     denied = NOTHING_DENIED
     if version >= TOPIC_IDS_FROM:
-        denied = _name_topics(services, context, fields)
+        denied = _name_topics(parts, context, fields)
     topics = fields.topics
     if authorizer is not None and (
         fields.transactional_id is not None
@@ -174,28 +197,24 @@ def handle_produce(
     ):
         denied = [*denied, *_take_denied(authorizer, context, fields)]
     if fields.transactional_id is not None and fields.topics:
-        return _handle_transactional(services, context, fields, denied)
-    return _handle_general(services, context, fields, denied=denied)
+        return _handle_transactional(parts, context, fields, denied)
+    return _handle_general(parts, context, fields, denied=denied)
 
 
-def _handle_heavy(
-    services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
-) -> RawResult:
+def _handle_heavy(parts: "ProduceParts", context: RequestContext, fields: ProduceRequestFields) -> RawResult:
     """Handle a request with one batch that takes long; its client may write to the topic."""
-    denied = (
-        _name_topics(services, context, fields) if context.api_version >= TOPIC_IDS_FROM else NOTHING_DENIED
-    )
-    return _handle_general(services, context, fields, denied=denied)
+    denied = _name_topics(parts, context, fields) if context.api_version >= TOPIC_IDS_FROM else NOTHING_DENIED
+    return _handle_general(parts, context, fields, denied=denied)
 
 
 def _name_topics(
-    services: "BrokerServices", context: RequestContext, fields: ProduceRequestFields
+    parts: "ProduceParts", context: RequestContext, fields: ProduceRequestFields
 ) -> Sequence[Answer]:
     """Replace the topic ids of a request by names; take the unknown ones out and return their results."""
     topics, unknown = [], []
     ids = context.topic_ids = {}
     for topic_id, partitions in fields.topics:
-        name = services.metadata_cache.topic_name_by_bytes(topic_id)
+        name = parts.cache.topic_name_by_bytes(topic_id)
         if name is not None:
             encoded = name.encode()
             ids[encoded] = topic_id
@@ -203,18 +222,18 @@ def _name_topics(
             continue
         for index, records in partitions:
             error = _RefusedError(ErrorCode.UNKNOWN_TOPIC_ID)
-            unknown.append((topic_id, _refused(services, None, topic_id, (index, records), error)))
+            unknown.append((topic_id, _refused(parts, None, topic_id, (index, records), error)))
     fields.topics = topics
     return unknown
 
 
-def _find(services: "BrokerServices", context: RequestContext, name: bytes, index: int) -> Partition | None:
+def _find(parts: "ProduceParts", context: RequestContext, name: bytes, index: int) -> Partition | None:
     """Return the partition that a request names, if this broker hosts it.
 
     Raises:
         _RefusedError: UNKNOWN_TOPIC_ID, another topic had the name when the request named it by id.
     """
-    replicas = services.replica_manager
+    replicas = parts.replicas
     topic_id = context.topic_ids.get(name)
     if topic_id is None:
         return replicas.find(name, index)
@@ -252,20 +271,20 @@ def _take_denied(
 
 
 def _handle_transactional(
-    services: "BrokerServices",
+    parts: "ProduceParts",
     context: RequestContext,
     fields: ProduceRequestFields,
     denied: Sequence[Answer],
 ) -> RawResult:
     """Handle a request of a transaction, which may first wait for the transaction's coordinator."""
-    wait = services.produce_gate.admit(fields, context.api_version)
+    wait = parts.gate.admit(fields, context.api_version)
     if wait is None:
-        return _handle_general(services, context, fields, denied=denied)
+        return _handle_general(parts, context, fields, denied=denied)
     _own_records(fields)
     pending: Pending[RawReply | None] = Pending()
 
     def resume(refusals: Refusals) -> None:
-        _complete(pending, _handle_general(services, context, fields, refusals, denied))
+        _complete(pending, _handle_general(parts, context, fields, refusals, denied))
 
     wait(resume)
     return pending
@@ -292,7 +311,7 @@ def _owned(records: memoryview) -> memoryview:
 
 
 def _handle_general(
-    services: "BrokerServices",
+    parts: "ProduceParts",
     context: RequestContext,
     fields: ProduceRequestFields,
     refusals: Refusals = NO_REFUSALS,
@@ -305,7 +324,7 @@ def _handle_general(
     is_long = fields.partition_count > PARTITIONS_AT_ONCE
     if is_long:
         _own_records(fields)
-    steps = _append_each(services, context, fields, refusals, denied, is_long=is_long)
+    steps = _append_each(parts, context, fields, refusals, denied, is_long=is_long)
     if not is_long:
         return result_of(steps)
     pending: Pending[RawReply | None] = Pending()
@@ -322,7 +341,7 @@ def _pass_on(pending: "Pending[RawReply | None]", done: Pending[RawResult]) -> N
 
 
 def _append_each(
-    services: "BrokerServices",
+    parts: "ProduceParts",
     context: RequestContext,
     fields: ProduceRequestFields,
     refusals: Refusals,
@@ -332,11 +351,11 @@ def _append_each(
 ) -> Steps[RawResult]:
     """Handle a request, where it is long in as many steps as there are partitions."""
     acks = fields.acks
-    results = _Results(services, context, fields, list(denied))
+    results = _Results(parts, context, fields, list(denied))
     heavy: list[HeavyBatch] = []
     named_twice = fields.named_twice()
     is_by_id = context.api_version >= TOPIC_IDS_FROM
-    find = partial(_find, services, context) if is_by_id else services.replica_manager.find
+    find = partial(_find, parts, context) if is_by_id else parts.replicas.find
     put_off = Prepared()
     for name, partitions in fields.topics:
         for index, records in partitions:
@@ -355,39 +374,45 @@ def _append_each(
                 partition = find(name, index)
                 if partition is None:
                     topic_partition = TopicPartition(name.decode(errors="replace"), index)
-                    raise _RefusedError(services.replica_manager.absence_error(topic_partition))
+                    raise _RefusedError(parts.replicas.absence_error(topic_partition))
                 if refusals and partition.topic_partition in refusals:
                     raise _RefusedError(*refusals[partition.topic_partition])
                 try:
-                    info = _append(services, context, partition, records, fields, put_off)
+                    info = _append(parts, context, partition, records, fields, put_off)
                 except HeavyBatchError:
-                    heavy.append(_put_off(services, context, fields, results, name, partition, records))
+                    heavy.append(_put_off(parts, context, fields, results, name, partition, records))
                     continue
             except _REFUSALS as error:
-                results.add(name, _refused(services, partition, name, (index, records), error))
+                results.add(name, _refused(parts, partition, name, (index, records), error))
                 continue
             results.add_appended(name, partition, info)
     if not heavy:
         return results.answer()
     pending: Pending[RawReply | None] = Pending()
     context.connection.hold_frames()
-    prepare_all(services, context.connection, heavy, lambda: _complete(pending, results.answer()))
+    prepare_all(
+        parts.clock,
+        parts.resources.conversions,
+        context.connection,
+        heavy,
+        lambda: _complete(pending, results.answer()),
+    )
     return pending
 
 
 class _Results:
     """The results of a request's partitions so far."""
 
-    __slots__ = ("_context", "_fields", "_is_acks_all", "_services", "_waits", "answers")
+    __slots__ = ("_context", "_fields", "_is_acks_all", "_parts", "_waits", "answers")
 
     def __init__(
         self,
-        services: "BrokerServices",
+        parts: "ProduceParts",
         context: RequestContext,
         fields: ProduceRequestFields,
         answers: list[Answer],
     ) -> None:
-        self._services = services
+        self._parts = parts
         self._context = context
         self._fields = fields
         self._is_acks_all = fields.acks == ACKS_ALL
@@ -415,23 +440,23 @@ class _Results:
 
     def answer(self) -> RawResult:
         """Return the reply to the request, or what it waits for."""
-        services, context = self._services, self._context
+        parts, context = self._parts, self._context
         if context.api_version >= TOPIC_IDS_FROM:
             self.answers = [(context.topic_ids.get(name, name), result) for name, result in self.answers]
         if self._fields.acks == 0:
             _close_on_error(context, self.answers)
-            throttle = services.access.throttle
+            throttle = parts.throttle
             if throttle.is_active:
                 # No response could name the time; the connection is muted for it.
                 throttle_ms(throttle, context)
             return None
         if self._waits:
-            return _wait(services, context, self._fields.timeout_ms, self.answers, self._waits)
-        return _reply(services, context, self.answers)
+            return _wait(parts, context, self._fields.timeout_ms, self.answers, self._waits)
+        return _reply(parts, context, self.answers)
 
 
 def _put_off(
-    services: "BrokerServices",
+    parts: "ProduceParts",
     context: RequestContext,
     fields: ProduceRequestFields,
     results: _Results,
@@ -446,7 +471,7 @@ def _put_off(
     """
     assert records is not None, "nothing is not heavy"
     index = partition.topic_partition.partition
-    if not services.log_manager.resources.conversions.has_room(len(records)):
+    if not parts.resources.conversions.has_room(len(records)):
         raise _RefusedError(
             ErrorCode.NOT_ENOUGH_REPLICAS, "Too many batches wait until the broker has opened them; retry."
         )
@@ -455,9 +480,9 @@ def _put_off(
 
     def append(prepared: Prepared) -> None:
         try:
-            info = _append(services, context, partition, owned, fields, prepared)
+            info = _append(parts, context, partition, owned, fields, prepared)
         except _REFUSALS as error:
-            results.answers[place] = name, _refused(services, partition, name, (index, owned), error)
+            results.answers[place] = name, _refused(parts, partition, name, (index, owned), error)
         else:
             results.add_appended(name, partition, info, place)
 
@@ -465,7 +490,7 @@ def _put_off(
 
 
 def _append(
-    services: "BrokerServices",
+    parts: "ProduceParts",
     context: RequestContext,
     partition: Partition,
     records: memoryview | None,
@@ -476,17 +501,17 @@ def _append(
         raise _RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     version = context.api_version
     checked = records if is_plain(records) else _checked_batch(records, version, fields.transactional_id)
-    if services.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
-        _check_order(services, partition, checked)
-    info = services.replica_manager.append(partition, checked, fields.acks, prepared)
+    if parts.refused_batches.by_producer and version >= RECORD_BATCHES_FROM:
+        _check_order(parts, partition, checked)
+    info = parts.replicas.append(partition, checked, fields.acks, prepared)
     if info.converted_count:
         context.api.metrics.observe_conversion(info.conversion_seconds, info.conversion_bytes)
     return info
 
 
-def _check_order(services: "BrokerServices", partition: Partition, records: memoryview) -> None:
+def _check_order(parts: "ProduceParts", partition: Partition, records: memoryview) -> None:
     """Refuse a batch after one that was refused and that the producer has not sent again yet."""
-    code = services.refused_batches.refusal(partition, records)
+    code = parts.refused_batches.refusal(partition, records)
     if code is not None:
         raise _RefusedError(code, "A batch that the producer sent before this one was refused.")
 
@@ -548,7 +573,7 @@ def _first_batch(records: memoryview, batch_size: int) -> memoryview:
 
 
 def _refused(
-    services: "BrokerServices",
+    parts: "ProduceParts",
     partition: Partition | None,
     name: bytes,
     batch: tuple[int, memoryview | None],
@@ -563,12 +588,12 @@ def _refused(
         isinstance(error, OutOfOrderSequenceError)
         and partition is not None
         and records is not None
-        and services.refused_batches.is_early(partition, records)
+        and parts.refused_batches.is_early(partition, records)
     ):
         early = "A batch that the producer sent before this one has not reached this leader yet."
         error = _RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, early)
     failure = _failure(partition, index, error)
-    services.refused_batches.note(name, index, records, failure.error_code)
+    parts.refused_batches.note(name, index, records, failure.error_code)
     return failure
 
 
@@ -604,8 +629,8 @@ def _appended(index: int, info: LogAppendInfo) -> PartitionProduceResult:
     return PartitionProduceResult._make(fields)
 
 
-def _reply(services: "BrokerServices", context: RequestContext, answers: list[Answer]) -> bytes:
-    throttle = services.access.throttle
+def _reply(parts: "ProduceParts", context: RequestContext, answers: list[Answer]) -> bytes:
+    throttle = parts.throttle
     if len(answers) == 1 and not throttle.is_active:
         ((name, result),) = answers
         if result.error_code == 0:
@@ -628,17 +653,17 @@ def _reply(services: "BrokerServices", context: RequestContext, answers: list[An
         context.api_version,
         topics,
         throttle_time_ms=throttle_ms(throttle, context) if throttle.is_active else 0,
-        node_endpoints=node_endpoints(services, context, leaders) if leaders else (),
+        node_endpoints=node_endpoints(parts.cache, context, leaders) if leaders else (),
     )
 
 
 def node_endpoints(
-    services: "BrokerServices", context: RequestContext, leaders: set[int]
+    cache: MetadataCache, context: RequestContext, leaders: set[int]
 ) -> tuple[NodeEndpoint, ...]:
     """Return the endpoints of brokers on the client's listener (KIP-951)."""
     endpoints: list[NodeEndpoint] = []
     for broker_id in sorted(leaders):
-        endpoint = services.metadata_cache.endpoint(broker_id, context.listener)
+        endpoint = cache.endpoint(broker_id, context.listener)
         if endpoint is not None:
             endpoints.append(NodeEndpoint(endpoint.id, endpoint.host, endpoint.port, endpoint.rack))
     return tuple(endpoints)
@@ -655,7 +680,7 @@ def _close_on_error(context: RequestContext, answers: list[Answer]) -> None:
 
 
 def _wait(
-    services: "BrokerServices",
+    parts: "ProduceParts",
     context: RequestContext,
     timeout_ms: int,
     answers: list[Answer],
@@ -669,10 +694,10 @@ def _wait(
             if wait.code is not ErrorCode.NONE:
                 name, result = answers[at]
                 answers[at] = name, PartitionProduceResult(result.partition, int(wait.code))
-        pending.complete(_reply(services, context, answers))
+        pending.complete(_reply(parts, context, answers))
 
     operation = DelayedProduce(timeout_ms, [wait for _, wait in waits], respond)
-    services.purgatories["produce"].try_complete_else_watch(operation, operation.keys)
+    parts.purgatory.try_complete_else_watch(operation, operation.keys)
     return pending
 
 
@@ -695,10 +720,27 @@ def error_response(request: ProduceRequest, code: ErrorCode) -> ProduceResponse 
     )
 
 
+def _build(services: "BrokerServices") -> RawHandle:
+    return partial(
+        handle_produce,
+        ProduceParts(
+            authorizer=services.access.authorizer,
+            throttle=services.access.throttle,
+            cache=services.metadata_cache,
+            clock=services.clock,
+            gate=services.produce_gate,
+            purgatory=services.purgatories["produce"],
+            refused_batches=services.refused_batches,
+            replicas=services.replica_manager,
+            resources=services.log_manager.resources,
+        ),
+    )
+
+
 HANDLER: Final = ApiHandler(
     key=ApiKey.PRODUCE,
     versions=(0, 13),
-    handle_raw=handle_produce,
+    build_raw=_build,
     error_response=error_response,
     access=None,
 )

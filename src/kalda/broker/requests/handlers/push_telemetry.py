@@ -3,19 +3,19 @@
 Every client may push. What is accepted appears among the broker's metrics.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.handlers.get_telemetry_subscriptions import client_of
-from kalda.broker.requests.services import BrokerServices
-from kalda.broker.telemetry.client_metrics_manager import Push
+from kalda.broker.telemetry.client_metrics_manager import ClientMetricsManager, Push
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
 
 
 def handle(
-    services: BrokerServices, request: PushTelemetryRequest, context: RequestContext
+    client_metrics: ClientMetricsManager, request: PushTelemetryRequest, context: RequestContext
 ) -> PushTelemetryResponse:
     """Take the metrics."""
     push = Push(
@@ -25,7 +25,7 @@ def handle(
         request.compression_type,
         request.metrics,
     )
-    services.client_metrics.push(push, client_of(context))
+    client_metrics.push(push, client_of(context))
     return PushTelemetryResponse()
 
 
@@ -37,7 +37,8 @@ def error_response(request: PushTelemetryRequest, code: ErrorCode) -> PushTeleme
 HANDLER: Final = ApiHandler(
     key=ApiKey.PUSH_TELEMETRY,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.client_metrics),
     error_response=error_response,
     access=None,
+    is_telemetry=True,
 )

@@ -4,10 +4,12 @@ Kalda's own. A lease held if its offsets were in the log until now: a truncation
 after an unclean election. A change of the leader alone does not, because committed records stay.
 """
 
+from functools import partial
 from typing import Final
 
+from kalda.broker.leases.lease_grants import LeaseGrants
+from kalda.broker.replicas.replica_manager import ReplicaManager
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, first_turn
@@ -20,24 +22,26 @@ from kalda.protocol.messages.release_read_lease import (
 
 
 def handle(
-    services: BrokerServices, request: ReleaseReadLeaseRequest, context: RequestContext
+    lease_grants: LeaseGrants | None,
+    replicas: ReplicaManager,
+    request: ReleaseReadLeaseRequest,
+    context: RequestContext,
 ) -> ReleaseReadLeaseResponse | Steps[ReleaseReadLeaseResponse]:
     """End each lease."""
-    return first_turn(_release_each(services, request))
+    return first_turn(_release_each(lease_grants, replicas, request))
 
 
 def _release_each(
-    services: BrokerServices, request: ReleaseReadLeaseRequest
+    lease_grants: LeaseGrants | None, replicas: ReplicaManager, request: ReleaseReadLeaseRequest
 ) -> Steps[ReleaseReadLeaseResponse]:
     response = ReleaseReadLeaseResponse()
     for released in request.leases:
-        response.leases.append(_release(services, released))
+        response.leases.append(_release(lease_grants, replicas, released))
         yield
     return response
 
 
-def _release(services: BrokerServices, released: ReleasedLease) -> ReleaseResult:
-    grants = services.lease_grants
+def _release(grants: LeaseGrants | None, replicas: ReplicaManager, released: ReleasedLease) -> ReleaseResult:
     lease = (
         None
         if grants is None
@@ -46,7 +50,7 @@ def _release(services: BrokerServices, released: ReleasedLease) -> ReleaseResult
     if lease is None:
         return ReleaseResult(lease_id=released.lease_id, error_code=ErrorCode.INVALID_REQUEST)
     try:
-        epoch = services.replica_manager.partition(lease.topic_partition).leader_epoch
+        epoch = replicas.partition(lease.topic_partition).leader_epoch
     except ApiError:
         epoch = -1
     return ReleaseResult(lease_id=lease.lease_id, has_held=not lease.is_broken, leader_epoch=epoch)
@@ -62,7 +66,7 @@ def error_response(request: ReleaseReadLeaseRequest, code: ErrorCode) -> Release
 HANDLER: Final = ApiHandler(
     key=ApiKey.RELEASE_READ_LEASE,
     versions=(0, 0),
-    handle=handle,
+    build=lambda services: partial(handle, services.lease_grants, services.replica_manager),
     error_response=error_response,
     access=None,
 )

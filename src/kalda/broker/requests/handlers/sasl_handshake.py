@@ -7,15 +7,12 @@ arrives here comes from a client that has logged in already, or through a listen
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, RequestContext
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
-def handle(
-    services: BrokerServices, request: SaslHandshakeRequest, context: RequestContext
-) -> SaslHandshakeResponse:
+def handle(request: SaslHandshakeRequest, context: RequestContext) -> SaslHandshakeResponse:
     """Return ILLEGAL_SASL_STATE."""
     return error_response(request, ErrorCode.ILLEGAL_SASL_STATE)
 
@@ -28,7 +25,7 @@ def error_response(request: SaslHandshakeRequest, code: ErrorCode) -> SaslHandsh
 HANDLER: Final = ApiHandler(
     key=ApiKey.SASL_HANDSHAKE,
     versions=(0, 1),
-    handle=handle,
+    build=lambda _: handle,
     error_response=error_response,
     access=None,
     is_throttled=False,

@@ -4,13 +4,14 @@ The controller sends it. From v3 each partition has its own delete flag and is f
 (KIP-570).
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.control_plane.request_builders import read_stop_replica, stop_replica_response
+from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import CLUSTER_ACTION
 from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Turns
@@ -19,7 +20,7 @@ from kalda.protocol.messages.stop_replica import StopReplicaRequest, StopReplica
 
 
 async def handle(
-    services: BrokerServices, request: StopReplicaRequest, context: RequestContext
+    controller_requests: ControllerRequests, request: StopReplicaRequest, context: RequestContext
 ) -> StopReplicaResponse:
     """Apply the request after those that arrived before it."""
     partitions: list[TopicPartition] = []
@@ -27,7 +28,7 @@ async def handle(
     turns = Turns.of_brokers()
     for wanted in await turns.result(read_stop_replica(request)):
         partitions += wanted.partitions
-        errors.update(await services.controller_requests.apply(wanted, request.broker_epoch))
+        errors.update(await controller_requests.apply(wanted, request.broker_epoch))
     return await turns.result(stop_replica_response(partitions, errors))
 
 
@@ -39,7 +40,7 @@ def error_response(request: StopReplicaRequest, code: ErrorCode) -> StopReplicaR
 HANDLER: Final = ApiHandler(
     key=ApiKey.STOP_REPLICA,
     versions=(0, 4),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller_requests),
     error_response=error_response,
     elements_max=CONTROLLER_ELEMENTS_MAX,
     access=CLUSTER_ACTION,

@@ -8,8 +8,11 @@ v5 this request adds the group's partition to the transaction (transactions V2).
 commit for a topic that was deleted since is refused, also where another one has its name (KIP-1319).
 """
 
+from functools import partial
 from typing import Final
 
+from kalda.broker.internal_topics.internal_topics import InternalTopics
+from kalda.broker.metadata.metadata_cache import MetadataCache
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import groups as group_checks
 from kalda.broker.requests.checks import topics as topic_checks
@@ -22,11 +25,12 @@ from kalda.broker.requests.requested_partitions import (
     topic_errors,
     with_ids,
 )
-from kalda.broker.requests.services import BrokerServices
+from kalda.broker.transactions.produce_gate import ProduceGate
 from kalda.broker.transactions.verification import PASSING
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.turns import Steps, first_turn, result_of
+from kalda.coordinator.group.group_coordinator import GroupCoordinator
 from kalda.coordinator.transaction.transaction_metadata import Identity
 from kalda.protocol.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
@@ -48,27 +52,46 @@ Answer = TxnOffsetCommitResponse | Pending[TxnOffsetCommitResponse]
 
 
 def handle(
-    services: BrokerServices, request: TxnOffsetCommitRequest, context: RequestContext
+    cache: MetadataCache,
+    coordinator: GroupCoordinator,
+    produce_gate: ProduceGate,
+    internal_topics: InternalTopics,
+    request: TxnOffsetCommitRequest,
+    context: RequestContext,
 ) -> Answer | Steps[Answer]:
     """Commit once the transaction is verified. Each unknown partition gets an error of its own."""
     commit = _commit if context.api_version < _TOPIC_IDS_FROM else _commit_by_id
-    return first_turn(commit(services, request, context.api_version))
+    return first_turn(commit(cache, coordinator, produce_gate, internal_topics, request, context.api_version))
 
 
-def _commit_by_id(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
-    unnamed = yield from take_unnamed(services.metadata_cache, request.topics)
+def _commit_by_id(
+    cache: MetadataCache,
+    coordinator: GroupCoordinator,
+    produce_gate: ProduceGate,
+    internal_topics: InternalTopics,
+    request: TxnOffsetCommitRequest,
+    version: int,
+) -> Steps[Answer]:
+    unnamed = yield from take_unnamed(cache, request.topics)
     unknown = yield from _errors(unnamed, ErrorCode.UNKNOWN_TOPIC_ID)
     if not request.topics:
         return TxnOffsetCommitResponse(topics=unknown)
     identified = with_ids(request.topics, unknown)
-    answer = yield from _commit(services, request, version)
+    answer = yield from _commit(cache, coordinator, produce_gate, internal_topics, request, version)
     if isinstance(answer, Pending):
         return answer.then(lambda done: identified(done.value))
     return identified(answer)
 
 
-def _commit(services: BrokerServices, request: TxnOffsetCommitRequest, version: int) -> Steps[Answer]:
-    unknown = yield from take_unknown(services.metadata_cache, request.topics)
+def _commit(
+    cache: MetadataCache,
+    coordinator: GroupCoordinator,
+    produce_gate: ProduceGate,
+    internal_topics: InternalTopics,
+    request: TxnOffsetCommitRequest,
+    version: int,
+) -> Steps[Answer]:
+    unknown = yield from take_unknown(cache, request.topics)
     refused = yield from _errors(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if refused and not request.topics:
         return TxnOffsetCommitResponse(topics=refused)
@@ -85,7 +108,7 @@ def _commit(services: BrokerServices, request: TxnOffsetCommitRequest, version: 
             complete(error_response(request, code))
             return
         try:
-            result = services.group_coordinator.txn_offset_commit(request, version)
+            result = coordinator.txn_offset_commit(request, version)
         except ApiError as error:
             complete(error_response(request, error.code))
             return
@@ -105,10 +128,10 @@ def _commit(services: BrokerServices, request: TxnOffsetCommitRequest, version: 
     if not request.group_id:
         complete(error_response(request, ErrorCode.INVALID_GROUP_ID))
         return answer
-    services.produce_gate.verify(
+    produce_gate.verify(
         request.transactional_id,
         Identity(request.producer_id, request.producer_epoch),
-        services.internal_topics.offsets_partition(request.group_id),
+        internal_topics.offsets_partition(request.group_id),
         adds=version >= ADDS_FROM,
     ).add_done(verified)
     return answer
@@ -154,7 +177,13 @@ def error_response(request: TxnOffsetCommitRequest, code: ErrorCode) -> TxnOffse
 HANDLER: Final = ApiHandler(
     key=ApiKey.TXN_OFFSET_COMMIT,
     versions=(0, 6),
-    handle=handle,
+    build=lambda services: partial(
+        handle,
+        services.metadata_cache,
+        services.group_coordinator,
+        services.produce_gate,
+        services.internal_topics,
+    ),
     error_response=error_response,
     access=in_turn(
         transaction_checks.of_request(),

@@ -7,14 +7,16 @@ validate_only, v2 drops the results.
 
 import asyncio
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, Final
 
-from kalda.broker.metadata.features import FeatureUpdate, UpgradeType
+from kalda.broker.metadata.features import Features, FeatureUpdate, UpgradeType
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import ALTER_CLUSTER
-from kalda.broker.requests.services import BrokerServices
+from kalda.cluster.cluster_store import ClusterStore
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
+from kalda.controller.driver import ControllerDriver
 from kalda.protocol.messages.update_features import (
     UpdatableFeatureResult,
     UpdateFeaturesRequest,
@@ -27,10 +29,14 @@ TYPES_FROM: Final = 1
 
 
 def handle(
-    services: BrokerServices, request: UpdateFeaturesRequest, context: RequestContext
+    controller: ControllerDriver,
+    cluster_store: ClusterStore,
+    features: Features,
+    request: UpdateFeaturesRequest,
+    context: RequestContext,
 ) -> UpdateFeaturesResponse | Coroutine[Any, Any, UpdateFeaturesResponse]:
     """Return NOT_CONTROLLER if this broker is not the controller; else update the features."""
-    if not services.controller.is_active:
+    if not controller.is_active:
         return error_response(request, ErrorCode.NOT_CONTROLLER)
     updates = [
         FeatureUpdate(each.feature, each.max_version_level, each.upgrade_type)
@@ -43,20 +49,23 @@ def handle(
         )
         for each in request.feature_updates
     ]
-    return _update(services, request, updates)
+    return _update(cluster_store, features, request, updates)
 
 
 async def _update(
-    services: BrokerServices, request: UpdateFeaturesRequest, updates: list[FeatureUpdate]
+    cluster_store: ClusterStore,
+    features: Features,
+    request: UpdateFeaturesRequest,
+    updates: list[FeatureUpdate],
 ) -> UpdateFeaturesResponse:
     try:
         async with asyncio.timeout(request.timeout_ms / 1000 if request.timeout_ms > 0 else None):
-            registered = await services.cluster_store.brokers()
+            registered = await cluster_store.brokers()
             brokers = {
                 broker_id: {name: (low, high) for name, low, high in info.features}
                 for broker_id, info in registered.items()
             }
-            await services.features.update(updates, brokers, validates_only=request.validate_only)
+            await features.update(updates, brokers, validates_only=request.validate_only)
     except TimeoutError:
         return error_response(request, ErrorCode.REQUEST_TIMED_OUT)
     except ZooKeeperError:
@@ -77,8 +86,8 @@ def error_response(request: UpdateFeaturesRequest, code: ErrorCode) -> UpdateFea
 HANDLER: Final = ApiHandler(
     key=ApiKey.UPDATE_FEATURES,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller, services.cluster_store, services.features),
     error_response=error_response,
     access=ALTER_CLUSTER,
-    is_audited=True,
+    audit=lambda request: (each.feature for each in request.feature_updates),
 )

@@ -4,13 +4,14 @@ The controller sends it. The versions differ in layout only. Whether the sender 
 KIP-866) makes no difference.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.control_plane.request_builders import read_update_metadata
+from kalda.broker.control_plane.requests import ControllerRequests
 from kalda.broker.requests.api import ApiHandler, RequestContext
 from kalda.broker.requests.checks.check import CLUSTER_ACTION
 from kalda.broker.requests.large_requests import CONTROLLER_ELEMENTS_MAX
-from kalda.broker.requests.services import BrokerServices
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Turns
@@ -18,11 +19,11 @@ from kalda.protocol.messages.update_metadata import UpdateMetadataRequest, Updat
 
 
 async def handle(
-    services: BrokerServices, request: UpdateMetadataRequest, context: RequestContext
+    controller_requests: ControllerRequests, request: UpdateMetadataRequest, context: RequestContext
 ) -> UpdateMetadataResponse:
     """Apply the request after those that arrived before it."""
     wanted = await Turns.of_brokers().result(read_update_metadata(request))
-    await services.controller_requests.apply(wanted, request.broker_epoch)
+    await controller_requests.apply(wanted, request.broker_epoch)
     return UpdateMetadataResponse()
 
 
@@ -34,7 +35,7 @@ def error_response(request: UpdateMetadataRequest, code: ErrorCode) -> UpdateMet
 HANDLER: Final = ApiHandler(
     key=ApiKey.UPDATE_METADATA,
     versions=(0, 8),
-    handle=handle,
+    build=lambda services: partial(handle, services.controller_requests),
     error_response=error_response,
     elements_max=CONTROLLER_ELEMENTS_MAX,
     access=CLUSTER_ACTION,

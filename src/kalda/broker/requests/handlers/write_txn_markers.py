@@ -7,12 +7,12 @@ TRANSACTION_COORDINATOR_FENCED, one without a producer INVALID_REQUEST; the othe
 appended. A partition that a marker names twice gets one marker and one result.
 """
 
+from functools import partial
 from typing import Final
 
 from kalda.broker.requests.api import ApiHandler, Pending, RequestContext
 from kalda.broker.requests.checks import transactions as transaction_checks
-from kalda.broker.requests.services import BrokerServices
-from kalda.broker.transactions.marker_appends import Codes, Marker
+from kalda.broker.transactions.marker_appends import Codes, Marker, MarkerAppends
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.common.turns import Steps, first_turn, result_of
@@ -30,13 +30,13 @@ Answer = Pending[WriteTxnMarkersResponse | Steps[WriteTxnMarkersResponse]]
 
 
 def handle(
-    services: BrokerServices, request: WriteTxnMarkersRequest, context: RequestContext
+    marker_appends: MarkerAppends, request: WriteTxnMarkersRequest, context: RequestContext
 ) -> Answer | Steps[Answer]:
     """Append the markers; answer when they are replicated."""
-    return first_turn(_write(services, request))
+    return first_turn(_write(marker_appends, request))
 
 
-def _write(services: BrokerServices, request: WriteTxnMarkersRequest) -> Steps[Answer]:
+def _write(marker_appends: MarkerAppends, request: WriteTxnMarkersRequest) -> Steps[Answer]:
     answer: Answer = Pending()
     markers = []
     for each in request.markers:
@@ -46,7 +46,7 @@ def _write(services: BrokerServices, request: WriteTxnMarkersRequest) -> Steps[A
     def written(codes: list[Codes]) -> None:
         answer.complete(first_turn(_respond(markers, codes)))
 
-    yield from services.marker_appends.write_in_steps(markers, written)
+    yield from marker_appends.write_in_steps(markers, written)
     return answer
 
 
@@ -97,7 +97,7 @@ def error_response(request: WriteTxnMarkersRequest, code: ErrorCode) -> WriteTxn
 HANDLER: Final = ApiHandler(
     key=ApiKey.WRITE_TXN_MARKERS,
     versions=(0, 2),
-    handle=handle,
+    build=lambda services: partial(handle, services.marker_appends),
     error_response=error_response,
     access=transaction_checks.write_txn_markers,
     is_throttled=False,

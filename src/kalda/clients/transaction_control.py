@@ -1,7 +1,8 @@
-"""Looks at transactions and ends them from outside of their producers, with blocking calls.
+"""Looks at transactions and ends them from outside of their producers.
 
-The driver uses it: it has the identities of transactions that tasks have prepared, not their producers. All
-requests are repeated until they succeed or ``max.block.ms`` is over; each may be repeated by another process.
+The driver of a Spark job uses it: it has the identities of transactions that tasks have prepared, not their
+producers. All requests are repeated until they succeed or `BLOCK_MS` is over; each may be repeated by another
+process.
 
 What a maintainer must not break: a transaction is ended under the identity that a task returned, never under
 the identity that the coordinator has at the moment. A coordinator refuses an identity that was replaced, so
@@ -9,10 +10,9 @@ the transaction of a later task cannot be ended by mistake.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Final, NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from kalda.clients.coordinator_lookup import CoordinatorType
 from kalda.clients.errors import (
@@ -21,6 +21,7 @@ from kalda.clients.errors import (
     RequestTimedOutError,
     error_for,
 )
+from kalda.clients.facade import BlockingClient, blocking
 from kalda.clients.loop_thread import LoopThread
 from kalda.clients.metadata import Metadata
 from kalda.clients.network_client import NetworkClient
@@ -29,6 +30,7 @@ from kalda.clients.producer.transaction_requests import TIMEOUT_NEVER_MS, TWO_PH
 from kalda.clients.range_reader.cluster_lookup import ClusterLookup
 from kalda.clients.range_reader.leaders import missing_leader
 from kalda.clients.range_reader.log_reader_config import LogReaderConfig
+from kalda.clients.shared_properties import known_settings
 from kalda.clients.versioned_request import VersionedRequest
 from kalda.common.api_keys import ApiKey
 from kalda.common.backoff import ExponentialBackoff, Pacer
@@ -50,7 +52,6 @@ from kalda.protocol.messages.produce import (
 from kalda.protocol.schema import Message
 from kalda.records.control import build_barrier
 from kalda.runtime.system.random import SYSTEM_RANDOM
-from kalda.spark.sink.options import settings_of
 
 R = TypeVar("R", bound=Message)
 T = TypeVar("T")
@@ -95,7 +96,7 @@ class Described:
         return self.state == "Ongoing"
 
 
-class TransactionControl:
+class AsyncTransactionControl:
     """Calls to transaction coordinators over connections of its own; they live until `close`.
 
     Args:
@@ -103,72 +104,20 @@ class TransactionControl:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        own = settings_of(LogReaderConfig, properties)
+        own = known_settings(LogReaderConfig, properties)
         own.setdefault("retry.backoff.ms", "20")
         self._config: Final = LogReaderConfig.from_properties(own)
-        self._thread: Final = LoopThread("kalda-transaction-control")
         self._client: Final = NetworkClient(self._config, Metadata())
         self._polls: Final = ExponentialBackoff(
             ENDING_POLL_MS, self._config.retry_backoff_max_ms, SYSTEM_RANDOM.uniform
         )
         self._ends: Final = asyncio.Semaphore(CONCURRENT_ENDS_MAX)
 
-    def __enter__(self) -> Self:
-        return self
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        try:
-            if self._thread.is_usable:
-                self._thread.call(self._client.close())
-        finally:
-            self._thread.close()
-
-    def describe(self, transactional_id: str) -> Described | None:
-        """Return what the coordinator knows of an id, None for an id that it does not know.
-
-        Raises:
-            ClientError: the coordinator did not answer in time, or refused.
-        """
-        return self._thread.call(self._describe(transactional_id))
-
-    def open_transactions(self, prefix: str, without: Collection[str] = ()) -> list[TransactionHandle]:
-        """Return the open transactions whose id begins with `prefix`, also prepared ones.
-
-        Those with an id of `without` are left out.
-
-        Raises:
-            ClientError: a broker did not answer in time, or refused.
-        """
-        return self._thread.call(self._open_transactions(prefix, without))
-
-    def shared_identity(self, transactional_id: str) -> TransactionHandle:
-        """Return the identity of a producer that several processes use, created where it does not exist.
-
-        It is that of the open transaction, or of the next one: every end raises the epoch (KIP-890).
-
-        Raises:
-            ClientError: the coordinator did not answer in time, or allows no two-phase commit.
-        """
-        return self._thread.call(self._shared_identity(transactional_id))
-
-    def write_barrier(self, identity: TransactionHandle, topic: str) -> bool:
-        """Write a barrier to each partition of a topic that has none of `identity`.
-
-        Returns:
-            Whether all partitions have it; false if the identity's transaction has been ended.
-
-        Raises:
-            ClientError: the topic does not exist, a leader did not answer in time, or refused.
-        """
-        return self._thread.call(self._write_barrier(identity, topic))
-
-    def end_all(self, handles: Iterable[TransactionHandle], *, commit: bool) -> None:
+    async def end_all(self, handles: Iterable[TransactionHandle], *, commit: bool) -> None:
         """Commit or abort transactions, and wait until their markers are written.
 
         A transaction that has ended in the same way before is left as it is. An abort also leaves one that is
@@ -178,10 +127,7 @@ class TransactionControl:
             BrokerResponseError: a commit is refused: the transaction was aborted, or another one has begun.
             ClientError: a coordinator did not answer in time.
         """
-        wanted = list(handles)
-        self._thread.call(self._end_all(wanted, commit=commit))
-
-    async def _end_all(self, handles: list[TransactionHandle], *, commit: bool) -> None:
+        handles = list(handles)
         # All are decided before one is waited for, so that their markers are written at the same time.
         await asyncio.gather(*(self._end(each, commit=commit, is_repeat=False) for each in handles))
         await asyncio.gather(*(self._end(each, commit=commit, is_repeat=True) for each in handles))
@@ -217,7 +163,13 @@ class TransactionControl:
         async with self._ends:
             await self._retry(f"end of {handle.transactional_id}", attempt)
 
-    async def _describe(self, transactional_id: str) -> Described | None:
+    async def describe(self, transactional_id: str) -> Described | None:
+        """Return what the coordinator knows of an id, None for an id that it does not know.
+
+        Raises:
+            ClientError: the coordinator did not answer in time, or refused.
+        """
+
         async def attempt() -> Described | None:
             response = await self._to_coordinator(
                 transactional_id,
@@ -235,12 +187,20 @@ class TransactionControl:
 
         return await self._retry(f"description of {transactional_id}", attempt)
 
-    async def _open_transactions(self, prefix: str, without: Collection[str]) -> list[TransactionHandle]:
+    async def open_transactions(self, prefix: str, without: Collection[str] = ()) -> list[TransactionHandle]:
+        """Return the open transactions whose id begins with `prefix`, also prepared ones.
+
+        Those with an id of `without` are left out.
+
+        Raises:
+            ClientError: a broker did not answer in time, or refused.
+        """
+
         async def attempt() -> list[TransactionHandle]:
             snapshot = await self._client.refresh_metadata(timeout_ms=self._config.request_timeout_ms)
             listed = await asyncio.gather(*(self._list_open(each, prefix) for each in snapshot.brokers))
             names = sorted({name for names in listed for name in names}.difference(without))
-            described = await asyncio.gather(*(self._describe(name) for name in names))
+            described = await asyncio.gather(*(self.describe(name) for name in names))
             return [
                 TransactionHandle(name, each.producer_id, each.epoch)
                 for name, each in zip(names, described, strict=True)
@@ -258,11 +218,19 @@ class TransactionControl:
         names = (each.transactional_id for each in response.transaction_states)
         return [name for name in names if name.startswith(prefix)]
 
-    async def _shared_identity(self, transactional_id: str) -> TransactionHandle:
+    async def shared_identity(self, transactional_id: str) -> TransactionHandle:
+        """Return the identity of a producer that several processes use, created where it does not exist.
+
+        It is that of the open transaction, or of the next one: every end raises the epoch (KIP-890).
+
+        Raises:
+            ClientError: the coordinator did not answer in time, or allows no two-phase commit.
+        """
+
         async def attempt() -> TransactionHandle:
             turns = Pacer(self._polls, _TURNS_FREE)
             while True:
-                found = await self._describe(transactional_id)
+                found = await self.describe(transactional_id)
                 if found is None:
                     await self._create(transactional_id)
                 elif not found.state.startswith("Prepare"):
@@ -299,7 +267,15 @@ class TransactionControl:
         if code not in _EXISTS:
             raise error_for(code, f"creation of {transactional_id}")
 
-    async def _write_barrier(self, identity: TransactionHandle, topic: str) -> bool:
+    async def write_barrier(self, identity: TransactionHandle, topic: str) -> bool:
+        """Write a barrier to each partition of a topic that has none of `identity`.
+
+        Returns:
+            Whether all partitions have it; false if the identity's transaction has been ended.
+
+        Raises:
+            ClientError: the topic does not exist, a leader did not answer in time, or refused.
+        """
         lookup = ClusterLookup(self._client, self._config)
         missing = set(await lookup.topic_partitions([topic]))
 
@@ -379,6 +355,31 @@ class TransactionControl:
 
     async def _retry(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         return await self._client.retry(what, attempt, timeout_ms=BLOCK_MS)
+
+
+class TransactionControl(BlockingClient[AsyncTransactionControl]):
+    """The same with blocking calls, on a thread of its own; see `AsyncTransactionControl`."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._inner = AsyncTransactionControl(properties)
+        self._thread: Final = LoopThread("kalda-transaction-control")
+
+    def close(self) -> None:
+        """Close the connections and end the thread."""
+        try:
+            if self._thread.is_usable:
+                self._run(self._inner.close())
+        finally:
+            self._thread.close()
+
+    describe = blocking(AsyncTransactionControl.describe)
+    open_transactions = blocking(AsyncTransactionControl.open_transactions)
+    shared_identity = blocking(AsyncTransactionControl.shared_identity)
+    write_barrier = blocking(AsyncTransactionControl.write_barrier)
+    end_all = blocking(AsyncTransactionControl.end_all)
+
+    def _run(self, coroutine: Coroutine[Any, Any, T], *args: Any, **options: Any) -> T:
+        return self._thread.call(coroutine)
 
 
 _MOVED: Final = frozenset(

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from kalda.clients.transaction_control import AsyncTransactionControl, TransactionHandle
 from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ErrorCode
 from kalda.protocol.messages.describe_transactions import DescribeTransactionsResponse, TransactionState
-from kalda.spark.sink.transaction_control import TransactionControl, TransactionHandle
 from tests.unit.clients import erring_broker
 from tests.unit.clients.erring_broker import TOPIC, USER_PAUSE_S, Broker, Connection, turns, virtual
 from tests.virtual_time import run_virtual
@@ -20,20 +20,20 @@ pytestmark = pytest.mark.usefixtures("virtual")
 
 HANDLE = TransactionHandle(TOPIC, 0, 0)
 
-Call = Callable[[TransactionControl], Awaitable[Any]]
+Call = Callable[[AsyncTransactionControl], Awaitable[Any]]
 CALLS: list[tuple[ApiKey, Call]] = [
-    (ApiKey.FIND_COORDINATOR, lambda control: control._describe(TOPIC)),
-    (ApiKey.DESCRIBE_TRANSACTIONS, lambda control: control._describe(TOPIC)),
-    (ApiKey.DESCRIBE_TRANSACTIONS, lambda control: control._shared_identity(TOPIC)),
-    (ApiKey.LIST_TRANSACTIONS, lambda control: control._open_transactions(TOPIC, ())),
-    (ApiKey.END_TXN, lambda control: control._end_all([HANDLE], commit=True)),
+    (ApiKey.FIND_COORDINATOR, lambda control: control.describe(TOPIC)),
+    (ApiKey.DESCRIBE_TRANSACTIONS, lambda control: control.describe(TOPIC)),
+    (ApiKey.DESCRIBE_TRANSACTIONS, lambda control: control.shared_identity(TOPIC)),
+    (ApiKey.LIST_TRANSACTIONS, lambda control: control.open_transactions(TOPIC, ())),
+    (ApiKey.END_TXN, lambda control: control.end_all([HANDLE], commit=True)),
     (ApiKey.INIT_PRODUCER_ID, lambda control: control._create(TOPIC)),
-    (ApiKey.PRODUCE, lambda control: control._write_barrier(HANDLE, TOPIC)),
+    (ApiKey.PRODUCE, lambda control: control.write_barrier(HANDLE, TOPIC)),
 ]
 
 
 async def calls(call: Call) -> None:
-    control = TransactionControl({"bootstrap.servers": "b:9092"})
+    control = AsyncTransactionControl({"bootstrap.servers": "b:9092"})
 
     async def turn() -> None:
         await call(control)
@@ -41,9 +41,8 @@ async def calls(call: Call) -> None:
 
     try:
         await turns(turn)
-        await control._client.close()
     finally:
-        control._thread.close()
+        await control.close()
 
 
 @pytest.mark.parametrize(("api", "call"), CALLS, ids=lambda value: getattr(value, "name", ""))
@@ -69,5 +68,5 @@ def test_a_transaction_that_never_completes_is_asked_for_with_pauses(monkeypatch
         lambda request: prepared if "DescribeTransactions" in type(request).__name__ else answer(request),
     )
     broker = Connection.broker = Broker(ApiKey.DESCRIBE_TRANSACTIONS, ErrorCode.NONE)
-    run_virtual(calls(lambda control: control._shared_identity(TOPIC)))
+    run_virtual(calls(lambda control: control.shared_identity(TOPIC)))
     assert {} == broker.most()

@@ -1,4 +1,4 @@
-from kalda.clients.telemetry.otlp import DataPoint, encode_metrics
+from kalda.protocol.otlp import DataPoint, encode_metrics
 from tests.unit.clients.telemetry.protobuf_reader import read_metrics
 
 POINTS = [

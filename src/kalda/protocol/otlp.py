@@ -1,19 +1,21 @@
-"""Decodes OpenTelemetry's ``MetricsData`` v1, in which clients push their metrics (KIP-714).
+"""Encodes and decodes OpenTelemetry's ``MetricsData`` v1, in which clients push their metrics (KIP-714).
 
-Only what clients push: gauges and sums of numbers, with attributes of text, numbers and truth values.
-Histograms and summaries are skipped. The encoder is `kalda.clients.telemetry.otlp`.
+Only what clients push: gauges and sums of one number each, with attributes. The decoder also reads
+attributes that are numbers and truth values; it skips histograms and summaries. The package
+``opentelemetry-proto`` would bring protobuf's runtime of several megabytes, whose versions other packages
+pin, for these seven small messages.
 
-What a maintainer must not break: the bytes come from anybody. Everything that is malformed raises
-`InvalidMetricsError`, nothing recurses, and the work is bounded: each field that is looked at counts, and
-points are decoded one by one, as the caller asks for them.
+What a maintainer must not break: the numbers of the fields are OpenTelemetry's, and the bytes to decode come
+from anybody. Everything that is malformed raises `InvalidMetricsError`, nothing recurses, and the work is
+bounded: each field that is looked at counts, and points are decoded one by one, as the caller asks for them.
 """
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kalda.broker.telemetry.client_metrics_manager import InvalidMetricsError
+from kalda.protocol.wire_format import encode_uvarint
 
 _VARINT: Final = 0
 _FIXED64: Final = 1
@@ -24,6 +26,7 @@ _FIXED32_SIZE: Final = 4
 _VARINT_BYTES_MAX: Final = 10
 _ONE_BYTE_MAX: Final = 0x7F
 _DELTA: Final = 1
+_CUMULATIVE: Final = 2
 _DOUBLE: Final = struct.Struct("<d")
 _INT64: Final = struct.Struct("<q")
 
@@ -34,6 +37,25 @@ FIELDS_MAX: Final = 50_000
 """Fields of one push that are looked at, in some 25 ms. A point with three attributes costs 20 looks."""
 
 Attributes = tuple[tuple[str, str], ...]
+
+
+class InvalidMetricsError(Exception):
+    """What a client pushed cannot be read; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataPoint:
+    """One value of one metric."""
+
+    name: str
+    attributes: tuple[tuple[str, str], ...]
+    value: float
+    time_ns: int
+    """When it was read, since the epoch."""
+    start_ns: int | None = None
+    """Since when a sum counts; None for a gauge."""
+    is_delta: bool = False
+    """Whether a sum counts since the last push only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +71,12 @@ class Point:
     """Whether the value is what was added since the last push."""
 
 
+def encode_metrics(resource: Iterable[tuple[str, str]], points: Iterable[DataPoint]) -> bytes:
+    """Return ``MetricsData`` with all points under one resource; `resource` are attributes of the client."""
+    scope = b"".join(_field(2, _metric(point)) for point in points)
+    return _field(1, _field(1, _attribute_fields(1, resource)) + _field(2, scope))
+
+
 def decode_metrics(data: bytes) -> Iterator[tuple[Attributes, Point]]:
     """Return each point with the attributes of its client.
 
@@ -56,6 +84,48 @@ def decode_metrics(data: bytes) -> Iterator[tuple[Attributes, Point]]:
         InvalidMetricsError: the bytes are malformed; the points before are returned.
     """
     return _Decoder().points(memoryview(data))
+
+
+def _metric(point: DataPoint) -> bytes:
+    number = _field(1, _number_fields(point))
+    if point.start_ns is None:
+        data = _field(5, number)
+    else:
+        temporality = _DELTA if point.is_delta else _CUMULATIVE
+        data = _field(7, number + _key(2, _VARINT) + bytes((temporality,)) + _key(3, _VARINT) + b"\x01")
+    return _text_field(1, point.name) + data
+
+
+def _number_fields(point: DataPoint) -> bytes:
+    start = b"" if point.start_ns is None else _key(2, _FIXED64) + struct.pack("<Q", point.start_ns)
+    return b"".join(
+        (
+            start,
+            _key(3, _FIXED64),
+            struct.pack("<Q", point.time_ns),
+            _key(4, _FIXED64),
+            _DOUBLE.pack(point.value),
+            _attribute_fields(7, point.attributes),
+        )
+    )
+
+
+def _attribute_fields(field: int, attributes: Iterable[tuple[str, str]]) -> bytes:
+    return b"".join(
+        _field(field, _text_field(1, name) + _field(2, _text_field(1, value))) for name, value in attributes
+    )
+
+
+def _text_field(field: int, text: str) -> bytes:
+    return _field(field, text.encode("utf-8"))
+
+
+def _field(field: int, content: bytes) -> bytes:
+    return _key(field, _BYTES) + encode_uvarint(len(content)) + content
+
+
+def _key(field: int, wire_type: int) -> bytes:
+    return bytes((field << 3 | wire_type,))
 
 
 class _Decoder:
