@@ -56,12 +56,10 @@ class ClientConnection:
         self,
         client_id: str | None,
         *,
-        frame_bytes_max: int = framing.FRAME_BYTES_MAX,
         in_flight_max: int = IN_FLIGHT_MAX,
     ) -> None:
         self._client_id: Final = client_id
         self._in_flight_max: Final = in_flight_max
-        self._reader: Final = framing.FrameReader(frame_bytes_max)
         self._in_flight: deque[_InFlight] = deque()
         self._heads: Final[dict[tuple[int, int], _Head]] = {}
         """By API key and version."""
@@ -77,21 +75,13 @@ class ClientConnection:
         """The id that the last request was sent with; -1 before the first."""
         return self._last_correlation_id
 
-    def send(self, request: Message, version: int) -> bytes:
-        """Take a request; return the frame to write to the socket.
-
-        Raises:
-            MessageError: it is not a request, the version cannot carry it, or too many are in flight.
-        """
-        return framing.frame(self._request(request, version))
-
     def send_parts(self, request: Message, version: int) -> list[Buffer]:
         """Take a request; return the frame in parts to write one after the other, records uncopied.
 
         The records must not change before all is written.
 
         Raises:
-            MessageError: as `send`.
+            MessageError: it is not a request, the version cannot carry it, or too many are in flight.
         """
         return framing.frame_parts(self._request(request, version))
 
@@ -131,19 +121,10 @@ class ClientConnection:
         data = headers.request_header(header, registry.request_header_version(api_key, version))
         return _Head(data[:4], data[8:], registry.response_header_version(api_key, version))
 
-    def receive(self, data: Buffer) -> list[tuple[int, Message]]:
-        """Take bytes as they come; return the responses that are complete, each with its correlation id.
-
-        Raises:
-            ProtocolError: the bytes are not the response that is due.
-        """
-        return [self.receive_frame(frame) for frame in self._reader.feed(data)]
-
     def receive_frame(self, frame: Buffer) -> tuple[int, Message]:
-        """Take one whole frame, without its size; return its response and correlation id.
+        """Take one whole frame, without its size; return its correlation id and response.
 
-        For a transport that cuts frames itself, so that large ones are not copied; not to be mixed with
-        `receive`. The response's binary fields are views of `frame`.
+        The response's binary fields are views of `frame`.
 
         Raises:
             ProtocolError: the bytes are not the response that is due.

@@ -30,16 +30,19 @@ def next_epoch(epoch: int) -> int:
 class FetchSessionHandler:
     """The requesting side of the session with one broker; one request at a time.
 
-    After an error of any kind the next request is a full one. It has the id of the session before, if the
-    broker may still have that, and so closes it.
+    A subclass sends `_id` and `_epoch` with each request, and sets `_is_awaited` with a full one. After an
+    error of any kind the next request is a full one. It has the id of the session before, if the broker may
+    still have that, and so closes it.
     """
 
     def __init__(self) -> None:
         self._id = INVALID_SESSION_ID
         self._epoch = INITIAL_EPOCH
         self._is_awaited = False
-        """Whether the response to the last request may open a session: not after `restart`, as the partitions
-        may have changed since that request was sent."""
+        """Whether the response to the last full request may open a session: not after `restart`, as the
+        partitions may have changed since that request was sent."""
+        self._is_refused = False
+        """Whether the broker opened no session for the last full request."""
 
     @property
     def is_open(self) -> bool:
@@ -61,19 +64,20 @@ class FetchSessionHandler:
         if is_gone:
             self._id = INVALID_SESSION_ID
 
-    def _next(self) -> tuple[int, int]:
-        """Return the id and the epoch of a request that is sent now."""
-        self._is_awaited = True
-        return self._id, self._epoch
-
-    def _accepted(self, session_id: int) -> None:
+    def accepted(self, session_id: int) -> None:
         """Take the session id of a response without an error; 0 if the broker has no session."""
-        if session_id == INVALID_SESSION_ID:
-            self._epoch = INITIAL_EPOCH
-        elif not self.is_full or self._is_awaited:
-            self._epoch = next_epoch(self._epoch)
+        epoch = self._epoch
         self._id = session_id
+        if session_id == INVALID_SESSION_ID:
+            self._is_refused = epoch == INITIAL_EPOCH
+            self._epoch = INITIAL_EPOCH
+        elif epoch != INITIAL_EPOCH:
+            self._epoch = next_epoch(epoch)
+        else:
+            self._is_refused = False
+            if self._is_awaited:
+                self._epoch = 1
 
-    def _refused(self, error_code: int) -> None:
+    def refused(self, error_code: int) -> None:
         """Take the error of a response."""
         self.restart(is_gone=error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

@@ -7,16 +7,11 @@ from kalda.protocol.fetch_session import EPOCH_MAX, FetchSessionHandler, next_ep
 
 
 class Requester(FetchSessionHandler):
-    """A requester that may call what only subclasses call."""
+    """A requester whose requests are their id and their epoch."""
 
     def request(self) -> tuple[int, int]:
-        return self._next()
-
-    def accepted(self, session_id: int) -> None:
-        self._accepted(session_id)
-
-    def refused(self, code: ErrorCode) -> None:
-        self._refused(code)
+        self._is_awaited = True
+        return self._id, self._epoch
 
 
 def opened() -> Requester:

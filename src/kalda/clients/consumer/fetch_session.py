@@ -87,10 +87,11 @@ class FetchSession(FetchSessionHandler):
             # The broker refuses a session that changes between names and ids.
             self._uses_ids = uses_ids
             self.restart()
-        if not self.is_full:
+        if self._epoch != INITIAL_EPOCH:
             return self._incremental(wanted, version)
+        self._is_awaited = True
         self._partitions = dict(wanted)
-        return SessionRequest(version, *self._next(), _topics(wanted), [])
+        return SessionRequest(version, self._id, INITIAL_EPOCH, _topics(wanted), [])
 
     def closing_request(self, version: int) -> SessionRequest:
         """Return the last request, which closes the session and asks for nothing."""
@@ -105,14 +106,15 @@ class FetchSession(FetchSessionHandler):
         full one then.
         """
         if response.error_code != ErrorCode.NONE:
-            self._refused(response.error_code)
+            self.refused(response.error_code)
             return None
+        is_full = self._epoch == INITIAL_EPOCH
         found = self._by_partition(response)
-        is_throttled = self.is_full and not found and self._partitions and response.throttle_time_ms > 0
+        is_throttled = is_full and not found and self._partitions and response.throttle_time_ms > 0
         if found is None or is_throttled:
-            self.restart(is_gone=self.is_full)
+            self.restart(is_gone=is_full)
             return None
-        self._accepted(response.session_id)
+        self.accepted(response.session_id)
         return found
 
     def _incremental(self, wanted: Mapping[TopicPartition, FetchTarget], version: int) -> SessionRequest:
@@ -126,7 +128,7 @@ class FetchSession(FetchSessionHandler):
             partition: target for partition, target in wanted.items() if known.get(partition) != target
         }
         self._partitions = dict(wanted)
-        return SessionRequest(version, *self._next(), _topics(changed), _forgotten(forgotten))
+        return SessionRequest(version, self._id, self._epoch, _topics(changed), _forgotten(forgotten))
 
     def _by_partition(self, response: FetchResponse) -> dict[TopicPartition, PartitionData] | None:
         """Return the response's partitions by name; None if one was not asked for."""

@@ -201,7 +201,7 @@ class FetcherCore:
             return ()
         self._session_errors = 0
         # First, because partitions that are removed below must be removed from the session that this opens.
-        self.session.answered(answer.session_id)
+        self.session.accepted(answer.session_id)
         advanced = self._advanced = []
         find = self.session.find
         for fetched in answer.partitions:

@@ -10,7 +10,7 @@ from typing import Final
 
 from kalda.broker.replicas.follower.fetch_state import FetchState
 from kalda.protocol.fast.wire import INT32, write_unsigned_varint
-from kalda.protocol.fetch_session import INVALID_SESSION_ID, FetchSessionHandler
+from kalda.protocol.fetch_session import FetchSessionHandler
 
 REPLICA_STATE_FROM: Final = 15
 """The first version with the replica id and the broker epoch in a tag (KIP-903)."""
@@ -52,8 +52,6 @@ class FollowerFetchSession(FetchSessionHandler):
         """Members whose fields the next request must contain."""
         self._forgotten: Final[dict[tuple[bytes, int], None]] = {}
         """Partitions that were sent and are no members any more; the next request removes them."""
-        self._is_refused = False
-        """Whether the leader opened no session for the last full request."""
 
     def __len__(self) -> int:
         return self._count
@@ -110,28 +108,19 @@ class FollowerFetchSession(FetchSessionHandler):
             state.is_sent = False
             self._changed[state] = None
 
-    def answered(self, session_id: int) -> None:
-        """Note the session id of a response; 0 if the leader opened no session."""
-        if self.is_full:
-            self._is_refused = session_id == INVALID_SESSION_ID
-        self._accepted(session_id)
-
-    def refused(self, error_code: int) -> None:
-        """Note the error of a response."""
-        self._refused(error_code)
-
     def request(self, version: int, broker_epoch: int) -> bytes:
         """Return the body of the next request; its partitions count as sent."""
         out = bytearray()
         # A request that opens a session does not wait, so that the bounds of all partitions are known at
         # once. Without a session every request is full, and has to wait.
         max_wait_ms = 0 if self.is_full and not self._is_refused else self._max_wait_ms
-        head = (max_wait_ms, self._min_bytes, self._max_bytes, _ISOLATION_LEVEL, *self._next())
+        head = (max_wait_ms, self._min_bytes, self._max_bytes, _ISOLATION_LEVEL, self._id, self._epoch)
         if version >= REPLICA_STATE_FROM:
             out += _HEAD_V15.pack(*head)
         else:
             out += _HEAD_V12.pack(self._broker_id, *head)
         if self.is_full:
+            self._is_awaited = True
             self._changed.update(dict.fromkeys(self.members()))
             self._forgotten.clear()
         self._append_changed(out)
