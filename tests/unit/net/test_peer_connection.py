@@ -1,6 +1,7 @@
 """A connection to another broker over a socket and a loop that do only what the test tells them to."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +10,16 @@ from typing import Any, cast
 import pytest
 
 from kalda.common.api_keys import ApiKey
+from kalda.net.client import broker_connection
+from kalda.net.client.client_errors import AuthenticationError
 from kalda.net.client.stream_connection import READ_BYTES_PER_TURN
-from kalda.net.peer.peer_connection import PeerConnection
+from kalda.net.peer.dialer import TcpDialer
+from kalda.net.peer.peer_connection import DialOptions, PeerConnection
+from kalda.protocol.codec import encode
+from kalda.protocol.messages.api_versions import ApiVersionsResponse
 from kalda.protocol.messages.fetch import FetchRequest
 from kalda.protocol.protocol_errors import MessageError
+from kalda.security.sasl.mechanism import SaslClient
 from tests.unit.net.fakes import FakeLoop, FakeSocket
 
 
@@ -258,3 +265,28 @@ async def test_a_large_answer_leaves_turns_to_others() -> None:
         turns += 1
     assert turns >= 3
     assert len(body) == len(await task)
+
+
+async def test_a_login_gets_the_host_without_the_brackets_of_an_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kerberos makes the name of the broker's service from it."""
+    own, other = socket.socketpair()
+    own.setblocking(False)
+    body = encode(ApiVersionsResponse(api_keys=[]), 4)
+    other.sendall(answer(0, body))
+    hosts: list[str] = []
+
+    async def connect(*_: object, **__: object) -> socket.socket:
+        return own
+
+    def login(host: str) -> SaslClient:
+        hosts.append(host)
+        raise AuthenticationError("no login in this test")
+
+    monkeypatch.setattr(broker_connection, "connect_stream", connect)
+    options = DialOptions(client_id="b", timeout_seconds=20, login=login)
+    with other, pytest.raises(ConnectionError, match="no login in this test"):
+        await TcpDialer().dial("::1", 9092, options)
+    assert ["::1"] == hosts
+    assert -1 == own.fileno()

@@ -89,6 +89,16 @@ def test_memory_is_reused_for_the_next_frame_unless_it_is_huge() -> None:
         assert is_kept == (receiver.capacity >= size)
 
 
+def test_a_frame_as_large_as_the_one_before_needs_no_other_memory() -> None:
+    """Nor does one that is a little larger: a follower gets megabytes in each of its responses."""
+    receiver = FrameReceiver(reuses_memory=True)
+    feed_one(receiver, 1 << 20)
+    before = receiver.room().obj
+    for size in (1 << 20, (1 << 20) + 1000, 100):
+        feed_one(receiver, size)
+        assert before is receiver.room().obj
+
+
 def test_reused_memory_holds_frames_of_any_size_one_after_the_other() -> None:
     receiver = FrameReceiver(reuses_memory=True)
     for size in (0, 1, 100_000, 5, 99_996, 100_000, 99_997, 5 * OWN_CAPACITY, 0, SHARED_CAPACITY):
@@ -97,9 +107,10 @@ def test_reused_memory_holds_frames_of_any_size_one_after_the_other() -> None:
 
 
 def test_a_frame_in_reused_memory_ends_the_bytes_that_may_come() -> None:
-    receiver = FrameReceiver(reuses_memory=True)
-    with pytest.raises(ProtocolError, match="1 bytes follow a response of 2 bytes"):
-        feed(receiver, framed(b"ab") + b"x")
+    for size in (2, 100_000):
+        receiver = FrameReceiver(reuses_memory=True)
+        with pytest.raises(ProtocolError, match=f"1 bytes follow a response of {size} bytes"):
+            feed(receiver, framed(bytes(size)) + b"x")
 
 
 def feed_one(receiver: FrameReceiver, size: int) -> memoryview:

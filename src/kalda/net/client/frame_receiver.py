@@ -127,16 +127,19 @@ class FrameReceiver:
                 # A new buffer: a view of this one may still be alive and forbids to resize it.
                 self._receive_into(min(size, _GROWTH * filled), view)
             return ()
+        if filled > size:
+            raise ProtocolError(f"{filled - size} bytes follow a response of {size} bytes")
         self._own_size = self._filled = 0
-        if self._reuses_memory and len(own) <= RETAINED_BYTES_MAX:
+        if self._reuses_memory and size <= RETAINED_BYTES_MAX:
             self._shared = own
-            return (view,)
-        self._buffer = self._shared
-        self._view = memoryview(self._shared)
-        return (view,) if self._reuses_memory else (own,)
+        else:
+            self._buffer = self._shared
+            self._view = memoryview(self._shared)
+        return (view[:size],) if self._reuses_memory else (own,)
 
     def _receive_into(self, capacity: int, arrived: memoryview) -> None:
         """Go on with a new buffer that begins with the bytes that arrived."""
-        self._buffer = bytearray(capacity)
+        # Memory that is reused has room for the size and for a frame that is a little larger.
+        self._buffer = bytearray(capacity + SHARED_CAPACITY if self._reuses_memory else capacity)
         self._buffer[: len(arrived)] = arrived
         self._view = memoryview(self._buffer)

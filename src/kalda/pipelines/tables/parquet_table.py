@@ -196,7 +196,7 @@ class ParquetTable:
         for _ in range(ATTEMPTS_MAX):
             current = self.schema()
             if current is None:
-                check_fields(self._fields, rows)
+                check_fields(self._fields, rows, has_directories=True)
                 schema = with_partition_columns(rows, self._fields)
                 change = SchemaChange(created=True, added=tuple(rows.names))
             else:

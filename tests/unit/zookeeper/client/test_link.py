@@ -195,8 +195,8 @@ async def test_requests_wait_for_a_server_that_does_not_read(bench: Bench) -> No
 async def test_a_server_that_is_asked_and_silent_is_left(bench: Bench) -> None:
     async with bench.link() as link:
         peer = await bench.peer()
+        # No answer to the heartbeat, which the client sends unless the machine pauses for longer.
         await peer.welcome(SHORT_MS)
-        assert encode.PING_XID == await peer.request(OpCode.PING)
         await (await bench.peer()).welcome()
         await bench.owner.until("connected 7", "suspended", "connected 7")
         assert "the server said nothing for" in link.last_failure
