@@ -4,6 +4,7 @@ No call of a `Stream` or a `StreamListener` blocks. The event loop watches both 
 simulated network brings an event loop that knows its numbers.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
@@ -97,6 +98,14 @@ class Network(Protocol):
         """
         ...
 
+    def probe(self, host: str, port: int) -> None:
+        """Bind a port and release it; resolving a name may block.
+
+        Raises:
+            OSError: it cannot be bound.
+        """
+        ...
+
     async def connect(
         self,
         host: str,
@@ -147,6 +156,47 @@ def readers_of(loop: Any) -> Readers:
     """Return what calls connections on this event loop: its `readers`, if it has any, else the loop."""
     readers: Readers = getattr(loop, "readers", loop)
     return readers
+
+
+async def wait_readable(stream: Stream) -> None:
+    """Return when a stream has something to receive, for a stream that nothing else watches."""
+    loop = asyncio.get_running_loop()
+    ready = loop.create_future()
+    loop.add_reader(stream.fileno(), _complete, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(stream.fileno())
+
+
+async def send_all(stream: Stream, data: Buffer) -> None:
+    """Send all of `data` over a stream that nothing else watches."""
+    loop = asyncio.get_running_loop()
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[stream.send(view) :]
+        except BlockingIOError:
+            ready = loop.create_future()
+            loop.add_writer(stream.fileno(), _complete, ready)
+            try:
+                await ready
+            finally:
+                loop.remove_writer(stream.fileno())
+
+
+async def receive(stream: Stream, size: int) -> bytes:
+    """Return the next bytes, at most `size`, of a stream that nothing else watches; none at its end."""
+    while True:
+        try:
+            return stream.recv(size)
+        except BlockingIOError:
+            await wait_readable(stream)
+
+
+def _complete(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
 
 
 def address_text(host: str, port: int) -> str:

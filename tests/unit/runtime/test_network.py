@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kalda.runtime.network import Network, Stream, StreamListener, readers_of
+from kalda.runtime.network import Network, Stream, StreamListener, readers_of, receive, send_all
 from kalda.runtime.system.filesystem import OsFileSystem
 from kalda.runtime.system.network import SYSTEM_NETWORK
 
@@ -140,3 +140,17 @@ async def test_a_port_in_use_cannot_be_bound() -> None:
     with pytest.raises(OSError, match="in use"):
         await NETWORK.listen("127.0.0.1", listener.port)
     listener.close()
+
+
+async def test_what_does_not_fit_is_sent_when_the_peer_has_received() -> None:
+    ours, theirs = await connected()
+    data = os.urandom(3_000_000)
+    sending = asyncio.create_task(send_all(ours, data))
+    found = bytearray()
+    while len(found) < len(data):
+        found += await receive(theirs, 100_000)
+    await sending
+    assert data == found
+    ours.close()
+    assert b"" == await receive(theirs, 10)
+    theirs.close()

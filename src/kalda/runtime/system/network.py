@@ -4,7 +4,7 @@ import socket
 from typing import Final
 
 from kalda.runtime.network import Address, Stream, StreamListener
-from kalda.runtime.system.bound_socket import bound_socket
+from kalda.runtime.system.bound_socket import bound_socket, probe
 from kalda.runtime.system.connect import canonical_addresses, connect_socket, on_daemon_thread
 from kalda.runtime.system.stream import SocketStream
 
@@ -65,6 +65,10 @@ class SystemNetwork:
         except BaseException:
             sock.close()
             raise
+
+    def probe(self, host: str, port: int) -> None:
+        """Bind and close; see `Network`."""
+        probe(host, port)
 
     async def connect(
         self,
