@@ -18,6 +18,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from kalda.common.json_text import float_word
 from kalda.formats.avro_schema import TIMESTAMP_MICROS, AvroSchema, parse_avro
 from kalda.formats.decoded import EncodeError
+from kalda.formats.exact import check_written, written
 from kalda.formats.framing import HEADER_BYTES
 from kalda.formats.json_rows import EPOCH_MICROS, NumberText, json_text
 from kalda.formats.moments import day_text
@@ -206,6 +207,7 @@ class AvroEncoder:
         wanted = {field.name for field in self._schema.type}
         if unknown := [name for name in columns.names if name not in wanted]:
             raise FormatError(f"the Avro schema has no field for the columns {', '.join(unknown)}")
+        check_written(pa.struct(list(columns)), self._schema.type)
         self._convert = _in_units(self._schema.expanded)
         self._subject: Final = spec.options.get("subject")
         self._client: Final = RegistryClient(registry_settings(spec)) if is_framed else None
@@ -232,7 +234,7 @@ class AvroEncoder:
         if self._client is not None and self._subject is not None:
             head = _head(self._client.register(self._subject, "AVRO", self._schema.text))
         found: list[bytes | None] = []
-        for index, row in enumerate(_plain(rows)):
+        for index, row in enumerate(_plain(written(rows, self._schema.type))):
             if row is None:
                 found.append(None)
                 continue
@@ -248,7 +250,12 @@ class AvroEncoder:
 
 
 def _in_units(node: object) -> Convert | None:
-    """Return the function from microseconds to the unit of an expanded Avro type; None where they are it."""
+    """Return the function from microseconds to the unit of an expanded Avro type; None where nothing changes.
+
+    It also refuses a null for a boolean, which fastavro writes as false.
+    """
+    if node == "boolean":
+        return _boolean
     if isinstance(node, list):
         others = [branch for branch in node if branch != "null"]
         inner = _in_units(others[0]) if len(others) == 1 else None
@@ -258,24 +265,31 @@ def _in_units(node: object) -> Convert | None:
     kind, logical = node.get("type"), str(node.get("logicalType"))
     if kind == "long" and logical in TIMESTAMP_MICROS and TIMESTAMP_MICROS[logical] != (1, 1):
         factor, divisor = TIMESTAMP_MICROS[logical]
-        return lambda micros: micros * divisor // factor
+        return lambda micros: None if micros is None else micros * divisor // factor
     if kind in ("record", "error"):
         fields = [(field["name"], _in_units(field["type"])) for field in node["fields"]]
         converts = {name: convert for name, convert in fields if convert is not None}
         if not converts:
             return None
         return lambda row: (
-            row
-            | {name: convert(row[name]) for name, convert in converts.items() if row.get(name) is not None}
+            None
+            if row is None
+            else row | {name: convert(row[name]) for name, convert in converts.items() if name in row}
         )
     if kind in ("array", "map"):
         item = _in_units(node["items" if kind == "array" else "values"])
         if item is None:
             return None
         if kind == "array":
-            return lambda values: [None if each is None else item(each) for each in values]
-        return lambda values: {key: None if each is None else item(each) for key, each in values.items()}
+            return lambda values: None if values is None else [item(each) for each in values]
+        return lambda values: None if values is None else {key: item(each) for key, each in values.items()}
     return _in_units(kind)
+
+
+def _boolean(value: object) -> object:
+    if value is None:
+        raise ValueError("a boolean is null, and its type is no union with null")
+    return value
 
 
 def avro_schema_of(columns: pa.Schema, name: str = "Row") -> dict[str, object]:
@@ -352,9 +366,10 @@ class ProtobufEncoder:
                 "format protobuf-sr needs the option subject to write, e.g. subject: orders-value"
             )
         self._schema: ProtobufSchema | None = None
-        known = {field.name for field in message_type(self._message()[1])}
-        if unknown := [name for name in columns.names if name not in known]:
+        self._type: Final = message_type(self._message()[1])
+        if unknown := [name for name in columns.names if self._type.get_field_index(name) < 0]:
             raise FormatError(f"the Protobuf message has no field for the columns {', '.join(unknown)}")
+        check_written(pa.struct(list(columns)), self._type)
 
     def __getstate__(self) -> dict[str, object]:
         """Return the state without descriptors, which cannot be pickled."""
@@ -372,7 +387,7 @@ class ProtobufEncoder:
         if self._client is not None and self._subject is not None:
             head = _head(self._client.register(self._subject, "PROTOBUF", self._text)) + _path(descriptor)
         found: list[bytes | None] = []
-        for index, row in enumerate(_plain(rows)):
+        for index, row in enumerate(_plain(written(rows, self._type))):
             if row is None:
                 found.append(None)
                 continue

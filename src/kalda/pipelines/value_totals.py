@@ -170,13 +170,19 @@ def _hash_floats(column: pa.Array) -> _Hashes:
 
 
 def _hash_decimals(column: pa.Array) -> _Hashes:
-    """Hash what is a whole number of 64 bits as an integer, else the digits without zeros at the end."""
+    """Hash what is a whole number of 64 bits, signed or not, as an integer, else the digits of the number."""
     text = _without_exponents(column.cast(pa.string()))
     has_point = pc.fill_null(pc.match_substring(text, "."), False)
     short = pc.if_else(has_point, pc.utf8_rtrim(pc.utf8_rtrim(text, "0"), "."), text)
     is_whole = pc.match_substring_regex(pc.fill_null(short, "0"), "^-?[0-9]{1,18}$")
     integers = pc.if_else(is_whole, short, "0").cast(pa.int64())
-    return np.where(is_whole.to_numpy(zero_copy_only=False), _hash_integers(integers), _hash_bytes(short))
+    hashes = np.where(is_whole.to_numpy(zero_copy_only=False), _hash_integers(integers), _hash_bytes(short))
+    is_long = pc.fill_null(pc.match_substring_regex(short, "^-?[0-9]{19,20}$"), False)
+    for row in pc.indices_nonzero(is_long).to_pylist():
+        number = int(short[row].as_py())
+        if -(1 << 63) <= number < 1 << 64:
+            hashes[row] = _hash_integers(pa.array([number & _MASK], pa.uint64()))[0]
+    return hashes
 
 
 def _without_exponents(texts: pa.StringArray) -> pa.StringArray:

@@ -3,7 +3,7 @@
 import logging
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kalda.common.log_limiter import LogLimiter
@@ -64,6 +64,9 @@ class FakeSocket:
         self.sent += data
         self.file_sends.append(len(data))
         return len(data)
+
+    def sendmsg(self, buffers: Sequence[bytes | bytearray | memoryview]) -> int:
+        return self.send(b"".join(buffers))
 
     def close(self) -> None:
         self.is_closed = True

@@ -104,3 +104,14 @@ def test_small_decimals_count_the_same_in_each_scale(text: str) -> None:
     assert [totals[0]] * 3 == totals
     if text == "0":
         assert total(pa.array([0])) == totals[0]
+
+
+@pytest.mark.parametrize("number", [(1 << 64) - 1, 1 << 63, (1 << 63) - 1, -(1 << 63), 10**18])
+def test_long_integers_count_the_same_as_decimals(number: int) -> None:
+    """Tables have a decimal for an unsigned integer of 64 bits."""
+    kind = pa.uint64() if number >> 63 == 1 else pa.int64()
+
+    assert total(pa.array([number], kind)) == total(pa.array([Decimal(number)], pa.decimal128(20, 0)))
+    assert total(pa.array([number - 1 if number > 0 else number + 1], kind)) != total(
+        pa.array([number], kind)
+    )

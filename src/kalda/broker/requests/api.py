@@ -22,6 +22,7 @@ from kalda.common.pending import Pending
 from kalda.common.turns import Steps
 from kalda.net.connection import Connection
 from kalda.net.reply import Chunk, Ticket
+from kalda.protocol import registry
 from kalda.security.principal import KafkaPrincipal
 
 if TYPE_CHECKING:
@@ -233,7 +234,19 @@ def nothing_named(request: object) -> tuple[()]:
 class ServedApi:
     """A handler of one broker with what the dispatcher derives from it once."""
 
-    __slots__ = ("flexible_from", "handle", "handle_raw", "handler", "high", "low", "metrics", "title")
+    __slots__ = (
+        "flexible_from",
+        "handle",
+        "handle_raw",
+        "handler",
+        "high",
+        "low",
+        "metrics",
+        "request_class",
+        "response_class",
+        "tagged_headers_from",
+        "title",
+    )
 
     def __init__(self, handler: ApiHandler, services: "BrokerServices", metrics: Metrics) -> None:
         self.handler: Final = handler
@@ -241,8 +254,12 @@ class ServedApi:
         self.low, self.high = handler.versions
         self.handle: Final = handler.build(services) if handler.build is not None else None
         self.handle_raw: Final = handler.build_raw(services) if handler.build_raw is not None else None
-        self.flexible_from: int | None = None
-        """The first flexible version; None until the first request imports the message's module."""
+        spec = registry.spec(handler.key)
+        self.request_class: Final = spec.request_class
+        self.response_class: Final = spec.response_class
+        self.flexible_from: Final = spec.flexible_from
+        self.tagged_headers_from: Final = registry.tagged_response_headers_from(handler.key)
+        """The first version in which the header of a response has tagged fields."""
         self.metrics: Final = RequestMetrics(metrics, self.title)
 
 

@@ -35,7 +35,6 @@ from kalda.broker.requests.large_requests import LARGE_BYTES, LargeRequest, Larg
 from kalda.broker.requests.refusals import refused_in_steps
 from kalda.broker.requests.throttling import throttle_response, timed, timed_steps
 from kalda.common import invariants
-from kalda.common.api_keys import ApiKey
 from kalda.common.errors import ApiError, ErrorCode
 from kalda.common.log_limiter import LogLimiter
 from kalda.common.metrics import Metrics
@@ -69,7 +68,7 @@ _MESSAGE_LENGTH_MAX: Final = 1000
 _HEADER: Final = Format(">hhih")
 _HEADER_BYTES: Final = _HEADER.size
 _BARE_HEADER_BYTES: Final = 8
-"""A header without a client id; only ControlledShutdown v0 has one."""
+"""A header without a client id; see `registry.WITHOUT_CLIENT_ID`."""
 
 
 class Dispatcher:
@@ -141,10 +140,7 @@ class Dispatcher:
             if api is None:
                 self._refuse(connection, frame, f"this broker has no API {api_key}")
                 return
-            flexible_from = api.flexible_from
-            if flexible_from is None:
-                flexible_from = api.flexible_from = registry.flexible_from(api_key)
-            if api_version >= flexible_from:
+            if api_version >= api.flexible_from:
                 if frame[position]:
                     position, _ = skip_tagged_fields(frame, position, len(frame))
                 else:
@@ -204,7 +200,7 @@ class Dispatcher:
             struct.error, UnicodeDecodeError, ProtocolError: the header is malformed.
         """
         api_key, api_version, correlation_id, length = _HEADER.unpack_from(frame)
-        if api_version == 0 and api_key == ApiKey.CONTROLLED_SHUTDOWN:
+        if (api_key, api_version) in registry.WITHOUT_CLIENT_ID:
             return api_key, api_version, correlation_id, _BARE_HEADER_BYTES, None
         if length < 0:
             return api_key, api_version, correlation_id, _HEADER_BYTES, None
@@ -232,7 +228,7 @@ class Dispatcher:
         answer_version = registry.UNKNOWN_VERSION_ANSWERS.get(handler.key)
         if answer_version is not None:
             context.api_version = answer_version
-            context.message = registry.spec(handler.key).request_class()
+            context.message = context.api.request_class()
             response = self._call(context)
             if response is not None:
                 cast(Any, response).error_code = ErrorCode.UNSUPPORTED_VERSION
@@ -437,8 +433,9 @@ class Dispatcher:
         if self._throttle is not None:
             response = throttle_response(self._throttle, context, response)
         if invariants.enabled:
-            expected = registry.spec(context.api.handler.key).response_class
-            assert isinstance(response, expected), f"{context.api.title} answered {response!r:.200}"
+            assert isinstance(response, context.api.response_class), (
+                f"{context.api.title} answered {response!r:.200}"
+            )
         return response
 
     def _count(self, context: RequestContext, codes: Collection[int]) -> None:
@@ -474,7 +471,7 @@ class Dispatcher:
     def _begin_large(self, context: RequestContext, large: LargeRequest) -> None:
         handler = context.api.handler
         steps = codec.decode_in_steps(
-            registry.spec(handler.key).request_class, context.api_version, large.body, handler.elements_max
+            context.api.request_class, context.api_version, large.body, handler.elements_max
         )
         decoding = self._run_in_turns(context, steps)
         context.ticket.on_abandoned = partial(_abandon, decoding, large)
@@ -587,8 +584,9 @@ def _decode_message(context: RequestContext, frame: memoryview, position: int) -
     Raises:
         ProtocolError: it is malformed.
     """
-    request_class = registry.spec(context.api.handler.key).request_class
-    context.message = codec.decode(request_class, context.api_version, frame, position, allow_excess=True)
+    context.message = codec.decode(
+        context.api.request_class, context.api_version, frame, position, allow_excess=True
+    )
 
 
 def encode_reply(context: RequestContext, response: Any) -> RawReply:
@@ -626,10 +624,8 @@ def _encode_reply_in_steps(context: RequestContext, response: Any) -> Steps[RawR
 
 
 def _framed(context: RequestContext, chunks: list[Any]) -> RawReply:
-    header = response_header(
-        context.correlation_id,
-        registry.response_header_version(context.api.handler.key, context.api_version),
-    )
+    has_tags = context.api_version >= context.api.tagged_headers_from
+    header = response_header(context.correlation_id, 1 if has_tags else 0)
     if len(chunks) == 1 and isinstance(chunks[0], bytes):
         return SIZE.pack(len(header) + len(chunks[0])) + header + chunks[0]
     size = len(header) + sum(chunk.size if hasattr(chunk, "size") else len(chunk) for chunk in chunks)

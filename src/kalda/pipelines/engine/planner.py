@@ -26,6 +26,7 @@ from kalda.pipelines.spec.model import (
     PipelineSpec,
     PythonStep,
     SqlStep,
+    TableFormat,
     TableSpec,
     TopicSource,
     TopicTarget,
@@ -168,7 +169,9 @@ def _table_problems(target: TableSpec, schema: pa.Schema | None) -> list[str]:
         named = [(key, name) for key, names in named_columns(target).items() for name in names]
         problems = [problem for key, name in named if (problem := _column_problem(key, name, schema))]
         if not problems:
-            check_fields([each for each in fields if each.source in schema.names], schema)
+            has_directories = target.format is not TableFormat.ICEBERG
+            known = [each for each in fields if each.source in schema.names]
+            check_fields(known, schema, has_directories=has_directories)
     except TableSpecError as error:
         return [str(error)]
     return problems

@@ -352,7 +352,7 @@ class DeltaLakeTable:
         return sum(int(done.get(name, 0)) for name in counts)
 
     def _create(self, rows: pa.Schema) -> SchemaChange:
-        check_fields(self._fields, rows)
+        check_fields(self._fields, rows, has_directories=True)
         schema = with_partition_columns(rows, self._fields)
         # Changes of rows can be read from an upserted table, for a topic, if Delta writes them down.
         configuration = {"delta.enableChangeDataFeed": "true"} if self.spec.keys else None

@@ -5,7 +5,7 @@ name, never by place. What a maintainer must not break: a value is written as it
 value is rounded, cut, turned into a text or left out on the way.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kalda.formats.decimals import of_integers
+from kalda.formats.exact import can_convert, exactly
 from kalda.pipelines.sql import calendar
 from kalda.pipelines.sql.nodes import SqlError
 from kalda.pipelines.sql.row_query import RowCondition
@@ -37,29 +37,6 @@ _SHOWN_CHARACTERS: Final = 100
 _MICROS: Final = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 _DAYS: Final = (-719_162, 2_932_896)
 _YEARS: Final = "it lies outside the years 1 to 9999"
-
-_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-_BYTES: Final = (
-    pa.types.is_binary,
-    pa.types.is_large_binary,
-    pa.types.is_fixed_size_binary,
-    pa.types.is_binary_view,
-)
-_INTEGERS: Final = (pa.types.is_integer,)
-_FLOATS: Final = (pa.types.is_floating,)
-_DECIMALS: Final = (pa.types.is_decimal,)
-_DATES: Final = (pa.types.is_date,)
-_TIMES: Final = (pa.types.is_time,)
-_CASTS: Final = (
-    (_TEXTS, _TEXTS),
-    (_BYTES, _BYTES),
-    (_INTEGERS, _INTEGERS + _FLOATS + _DECIMALS),
-    (_FLOATS, _INTEGERS + _FLOATS),
-    (_DECIMALS, _INTEGERS + _DECIMALS),
-    (_DATES, _DATES),
-    (_TIMES, _TIMES),
-)
-"""Which kinds of types are converted to which, beside timestamps."""
 
 Reasons = dict[int, str]
 """Why rows do not fit, by their index."""
@@ -260,7 +237,7 @@ def convert(column: pa.Array, kind: pa.DataType) -> tuple[pa.Array, Reasons]:
         return _convert_list(column, kind)
     if pa.types.is_map(source) and pa.types.is_map(kind):
         return _convert_map(column, kind)
-    if not _can_cast(source, kind):
+    if not can_convert(source, kind):
         rows: list[int] = pc.indices_nonzero(column.is_valid()).to_pylist()
         return pa.nulls(len(column), kind), dict.fromkeys(rows, f"{source} is no {kind}")
     reasons: Reasons = {}
@@ -363,7 +340,7 @@ def _failures(condition: RowCondition, rows: pa.RecordBatch, start: int) -> Reas
 def _casts(column: pa.Array, kind: pa.DataType, start: int, reasons: Reasons) -> Iterator[pa.Array]:
     """Yield the converted parts of a column; a value that does not fit is null and noted."""
     try:
-        yield _cast(column, kind)
+        yield exactly(column, kind)
     except pa.ArrowInvalid:
         if len(column) == 1:
             reasons[start] = f"it does not fit {kind}"
@@ -372,30 +349,6 @@ def _casts(column: pa.Array, kind: pa.DataType, start: int, reasons: Reasons) ->
         half = len(column) // 2
         yield from _casts(column.slice(0, half), kind, start, reasons)
         yield from _casts(column.slice(half), kind, start + half, reasons)
-
-
-def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
-    is_time = pa.types.is_timestamp(column.type) or pa.types.is_time(column.type)
-    if is_time and column.type.unit == "ns":
-        return column.cast(kind, safe=False)  # tables have microseconds
-    if pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-        return of_integers(column, kind)
-    made = column.cast(kind)
-    if pa.types.is_floating(column.type) and pa.types.is_floating(kind):
-        same = pc.or_kleene(pc.equal(made.cast(column.type), column), pc.is_nan(column))
-        if pc.all(same).as_py() is False:
-            raise pa.ArrowInvalid("digits are lost")
-    return made
-
-
-def _can_cast(source: pa.DataType, kind: pa.DataType) -> bool:
-    if pa.types.is_timestamp(source) and pa.types.is_timestamp(kind):
-        return (source.tz is None) == (kind.tz is None)
-    return any(_is_one(source, ours) and _is_one(kind, theirs) for ours, theirs in _CASTS)
-
-
-def _is_one(kind: pa.DataType, tests: Sequence[Callable[[pa.DataType], bool]]) -> bool:
-    return any(test(kind) for test in tests)
 
 
 def _has_times(kind: pa.DataType) -> bool:

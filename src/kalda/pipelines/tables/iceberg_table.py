@@ -65,7 +65,7 @@ from kalda.pipelines.tables.partitions import Transform, check_fields, parse_fie
 from kalda.pipelines.tables.progress import NO_PROGRESS, QueryProgress
 from kalda.pipelines.tables.reading import read_staged
 from kalda.pipelines.tables.row_difference import changed_rows
-from kalda.pipelines.tables.schemas import EvolutionRules, conform, evolve, table_schema
+from kalda.pipelines.tables.schemas import EvolutionRules, conform, evolve, table_schema, without_clashes
 from kalda.pipelines.tables.storage import TableStorage
 from kalda.pipelines.tables.upsert import HIDDEN, check_upsert, last_rows, without_hidden
 from kalda.pipelines.tables.writer import STAGING, ParquetTaskWriter, clean_staging
@@ -148,11 +148,13 @@ class IcebergTable:
 
     def prepare_schema(self, incoming: pa.Schema, *, is_strict: bool = True) -> SchemaChange:
         """Create or evolve the table; see `Table.prepare_schema`."""
-        rows = table_schema(
+        given = table_schema(
             without_hidden(incoming), TableFormat.ICEBERG, self.spec.table, is_strict=is_strict
         )
         for attempt in range(ATTEMPTS_MAX):
             table = self._refresh()
+            current = pa.schema([]) if table is None else self._schema_of(table)
+            rows = without_clashes(given, current, self.spec.table, is_strict=is_strict)
             if self.spec.keys:
                 check_upsert(self.spec, rows if table is None or is_strict else self._schema_of(table))
             try:

@@ -11,6 +11,7 @@ import enum
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -106,13 +107,26 @@ def parse_fields(partition_by: Sequence[str]) -> tuple[PartitionField, ...]:
     return tuple(fields)
 
 
-def check_fields(fields: Sequence[PartitionField], schema: pa.Schema) -> None:
+def check_fields(
+    fields: Sequence[PartitionField], schema: pa.Schema, *, has_directories: bool = False
+) -> None:
     """Check that each field fits the schema of the rows.
+
+    Args:
+        fields: How the table is partitioned.
+        schema: The columns of the rows.
+        has_directories: Whether columns of partitions are in the names of directories alone, not in files.
 
     Raises:
         TableSpecError: A column is absent, nested, binary or floating, or not a date or timestamp where one
-        is needed.
+        is needed; or no column is left for the files, whose rows would be lost.
     """
+    own = {field.source for field in fields if field.transform is Transform.IDENTITY}
+    if has_directories and own and own >= set(schema.names):
+        raise TableSpecError(
+            f"partition_by names every column ({', '.join(schema.names)}), so that no column is left for the "
+            "files; leave one out"
+        )
     for field in fields:
         index = schema.get_field_index(field.source)
         if index < 0:
@@ -188,6 +202,8 @@ def value_text(value: object) -> str | None:
             return None  # both formats read an empty text as null
         case bool():
             return "true" if value else "false"
+        case Decimal():
+            return f"{value:f}"
     isoformat = getattr(value, "isoformat", None)
     if isoformat is None:
         return str(value)

@@ -62,6 +62,45 @@ def table_schema(incoming: pa.Schema, kind: TableFormat, table: str, *, is_stric
     return pa.schema(fields)
 
 
+def without_clashes(rows: pa.Schema, current: pa.Schema, table: str, *, is_strict: bool) -> pa.Schema:
+    """Return the columns of rows without those that are the part of another one for Iceberg.
+
+    It finds columns by their path: `a.b` is a column of that name, or the field b of the column a.
+
+    Raises:
+        SchemaRefusedError: There is one, and the schema is taken strictly.
+    """
+    taken = {path: column.name for column in current for path in _paths(column.name, column.type)}
+    kept, refused = [], []
+    for column in rows:
+        paths = _paths(column.name, column.type)
+        other = next((taken[path] for path in paths if taken.get(path, column.name) != column.name), None)
+        if other is None:
+            kept.append(column)
+            taken |= dict.fromkeys(paths, column.name)
+        else:
+            refused.append((column.name, f"Iceberg gives its name, or that of a part, to a part of {other}"))
+    if is_strict:
+        _raise_refused(table, refused, "Rename them in the transform")
+    return pa.schema(kept)
+
+
+def _paths(name: str, kind: pa.DataType) -> set[str]:
+    """Return the names by which Iceberg knows a column and its parts."""
+    found = {name}
+    if pa.types.is_struct(kind):
+        parts = [(each.name, each.type) for each in kind]
+    elif pa.types.is_map(kind):
+        parts = [("key", kind.key_type), ("value", kind.item_type)]
+    else:
+        parts = [("element", kind.value_type)] if pa.types.is_list(kind) else []
+    for part, inner in parts:
+        found |= _paths(f"{name}.{part}", inner)
+        if part in ("element", "value") and pa.types.is_struct(inner) and not pa.types.is_struct(kind):
+            found |= _paths(name, inner)  # the short form, without the word
+    return found
+
+
 def table_type(source: pa.DataType, kind: TableFormat) -> pa.DataType | None:
     """Return the type in a table for an Arrow type; None when there is none."""
     if pa.types.is_dictionary(source):
@@ -75,11 +114,21 @@ def table_type(source: pa.DataType, kind: TableFormat) -> pa.DataType | None:
         return None if not mapped or any(each is None for _, each in mapped) else pa.struct(mapped)
     if pa.types.is_map(source):
         key, item = table_type(source.key_type, kind), table_type(source.item_type, kind)
+        if kind is TableFormat.DELTA and any(
+            each is not None and _has_local_time(each) for each in (key, item)
+        ):
+            return None  # deltalake (1.6) does not give the table the feature that these need in a map
         return None if key is None or item is None else pa.map_(key, item)
     if pa.types.is_nested(source):  # the kinds of list
         item = table_type(source.value_type, kind) if hasattr(source, "value_type") else None
         return None if item is None else pa.list_(pa.field("element", item))
     return _plain_type(source, kind)
+
+
+def _has_local_time(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_local_time(kind.field(index).type) for index in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) and kind.tz is None)
 
 
 def _plain_type(source: pa.DataType, kind: TableFormat) -> pa.DataType | None:

@@ -15,12 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from kalda.formats.merging import leaf_count
 from kalda.pipelines.tables.model import ColumnStats
 
 TEXT_CHARACTERS_MAX: Final = 32
 """Longer texts are cut, as Spark does: a bound serves skipping, not display."""
 
 _LAST_CHARACTER: Final = "\U0010ffff"
+_LAST_MILLISECOND: Final = dt.datetime(9999, 12, 31, 23, 59, 59, 999_000, dt.UTC)
 
 
 def column_stats(
@@ -30,12 +32,15 @@ def column_stats(
     found: dict[str, ColumnStats] = {}
     ordered = {field.name for field in schema if _has_order(field.type)}
     groups = [footer.row_group(index) for index in range(footer.num_row_groups)]
-    for position in range(footer.num_columns if groups else 0):
-        name = groups[0].column(position).path_in_schema
-        if name in ordered:
+    position = 0
+    for field in footer.schema.to_arrow_schema() if groups else ():
+        # By position, for the path of a part of a structure may be the name of another column: `a.b`.
+        if field.name in ordered:
             merged = _merge([group.column(position) for group in groups])
             if merged is not None:
-                found[name] = ColumnStats(None, None, merged.nulls) if name in unbounded else merged
+                is_unbounded = field.name in unbounded
+                found[field.name] = ColumnStats(None, None, merged.nulls) if is_unbounded else merged
+        position += leaf_count(field.type)
     return found
 
 
@@ -101,7 +106,9 @@ def delta_stats(rows: int, stats: Mapping[str, ColumnStats], without: frozenset[
     columns = {name: found for name, found in stats.items() if name not in without}
     nulls = {name: found.nulls for name, found in columns.items() if found.nulls is not None}
     parts = {"numRecords": str(rows), "nullCount": json.dumps(nulls, ensure_ascii=False)}
-    if all(found.min is not None or found.nulls == rows for found in columns.values()):
+    if all(
+        (found.min is not None or found.nulls == rows) and _is_bound(found.max) for found in columns.values()
+    ):
         bounded = {name: found for name, found in columns.items() if found.min is not None}
         parts["minValues"] = _object(
             {name: _delta_text(found.min, up=False) for name, found in bounded.items()}
@@ -110,6 +117,11 @@ def delta_stats(rows: int, stats: Mapping[str, ColumnStats], without: frozenset[
             {name: _delta_text(found.max, up=True) for name, found in bounded.items()}
         )
     return _object(parts)
+
+
+def _is_bound(value: object) -> bool:
+    """Return whether a bound is in the years that Delta's JSON has, also when it is rounded up."""
+    return not isinstance(value, dt.datetime) or value.replace(tzinfo=dt.UTC) <= _LAST_MILLISECOND
 
 
 def _object(members: Mapping[str, str]) -> str:

@@ -7,10 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
+from deltalake import DeltaTable
 
 from kalda.pipelines.spec.model import Evolve, TableFormat
-from kalda.pipelines.tables import CompactPolicy, SchemaRefusedError, Table, TaskId, open_table
+from kalda.pipelines.tables import (
+    CompactPolicy,
+    SchemaRefusedError,
+    Table,
+    TableSpecError,
+    TaskId,
+    open_table,
+)
 from tests.unit.pipelines.tables.table_cases import QUERY, account, append, ids_of, orders, rows_of, spec_of
 
 Opener = Callable[..., Table]
@@ -289,3 +298,116 @@ def test_no_column_of_a_row_is_left_out_in_silence(opened: Opener) -> None:
     assert [2] == [
         file.rows for file in table.writer(orders(0, 1).schema).write([unknown], TaskId(QUERY, 0, 0))
     ]
+
+
+def test_null_and_empty_stay_apart_when_files_are_written_again(opened: Opener) -> None:
+    """The library that reads Iceberg makes an empty list of a null one whose items are structures."""
+    part = pa.struct([("p", pa.int64())])
+    columns = {
+        "id": pa.array([0, 1, 2]),
+        "l": pa.array([None, [], [{"p": 1}]], pa.list_(part)),
+        "m": pa.array([[("k", {"p": 1})], None, []], pa.map_(pa.string(), part)),
+        "n": pa.array([{"l": None}, {"l": []}, None], pa.struct([("l", pa.list_(part))])),
+    }
+    rows = pa.record_batch(columns)
+    table = opened()
+    append(table, 0, rows.slice(0, 1))
+    append(table, 1, rows.slice(1))
+    assert rows.to_pylist() == rows_of(table)
+
+    opened().compact(CompactPolicy(newest_kept_s=0))
+
+    assert rows.to_pylist() == rows_of(opened())
+
+
+def test_the_last_moment_is_written_and_found(opened: Opener) -> None:
+    """It often stands for "until further notice"; the bound of Delta's log is rounded up to a millisecond."""
+    last = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999, dt.UTC)
+    rows = pa.record_batch({"id": [0, 1], "at": pa.array([last, None], pa.timestamp("us", "UTC"))})
+
+    append(opened(), 0, rows)
+
+    assert [last, None] == [row["at"] for row in rows_of(opened())]
+
+
+def test_bounds_are_those_of_the_column_whatever_its_name(tmp_path: Path) -> None:
+    """A part of a structure has the same path; its bounds would hide rows from readers with a filter."""
+    spec = spec_of(tmp_path, TableFormat.DELTA)
+    columns = {"a.b": [1, 100], "a": [{"b": 5}, {"b": 6}], "id": [0, 1]}
+    append(open_table(spec), 0, pa.record_batch(columns))
+
+    found = DeltaTable(spec.path).to_pyarrow_dataset().to_table(filter=pc.field("a.b") == 100)
+
+    assert [1] == found["id"].to_pylist()
+
+
+@pytest.mark.parametrize("kind", [TableFormat.DELTA, TableFormat.PARQUET])
+def test_a_table_of_partitions_alone_is_refused(tmp_path: Path, kind: TableFormat) -> None:
+    """Its files would have no column, and so no reader finds a row."""
+    table = open_table(spec_of(tmp_path, kind, partition_by=("id",)))
+
+    with pytest.raises(TableSpecError, match="partition_by names every column"):
+        table.prepare_schema(pa.schema([("id", pa.int64())]))
+
+
+def test_small_decimals_name_a_partition_with_their_digits(opened: Opener, tmp_path: Path) -> None:
+    numbers = [decimal.Decimal(0), decimal.Decimal("-0.0000000001")]
+    rows = pa.record_batch({"id": [0, 1], "d": pa.array(numbers, pa.decimal128(20, 10))})
+
+    append(opened(partition_by=("d",)), 0, rows)
+
+    assert numbers == [row["d"] for row in rows_of(opened(partition_by=("d",)))]
+    assert not list(tmp_path.rglob("*E-10*"))
+
+
+PART = pa.struct([("b", pa.int64())])
+
+
+@pytest.mark.parametrize("kind", [PART, pa.list_(PART), pa.map_(pa.string(), PART)])
+@pytest.mark.parametrize("order", [("a", "a.b"), ("a.b", "a")])
+@pytest.mark.parametrize("is_later", [False, True])
+def test_a_column_that_iceberg_takes_for_a_part_is_one_of_bad_rows(
+    tmp_path: Path, kind: pa.DataType, order: tuple[str, str], is_later: bool
+) -> None:
+    """The library refuses the schema of such values, and one of them would stop the pipeline for good."""
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    kinds = {"id": pa.int64(), "a": kind, "a.b": pa.int64()}
+    names = ["id", *order]
+
+    for count in (2, 3) if is_later else (3,):
+        table.prepare_schema(pa.schema([(name, kinds[name]) for name in names[:count]]), is_strict=False)
+
+    schema = table.schema()
+    assert schema is not None
+    assert ["id", order[0]] == schema.names
+    rows = pa.record_batch({"id": [0, 1], order[1]: pa.array([None, None], kinds[order[1]])})
+    assert () == table.fit().fit(rows).misfits
+    with pytest.raises(SchemaRefusedError, match="to a part of"):
+        table.prepare_schema(pa.schema([(name, kinds[name]) for name in names]))
+
+
+def test_a_structure_gets_no_part_that_is_a_column_of_iceberg(tmp_path: Path) -> None:
+    table = open_table(spec_of(tmp_path, TableFormat.ICEBERG))
+    wide = pa.struct([("c", pa.int64()), ("b", pa.int64())])
+    first = pa.schema([("a.b", pa.int64()), ("a", pa.struct([("c", pa.int64())]))])
+    table.prepare_schema(first, is_strict=False)
+
+    table.prepare_schema(pa.schema([("a.b", pa.int64()), ("a", wide)]), is_strict=False)
+
+    rows = pa.record_batch({"a.b": [1, 2], "a": pa.array([{"c": 1}, {"b": 2}], wide)})
+    assert [1] == [each.row for each in table.fit().fit(rows).misfits]
+
+
+@pytest.mark.parametrize("item", [pa.timestamp("us"), pa.list_(pa.timestamp("us"))])
+def test_a_local_time_in_a_map_is_refused_by_delta_by_name(tmp_path: Path, item: pa.DataType) -> None:
+    """The library fails as it creates such a table, which says nothing of the column."""
+    table = open_table(spec_of(tmp_path, TableFormat.DELTA))
+    columns = pa.schema([("id", pa.int64()), ("m", pa.map_(pa.string(), item))])
+
+    with pytest.raises(SchemaRefusedError, match=r"'m': map<.*> has no counterpart in delta"):
+        table.prepare_schema(columns)
+    table.prepare_schema(columns, is_strict=False)
+
+    schema = table.schema()
+    assert schema is not None
+    assert ["id"] == schema.names
