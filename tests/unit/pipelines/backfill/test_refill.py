@@ -30,9 +30,12 @@ pipelines:
     refill = Refill(plan_topic_pipeline(file.pipelines[0], file), file)
     ranges = tuple(OffsetRange(TopicPartition("t", number), 0, 10) for number in range(3))
     found: dict[str, str] = {}
-    reading = SimpleNamespace(load=lambda: None)
-    source = SimpleNamespace(options=lambda **given: found.update(given) or reading)
-    session = SimpleNamespace(read=SimpleNamespace(format=lambda _: source))
+
+    def read(**given: str) -> SimpleNamespace:
+        found.update(given)
+        return SimpleNamespace(load=lambda: None)
+
+    session = SimpleNamespace(read=SimpleNamespace(format=lambda _: SimpleNamespace(options=read)))
 
     refill._frame(session, ranges)  # type: ignore[arg-type]  # the part of a session that is used
 
